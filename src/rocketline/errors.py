@@ -1,0 +1,204 @@
+"""Every exception rocketline raises, in one tree.
+
+    RocketlineError
+      ProtocolError       LocalProtocolError (we broke the rules), RemoteProtocolError (the peer did)
+      TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
+      BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
+      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed
+      StoreError          CorruptRecord, DiskFull, StoreInUse, StoreClosed, StoreReadOnly
+      RequestRejected     raised by our own handlers; the router turns it into an answer
+      ConfigError
+
+Expected outcomes, an offset out of range among them, are values and not exceptions.
+"""
+
+from __future__ import annotations
+
+
+class RocketlineError(Exception):
+    """Base of everything rocketline raises on purpose."""
+
+
+class ProtocolError(RocketlineError):
+    """Bytes or calls that break the remoting protocol."""
+
+
+class LocalProtocolError(ProtocolError):
+    """Our side tried to do something the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something the protocol does not allow."""
+
+
+class TransportError(RocketlineError):
+    """The network, not the broker's answer, is what failed."""
+
+
+class ConnectFailed(TransportError, ConnectionError):
+    """No connection could be made."""
+
+
+class ConnectionLost(TransportError, ConnectionError):
+    """The connection went away while an answer was awaited."""
+
+
+class RequestTimeout(TransportError, TimeoutError):
+    """No answer came in time. The request may or may not have been carried out."""
+
+
+class BrokerError(RocketlineError):
+    """A broker or name server answered with a failure code."""
+
+    code: int
+    remark: str
+    address: str
+
+    def __init__(self, code: int, remark: str | None, address: str = "", doing: str = "") -> None:
+        self.code = code
+        self.remark = remark or ""
+        self.address = address
+        where = f" from {address}" if address else ""
+        what = f"{doing}: " if doing else ""
+        super().__init__(f"{what}answer {code}{where}: {self.remark or 'no reason given'}")
+
+    @property
+    def retryable(self) -> bool:
+        """Whether a producer may try the same message on another broker (codes as in RocketMQ 5)."""
+        return self.code in RETRYABLE_CODES
+
+    @staticmethod
+    def of(code: int, remark: str | None, address: str = "", doing: str = "") -> BrokerError:
+        """The most specific class for a response code."""
+        return _BROKER_ERRORS.get(code, BrokerError)(code, remark, address, doing)
+
+
+class SystemBusy(BrokerError):
+    """Code 2: the broker asks to slow down."""
+
+
+class RequestNotSupported(BrokerError):
+    """Code 3: the peer does not know this request."""
+
+
+class MessageIllegal(BrokerError):
+    """Code 13: body or properties too large, or otherwise refused."""
+
+
+class ServiceNotAvailable(BrokerError):
+    """Code 14: read-only, shutting down or disk full."""
+
+
+class NoPermission(BrokerError):
+    """Code 16: the topic, group or credentials do not allow it."""
+
+
+class TopicNotExist(BrokerError):
+    """Code 17."""
+
+
+class QueryNotFound(BrokerError):
+    """Code 22: nothing stored under that key, group or offset."""
+
+
+class SubscriptionNotExist(BrokerError):
+    """Code 24: no heartbeat with this subscription arrived yet."""
+
+
+class GroupNotExist(BrokerError):
+    """Code 26."""
+
+
+class InvalidParameter(BrokerError):
+    """Code 29."""
+
+
+class ConsumerNotOnline(BrokerError):
+    """Code 206."""
+
+
+class FlowControl(BrokerError):
+    """Code 215."""
+
+
+RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
+
+_BROKER_ERRORS: dict[int, type[BrokerError]] = {
+    2: SystemBusy,
+    3: RequestNotSupported,
+    13: MessageIllegal,
+    14: ServiceNotAvailable,
+    16: NoPermission,
+    17: TopicNotExist,
+    22: QueryNotFound,
+    24: SubscriptionNotExist,
+    26: GroupNotExist,
+    29: InvalidParameter,
+    206: ConsumerNotOnline,
+    215: FlowControl,
+}
+
+
+class ClientError(RocketlineError):
+    """A client could not do what was asked, and no single broker answer says why."""
+
+
+class RouteNotFound(ClientError):
+    """No name server knows where the topic lives."""
+
+
+class InvalidMessage(ClientError, ValueError):
+    """A message, name or option that no broker would accept; nothing was sent."""
+
+
+class MessageTooLarge(InvalidMessage):
+    """The body is over the size limit; nothing was sent."""
+
+
+class SendFailed(ClientError):
+    """Every attempt to send failed; the last cause is chained."""
+
+
+class ProducerClosed(ClientError):
+    """The producer is not running."""
+
+
+class ConsumerClosed(ClientError):
+    """The consumer is not running."""
+
+
+class StoreError(RocketlineError):
+    """The message store cannot do what was asked."""
+
+
+class CorruptRecord(StoreError):
+    """Bytes in the log that are not a valid record."""
+
+
+class DiskFull(StoreError):
+    """No space left for the next write; nothing was written."""
+
+
+class StoreInUse(StoreError):
+    """Another process holds the data folder."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed, or never opened."""
+
+
+class StoreReadOnly(StoreError):
+    """The store refuses writes; the text says why."""
+
+
+class RequestRejected(RocketlineError):
+    """A handler refuses a request: the router answers with this code and remark."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        self.code = code
+        self.remark = remark
+        super().__init__(f"{code}: {remark}")
+
+
+class ConfigError(RocketlineError, ValueError):
+    """A setting that cannot work, named with its reason."""

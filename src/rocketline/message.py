@@ -1,0 +1,103 @@
+"""The nouns everyone shares: a message to send, a message received, and the queue it lives in.
+
+Three kinds of offset exist and never mix: a `LogOffset` is a byte position in a broker's commit log, a `QueueOffset` is the
+number of an entry in one queue, a `ConsumerOffset` is the queue offset a group will read next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NewType
+
+LogOffset = NewType("LogOffset", int)
+QueueOffset = NewType("QueueOffset", int)
+ConsumerOffset = NewType("ConsumerOffset", int)
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQ_KEY = "UNIQ_KEY"
+WAIT = "WAIT"
+DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QID = "REAL_QID"
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic on one broker; sorts as every member of a consumer group must sort it."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to send.
+
+    >>> Message("orders", b"hello", tag="created", keys=["42"]).keys
+    ('42',)
+    """
+
+    topic: str
+    body: bytes
+    tag: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    delay_level: int = 0
+    wait_stored: bool = True
+
+    def __post_init__(self) -> None:
+        keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
+        object.__setattr__(self, "keys", keys)
+
+
+@dataclass(slots=True)
+class MessageView:
+    """A message as a consumer sees it: everything the broker stored, with the body already inflated."""
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    queue_id: int
+    queue_offset: QueueOffset
+    log_offset: LogOffset
+    born_ms: int
+    born_host: str
+    store_ms: int
+    store_host: str
+    reconsume_times: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    body_crc: int = 0
+    prepared_log_offset: int = 0
+    stored_bytes: int = 0
+    broker_name: str = ""
+    offset_id: str = ""
+
+    @property
+    def message_id(self) -> str:
+        """The producer's unique id, or the broker's offset id when the producer gave none."""
+        return self.properties.get(UNIQ_KEY) or self.offset_id
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)

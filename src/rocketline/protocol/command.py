@@ -1,0 +1,89 @@
+"""One remoting command: a request, or the response that echoes its `opaque`."""
+
+from __future__ import annotations
+
+from rocketline.protocol.records import Buffer
+
+JSON = 0
+ROCKETMQ = 1
+"""How a frame's header is written; every frame says so itself."""
+
+RESPONSE = 1
+ONEWAY = 2
+"""Bits of `flag`."""
+
+VERSION = 493
+"""What we announce: Apache's 5.4.0, whose behaviour is ours. Peers gate features on it."""
+
+LANGUAGES = (
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
+)  # fmt: skip
+
+
+class Command:
+    """A request or response. `ext` holds the header fields, all strings; None when the frame had no such member.
+
+    `chunks` replaces `body` on the way out when the body lies in several buffers (stored messages on their way from the
+    commit log to the socket, uncopied); a received command has only `body`.
+    """
+
+    __slots__ = ("body", "chunks", "code", "encoding", "ext", "flag", "language", "opaque", "remark", "version")
+
+    def __init__(
+        self,
+        code: int,
+        ext: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        opaque: int = 0,
+        flag: int = 0,
+        remark: str | None = None,
+        version: int = VERSION,
+        language: str = "PYTHON",
+        encoding: int = JSON,
+        chunks: list[Buffer] | None = None,
+    ) -> None:
+        self.code = code
+        self.ext = ext
+        self.body = body
+        self.opaque = opaque
+        self.flag = flag
+        self.remark = remark
+        self.version = version
+        self.language = language
+        self.encoding = encoding
+        self.chunks = chunks
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & ONEWAY)
+
+    def reply(
+        self,
+        code: int,
+        ext: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        remark: str | None = None,
+        chunks: list[Buffer] | None = None,
+    ) -> Command:
+        """The response to this request, in the encoding it came in."""
+        return Command(
+            code,
+            ext if ext is not None else {},
+            body,
+            opaque=self.opaque,
+            flag=RESPONSE,
+            remark=remark,
+            encoding=self.encoding,
+            chunks=chunks,
+        )
+
+    def __repr__(self) -> str:
+        kind = "response" if self.flag & RESPONSE else "oneway" if self.flag & ONEWAY else "request"
+        remark = f" {self.remark!r}" if self.remark else ""
+        return f"<{kind} {self.code} #{self.opaque}{remark} ext={self.ext} body={len(self.body)}B>"

@@ -1,0 +1,60 @@
+"""Java's `String.hashCode`: the hash RocketMQ stores for tags and keys, over UTF-16 code units."""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+from operator import mul
+from sys import byteorder
+
+_UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
+_POWERS: dict[int, tuple[int, ...]] = {}
+_LONGEST_CACHED = 512
+
+
+def _powers(count: int) -> tuple[int, ...]:
+    """31^(count-1) ... 31^0, each modulo 2^32, for one multiply-and-add over the whole string."""
+    powers = tuple(pow(31, exponent, 1 << 32) for exponent in range(count - 1, -1, -1))
+    if count <= _LONGEST_CACHED:
+        _POWERS[count] = powers
+    return powers
+
+
+def java_string_hash(text: str) -> int:
+    """
+    >>> java_string_hash("TagA")
+    2598919
+    """
+    if text.isascii():
+        units: bytes | array[int] = text.encode("ascii")
+    else:
+        units = array("H", text.encode(_UTF16, "surrogatepass"))
+    count = len(units)
+    total: int = sum(map(mul, units, _POWERS.get(count) or _powers(count))) & 0xFFFFFFFF
+    return total - 0x100000000 if total & 0x80000000 else total
+
+
+@lru_cache(maxsize=65536)
+def tag_hash(tag: str) -> int:
+    """The tags code of a message: few tags, many messages, so remembered."""
+    return java_string_hash(tag)
+
+
+@lru_cache(maxsize=65536)
+def _prefix_hash(prefix: str) -> int:
+    return java_string_hash(prefix)
+
+
+def joined_hash(prefix: str, text: str) -> int:
+    """`java_string_hash(prefix + text)`, with the prefix's share remembered."""
+    if not text.isascii():
+        return java_string_hash(prefix + text)
+    total = _prefix_hash(prefix) * pow(31, len(text), 1 << 32) + java_string_hash(text)
+    total &= 0xFFFFFFFF
+    return total - 0x100000000 if total & 0x80000000 else total
+
+
+def index_key_hash(topic: str, key: str) -> int:
+    """The hash under which the key index files `topic#key`; never negative, Java's one exception included."""
+    value = abs(joined_hash(topic + "#", key))
+    return 0 if value == 0x80000000 else value

@@ -1,0 +1,98 @@
+"""The two ids a message has.
+
+The *unique id* is made by the producer before sending (property UNIQ_KEY): upper-case hex of
+
+    ip (4 or 16)  pid & 0xFFFF (2)  per-process value (4)  ms since the local start of month (4)  counter (2)
+
+The *offset id* is made by the broker that stored it: upper-case hex of
+
+    store ip (4 or 16)  port (4)  commit-log offset (8)
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from datetime import datetime
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from itertools import count
+
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import ProtocolError
+from rocketline.message import LogOffset
+
+_PORT = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
+_TAIL = struct.Struct(">IH")
+
+
+@lru_cache(maxsize=65536)
+def encode_host(ip: str, port: int) -> bytes:
+    """Address as stored in a record: 4 or 16 address bytes, then the port in 4."""
+    address = ip_address(ip.partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return address.packed + _PORT.pack(port)
+
+
+@lru_cache(maxsize=65536)
+def decode_host(host: bytes) -> str:
+    """`ip:port` of 8 or 20 stored bytes."""
+    ip = ip_address(host[:-4])
+    port = _PORT.unpack(host[-4:])[0]
+    return f"[{ip}]:{port}" if isinstance(ip, IPv6Address) else f"{ip}:{port}"
+
+
+def offset_id(store_host: bytes, log_offset: int) -> str:
+    """
+    >>> offset_id(encode_host("127.0.0.1", 20911), 90490)
+    '7F000001000051AF000000000001617A'
+    """
+    return (store_host + _OFFSET.pack(log_offset)).hex().upper()
+
+
+def parse_offset_id(text: str) -> tuple[str, LogOffset]:
+    """(`ip:port`, log offset) of an offset id; ProtocolError when it is none."""
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if len(raw) not in (16, 28):
+        raise ProtocolError(f"{text!r} is not an offset message id: 32 or 56 hex digits expected")
+    return decode_host(raw[:-8]), LogOffset(_OFFSET.unpack(raw[-8:])[0])
+
+
+class UniqueIds:
+    """Makes unique ids; a forked child makes its own (its pid differs, and the per-process value is drawn anew)."""
+
+    def __init__(self, ip: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._ip = ip_address(ip.partition("%")[0]).packed
+        self._clock = clock
+        self._pid = -1
+        self._prefix = ""
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+        self._counter = count()
+
+    def next(self) -> str:
+        if self._pid != os.getpid():
+            self._restart()
+        now_ms = self._clock.now_ms()
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_of(now_ms)
+        tail = _TAIL.pack((now_ms - self._month_start_ms) & 0xFFFFFFFF, next(self._counter) & 0xFFFF)
+        return self._prefix + tail.hex().upper()
+
+    def _restart(self) -> None:
+        self._pid = os.getpid()
+        head = self._ip + (self._pid & 0xFFFF).to_bytes(2, "big") + os.urandom(4)
+        self._prefix = head.hex().upper()
+        self._counter = count()
+
+
+def _month_of(now_ms: int) -> tuple[int, int]:
+    start = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    year, month = divmod(start.year * 12 + start.month, 12)
+    end = start.replace(year=year, month=month + 1)
+    return int(start.timestamp() * 1000), int(end.timestamp() * 1000)

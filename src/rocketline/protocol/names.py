@@ -1,0 +1,69 @@
+"""What topics and groups may be called, and the names RocketMQ derives from them.
+
+Names become folders of the store, so this grammar is also what keeps a hostile name (`../../x`) out of the file system.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rocketline.message import DLQ_PREFIX, RETRY_PREFIX
+
+MAX_TOPIC_CHARS = 127
+MAX_DERIVED_TOPIC_CHARS = 255
+MAX_GROUP_CHARS = 120
+MAX_OLD_GROUP_CHARS = 255
+"""Clients up to 4.9 allow longer group names; a broker accepts them."""
+
+DEFAULT_TOPIC = "TBW102"
+"""The template topic whose route and settings an unknown topic inherits."""
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_LEGAL_DERIVED = re.compile(r"[%|a-zA-Z0-9_+-]+", re.ASCII)
+
+NOT_SENDABLE = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    return DLQ_PREFIX + group
+
+
+def is_derived(topic: str) -> bool:
+    """Whether this is a retry or dead-letter topic, made from a group's name."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def topic_problem(topic: str) -> str | None:
+    """Why this cannot be a topic, or None when it can."""
+    if not topic:
+        return "the topic is empty"
+    legal, limit = (_LEGAL_DERIVED, MAX_DERIVED_TOPIC_CHARS) if is_derived(topic) else (_LEGAL, MAX_TOPIC_CHARS)
+    if len(topic) > limit:
+        return f"the topic is {len(topic)} characters long, the limit is {limit}"
+    if not legal.fullmatch(topic):
+        return f"the topic {topic!r} may only contain letters, digits, '_', '-', '%' and '|'"
+    return None
+
+
+def group_problem(group: str, limit: int = MAX_GROUP_CHARS) -> str | None:
+    """Why this cannot be a group, or None when it can."""
+    if not group:
+        return "the group is empty"
+    if len(group) > limit:
+        return f"the group is {len(group)} characters long, the limit is {limit}"
+    if not _LEGAL.fullmatch(group):
+        return f"the group {group!r} may only contain letters, digits, '_', '-', '%' and '|'"
+    return None

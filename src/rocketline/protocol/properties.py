@@ -1,0 +1,45 @@
+"""Message properties as one string: `name 0x01 value 0x02`, repeated.
+
+Readers are lenient as RocketMQ's are: the last 0x02 may be missing, only the first 0x01 of an item splits, and an item
+without name or without value is dropped, so an empty value cannot travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NAME_END = "\x01"
+VALUE_END = "\x02"
+
+MAX_PROPERTIES_BYTES = 32767
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """
+    >>> decode_properties("TAGS\\x01a\\x02KEYS\\x01k1 k2\\x02")
+    {'TAGS': 'a', 'KEYS': 'k1 k2'}
+    """
+    result = {}
+    for item in text.split(VALUE_END):
+        name, _, value = item.partition(NAME_END)
+        if name and value:
+            result[name] = value
+    return result
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """
+    >>> encode_properties({"TAGS": "a"})
+    'TAGS\\x01a\\x02'
+    """
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def property_problem(name: str, value: str) -> str | None:
+    """Why this pair cannot travel as a property, or None when it can."""
+    if not name or not value:
+        return f"property {name!r} has an empty name or value, which RocketMQ silently drops"
+    for text in (name, value):
+        if NAME_END in text or VALUE_END in text:
+            return f"property {name!r} contains the separator U+0001 or U+0002"
+    return None

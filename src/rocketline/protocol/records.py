@@ -1,0 +1,326 @@
+"""The stored message: one layout in the commit log, in a pull answer and in a query answer.
+
+     0  TOTALSIZE       4   whole record, this field included
+     4  MAGIC           4   v1 0xDAA320A7, v2 0xDAA320AB (topic length in 2 bytes), blank 0xCBD43194
+     8  BODYCRC         4   CRC-32 of the body as stored, without its top bit
+    12  QUEUEID         4
+    16  FLAG            4   the application's, opaque
+    20  QUEUEOFFSET     8
+    28  LOGOFFSET       8   position of this record in the commit log
+    36  SYSFLAG         4
+    40  BORNTIMESTAMP   8
+    48  BORNHOST        8   or 20 when SYSFLAG has BORN_IPV6: address, then the port in 4 bytes
+    56  STORETIMESTAMP  8
+    64  STOREHOST       8   or 20 when SYSFLAG has STORE_IPV6
+    72  RECONSUMETIMES  4
+    76  PREPAREDOFFSET  8   log offset of the half message this one commits, else 0
+    84  body length 4 + body, topic length 1 (v1) or 2 (v2) + topic, properties length 2 + properties
+
+All numbers are big-endian and signed. The rest of a log file that is too short for the next record holds a *blank*: its size
+in TOTALSIZE and the blank magic.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from rocketline.errors import CorruptRecord, ProtocolError
+from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset, MessageView, QueueOffset
+from rocketline.protocol.compression import decompress
+from rocketline.protocol.hashing import tag_hash
+from rocketline.protocol.message_ids import decode_host, offset_id
+from rocketline.protocol.properties import decode_properties
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC_V1 = -626843481
+MAGIC_V2 = -626843477
+MAGIC_BLANK = -875286124
+
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+TRANSACTION_MASK = 0xC
+TRANSACTION_NONE = 0x0
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+BORN_IPV6 = 0x10
+STORE_IPV6 = 0x20
+NEED_UNWRAP = 0x40
+INNER_BATCH = 0x80
+
+# One layout per combination of host widths, chosen by SYSFLAG & (BORN_IPV6 | STORE_IPV6).
+_HEADS = {
+    born | store: struct.Struct(f">iiiiiqqiq{20 if born else 8}sq{20 if store else 8}siqi")
+    for born in (0, BORN_IPV6)
+    for store in (0, STORE_IPV6)
+}
+_HEAD_V4 = _HEADS[0]
+_HOSTS = BORN_IPV6 | STORE_IPV6
+_SYSFLAG_AT = 36
+_START = struct.Struct(">ii")
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+
+START_BYTES = _START.size
+BLANK_BYTES = 8
+MIN_RECORD_BYTES = _HEAD_V4.size + 3
+
+
+class Record(NamedTuple):
+    """The fields of a stored message; body and properties still as they lie in the buffer."""
+
+    size: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: QueueOffset
+    log_offset: LogOffset
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_log_offset: int
+    topic: str
+    body: Buffer
+    properties: bytes
+
+
+class LogEntry(NamedTuple):
+    """What the indexes need to know of a record: one is made by each append, or read back from the log."""
+
+    log_offset: LogOffset
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: QueueOffset
+    tags_code: int
+    store_ms: int
+    sys_flag: int
+    properties: dict[str, str]
+
+    @property
+    def index_keys(self) -> Iterator[str]:
+        """Keys under which the key index files this message, in Apache's order."""
+        properties = self.properties
+        if unique := properties.get(UNIQ_KEY):
+            yield unique
+        if keys := properties.get(KEYS):
+            yield from keys.split()
+        if tags := properties.get(TAGS):
+            yield f"T#{tags}"
+
+
+def topic_part(topic: str) -> tuple[int, bytes]:
+    """(magic, length-prefixed topic bytes): v2 only when the length does not fit v1's signed byte."""
+    raw = topic.encode()
+    if len(raw) <= 127:
+        return MAGIC_V1, bytes((len(raw),)) + raw
+    return MAGIC_V2, _SHORT.pack(len(raw)) + raw
+
+
+def record_size(body_bytes: int, topic_bytes: int, properties_bytes: int, sys_flag: int = 0) -> int:
+    """Size of a record; `topic_bytes` includes the length prefix."""
+    return _HEADS[sys_flag & _HOSTS].size + body_bytes + topic_bytes + 2 + properties_bytes
+
+
+def encode_record(
+    magic: int,
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int,
+    log_offset: int,
+    body: Buffer,
+    properties: bytes,
+    flag: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    store_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_log_offset: int,
+) -> bytes:
+    """One record; `magic` and `topic` come from `topic_part`, hosts from `encode_host` and agree with `sys_flag`."""
+    head = _HEADS[sys_flag & _HOSTS]
+    body_bytes = len(body)
+    return b"".join(
+        (
+            head.pack(
+                head.size + body_bytes + len(topic) + 2 + len(properties),
+                magic,
+                crc32(body) & 0x7FFFFFFF,
+                queue_id,
+                flag,
+                queue_offset,
+                log_offset,
+                sys_flag,
+                born_ms,
+                born_host,
+                store_ms,
+                store_host,
+                reconsume_times,
+                prepared_log_offset,
+                body_bytes,
+            ),
+            body,
+            topic,
+            _SHORT.pack(len(properties)),
+            properties,
+        )
+    )
+
+
+def encode_blank(size: int) -> bytes:
+    """The marker at the end of a log file; what follows it there is undefined."""
+    return _START.pack(size, MAGIC_BLANK)
+
+
+def read_start(buffer: Buffer, position: int) -> tuple[int, int]:
+    """(total size, magic) at a position; the caller has made sure that eight bytes are there."""
+    return _START.unpack_from(buffer, position)
+
+
+def decode_record(buffer: Buffer, position: int, limit: int, check_crc: bool = False) -> Record:
+    """The record at `position`; CorruptRecord when the bytes up to `limit` hold no valid one."""
+    if limit - position < MIN_RECORD_BYTES:
+        raise CorruptRecord(f"{limit - position} bytes at {position} are too few for a record")
+    sys_flag = _INT.unpack_from(buffer, position + _SYSFLAG_AT)[0]
+    head = _HEADS[sys_flag & _HOSTS]
+    if limit - position < head.size + 3:
+        raise CorruptRecord(f"{limit - position} bytes at {position} are too few for a record")
+    (
+        size, magic, body_crc, queue_id, flag, queue_offset, log_offset, _, born_ms, born_host, store_ms, store_host,
+        reconsume_times, prepared, body_bytes,
+    ) = head.unpack_from(buffer, position)  # fmt: skip
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        raise CorruptRecord(f"magic {magic & 0xFFFFFFFF:#010x} at {position} is not a message")
+    end = position + size
+    body_at = position + head.size
+    topic_at = body_at + body_bytes
+    if size < head.size + 3 or end > limit or body_bytes < 0 or topic_at + 3 > end:
+        raise CorruptRecord(f"sizes of the record at {position} do not fit: total {size}, body {body_bytes}")
+    if magic == MAGIC_V1:
+        topic_bytes, topic_at = buffer[topic_at], topic_at + 1
+    else:
+        topic_bytes, topic_at = _SHORT.unpack_from(buffer, topic_at)[0], topic_at + 2
+    properties_at = topic_at + topic_bytes + 2
+    if topic_bytes < 0 or properties_at > end:
+        raise CorruptRecord(f"topic length {topic_bytes} of the record at {position} does not fit")
+    if _SHORT.unpack_from(buffer, properties_at - 2)[0] != end - properties_at:
+        raise CorruptRecord(f"properties length of the record at {position} does not fit")
+    body = buffer[body_at : body_at + body_bytes]
+    if check_crc and crc32(body) & 0x7FFFFFFF != body_crc:
+        raise CorruptRecord(f"body of the record at {position} does not match its CRC")
+    try:
+        topic = bytes(buffer[topic_at : topic_at + topic_bytes]).decode()
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(f"topic of the record at {position} is not UTF-8") from error
+    return Record(
+        size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
+        reconsume_times, prepared, topic, body, bytes(buffer[properties_at:end]),
+    )  # fmt: skip
+
+
+def log_entry(record: Record) -> LogEntry:
+    """What the indexes need of a record read back from the log."""
+    properties = decode_properties(record.properties.decode("utf-8", "replace"))
+    tags = properties.get(TAGS)
+    return LogEntry(
+        record.log_offset,
+        record.size,
+        record.topic,
+        record.queue_id,
+        record.queue_offset,
+        tag_hash(tags) if tags else 0,
+        record.store_ms,
+        record.sys_flag,
+        properties,
+    )
+
+
+def decode_message(buffer: Buffer, position: int, limit: int, max_body_bytes: int | None = None) -> MessageView:
+    """The record at `position` as a consumer sees it: CRC checked, body inflated up to the cap."""
+    record = decode_record(buffer, position, limit, check_crc=True)
+    body = bytes(record.body)
+    sys_flag = record.sys_flag
+    if sys_flag & COMPRESSED:
+        body = decompress(body, sys_flag, max_body_bytes)
+        sys_flag &= ~COMPRESSED
+    return MessageView(
+        topic=record.topic,
+        body=body,
+        properties=decode_properties(record.properties.decode("utf-8", "replace")),
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        log_offset=record.log_offset,
+        born_ms=record.born_ms,
+        born_host=decode_host(record.born_host),
+        store_ms=record.store_ms,
+        store_host=decode_host(record.store_host),
+        reconsume_times=record.reconsume_times,
+        flag=record.flag,
+        sys_flag=sys_flag,
+        body_crc=record.body_crc,
+        prepared_log_offset=record.prepared_log_offset,
+        stored_bytes=record.size,
+        offset_id=offset_id(record.store_host, record.log_offset),
+    )
+
+
+def decode_messages(body: Buffer, max_body_bytes: int | None = None) -> list[MessageView]:
+    """All records of a pull, pop or query answer, laid back to back."""
+    messages = []
+    position, limit = 0, len(body)
+    while position < limit:
+        message = decode_message(body, position, limit, max_body_bytes)
+        messages.append(message)
+        position += message.stored_bytes
+    return messages
+
+
+_BATCH_HEAD = struct.Struct(">iiiii")
+
+
+class BatchItem(NamedTuple):
+    """One message inside a batch send: what differs from its neighbours."""
+
+    flag: int
+    body: Buffer
+    properties: bytes
+
+
+def encode_batch(items: list[BatchItem]) -> bytes:
+    """The body of a batch send: total 4, magic 4 (0), crc 4 (0), flag 4, body 4 + n, properties 2 + n; repeated."""
+    parts: list[Buffer] = []
+    for flag, body, properties in items:
+        size = _BATCH_HEAD.size + len(body) + 2 + len(properties)
+        parts += (_BATCH_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+    return b"".join(parts)
+
+
+def decode_batch(buffer: Buffer) -> list[BatchItem]:
+    """The messages of a batch send; ProtocolError when the lengths do not add up."""
+    items: list[BatchItem] = []
+    position, limit = 0, len(buffer)
+    head_bytes = _BATCH_HEAD.size
+    while position < limit:
+        if limit - position < head_bytes + 2:
+            raise ProtocolError(f"batch ends inside the head of message {len(items)}")
+        size, _, _, flag, body_bytes = _BATCH_HEAD.unpack_from(buffer, position)
+        end = position + size
+        body_at = position + head_bytes
+        properties_at = body_at + body_bytes + 2
+        if body_bytes < 0 or properties_at > end or end > limit:
+            raise ProtocolError(f"batch message {len(items)} has sizes that do not fit")
+        if _SHORT.unpack_from(buffer, properties_at - 2)[0] != end - properties_at:
+            raise ProtocolError(f"batch message {len(items)} has a properties length that does not fit")
+        body = buffer[body_at : body_at + body_bytes]
+        items.append(BatchItem(flag, body, bytes(buffer[properties_at:end])))
+        position = end
+    return items

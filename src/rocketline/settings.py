@@ -1,0 +1,130 @@
+"""Settings: frozen dataclasses whose fields carry their RocketMQ key, unit and one sentence of meaning.
+
+    @dataclass(frozen=True)
+    class FlushConfig:
+        interval_ms: int = setting(500, "flushIntervalCommitLog", "Pause between two flushes of the commit log.")
+
+An unmodified `broker.conf` loads into them, and the reference pages are written from them. Sections nest: a field whose type
+is itself such a dataclass is filled from the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any, TypeVar, get_type_hints
+
+from rocketline.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def setting(default: Any, key: str | None, doc: str) -> Any:
+    """A dataclass field with its RocketMQ key (None for a setting RocketMQ does not have) and its meaning."""
+    return field(default=default, metadata={"key": key, "doc": doc})
+
+
+def section(kind: type[Any]) -> Any:
+    """A nested group of settings."""
+    return field(default_factory=kind)
+
+
+@dataclass(frozen=True)
+class Described:
+    """One setting as the documentation shows it."""
+
+    key: str | None
+    name: str
+    default: Any
+    doc: str
+
+
+def describe(kind: type[Any]) -> Iterator[Described]:
+    """Every setting of a section and of the sections inside it."""
+    hints = get_type_hints(kind)
+    for item in fields(kind):
+        if is_dataclass(hints[item.name]):
+            yield from describe(hints[item.name])
+        else:
+            yield Described(item.metadata.get("key"), item.name, _default_of(item), item.metadata.get("doc", ""))
+
+
+def _default_of(item: Field[Any]) -> Any:
+    if item.default is not MISSING:
+        return item.default
+    return item.default_factory() if item.default_factory is not MISSING else None
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java's properties format, as far as RocketMQ's files use it: `key=value`, `key: value`, `#` and `!` comments.
+
+    >>> parse_properties("# a comment\\nbrokerName = a\\nlistenPort:10911")
+    {'brokerName': 'a', 'listenPort': '10911'}
+    """
+    result = {}
+    for line in _logical_lines(text):
+        for position, char in enumerate(line):
+            if char in "=:" and (position == 0 or line[position - 1] != "\\"):
+                result[line[:position].strip()] = line[position + 1 :].strip().replace("\\\\", "\\")
+                break
+        else:
+            result[line.strip()] = ""
+    return result
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        pending += line
+        if pending.endswith("\\") and not pending.endswith("\\\\"):
+            pending = pending[:-1]
+            continue
+        yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def load(kind: type[T], values: Mapping[str, str], where: str = "settings") -> tuple[T, list[str]]:
+    """(section filled from RocketMQ keys, keys nobody knows); ConfigError names key and value of a wrong one."""
+    used: set[str] = set()
+    result = _load(kind, values, used, where)
+    return result, sorted(set(values) - used)
+
+
+def _load(kind: type[T], values: Mapping[str, str], used: set[str], where: str) -> T:
+    hints = get_type_hints(kind)
+    arguments: dict[str, Any] = {}
+    for item in fields(kind):  # type: ignore[arg-type]
+        hint = hints[item.name]
+        if is_dataclass(hint):
+            arguments[item.name] = _load(hint, values, used, where)  # type: ignore[arg-type]
+            continue
+        key = item.metadata.get("key")
+        if key and key in values:
+            used.add(key)
+            arguments[item.name] = _convert(values[key], hint, f"{where}: {key}")
+    return kind(**arguments)
+
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _convert(text: str, hint: Any, where: str) -> Any:
+    try:
+        if hint is bool:
+            return _BOOLEANS[text.lower()]
+        if hint is int:
+            return int(text)
+        if hint is float:
+            return float(text)
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            return hint(text)
+        return text
+    except (KeyError, ValueError) as error:
+        name = getattr(hint, "__name__", str(hint))
+        raise ConfigError(f"{where}={text!r} is not a valid {name}") from error

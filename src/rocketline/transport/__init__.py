@@ -1,0 +1,8 @@
+"""asyncio around the sans-IO protocol: channels, a server and a client."""
+
+from rocketline.transport.channel import Channel, Limits
+from rocketline.transport.client import RemotingClient
+from rocketline.transport.router import Handler, Reply, Router
+from rocketline.transport.server import RemotingServer
+
+__all__ = ["Channel", "Handler", "Limits", "RemotingClient", "RemotingServer", "Reply", "Router"]

@@ -1,0 +1,263 @@
+"""One connection, at either end: requests of the peer are served, answers of the peer are handed to whoever asked.
+
+The fast road: `data_received` serves every frame of a read in one pass and writes all their answers together. Only a handler
+that returns an awaitable costs a future or task, and its answer is written when it is done. Both ends may ask and answer on
+the same connection; direction is told by the response bit alone.
+
+Back-pressure: when the peer does not read its answers, the write buffer passes its high-water mark and we stop reading
+requests from it; when it stays there too long, the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from rocketline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import ONEWAY, RESPONSE, Command
+from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, encode_frame
+from rocketline.protocol.message_ids import encode_host
+from rocketline.protocol.records import Buffer
+from rocketline.transport.router import Router, failure
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_HOST = encode_host("127.0.0.1", 0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one connection may cost."""
+
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_header_bytes: int = MAX_HEADER_BYTES
+    max_waiting: int = 8192
+    """Requests of the peer that wait for their answer (long polls, flushes)."""
+    max_calls: int = 65535
+    """Our own requests that wait for the peer."""
+    write_high_water_bytes: int = 8 * 1024 * 1024
+    write_stall_s: float = 30.0
+    idle_s: float = 120.0
+
+
+class Channel(asyncio.Protocol):
+    """A connection and everything in flight on it."""
+
+    def __init__(
+        self,
+        router: Router,
+        limits: Limits,
+        *,
+        on_open: Callable[[Channel], None] | None = None,
+        on_close: Callable[[Channel], None] | None = None,
+    ) -> None:
+        self._router = router
+        self._limits = limits
+        self._on_open = on_open
+        self._connection = Connection(limits.max_frame_bytes, limits.max_header_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, asyncio.Future[Command]] = {}
+        self._waiting: set[asyncio.Future[Command | None]] = set()
+        self._next_opaque = 0
+        self._stalled: asyncio.TimerHandle | None = None
+        self._closed = self._loop.create_future()
+        self.on_close: list[Callable[[Channel], None]] = [on_close] if on_close else []
+        self.remote = "?"
+        self.remote_host = UNKNOWN_HOST
+        self.local = "?"
+        self.version = 0
+        self.language = ""
+        self.last_active = self._loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
+        self.remote, self.remote_host = _address(transport.get_extra_info("peername"))
+        self.local, _ = _address(transport.get_extra_info("sockname"))
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = self._loop.time()
+        out: list[Buffer] = []
+        try:
+            for command in self._connection.receive(data):
+                if command.flag & RESPONSE:
+                    self._resolve(command)
+                else:
+                    self._serve(command, out)
+        except RemoteProtocolError as error:
+            self._write(out)
+            log.warning("closing %s: %s", self.remote, error)
+            self.close()
+            return
+        if out:
+            self._write(out)
+
+    def eof_received(self) -> bool:
+        try:
+            self._connection.finish()
+        except RemoteProtocolError as error:
+            log.info("%s: %s", self.remote, error)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._cancel_stall()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.done():
+                call.set_exception(ConnectionLost(f"{self.remote} closed the connection before answering"))
+        for waiting in list(self._waiting):
+            waiting.cancel()
+        self._waiting.clear()
+        if not self._closed.done():
+            self._closed.set_result(None)
+        for callback in self.on_close:
+            callback(self)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._stalled = self._loop.call_later(self._limits.write_stall_s, self._give_up)
+
+    def resume_writing(self) -> None:
+        self._cancel_stall()
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def _serve(self, request: Command, out: list[Buffer]) -> None:
+        reply = self._router.serve(self, request)
+        if reply is None:
+            return
+        if type(reply) is Command:
+            if not request.flag & ONEWAY:
+                out += encode_frame(reply)
+            return
+        self._answer_later(request, cast("Awaitable[Command | None]", reply), out)
+
+    def _answer_later(self, request: Command, reply: Awaitable[Command | None], out: list[Buffer]) -> None:
+        if len(self._waiting) >= self._limits.max_waiting:
+            if asyncio.iscoroutine(reply):
+                reply.close()
+            elif isinstance(reply, asyncio.Future):
+                reply.cancel()
+            remark = f"this connection already has {len(self._waiting)} requests waiting"
+            if not request.flag & ONEWAY:
+                out += encode_frame(request.reply(ResponseCode.SYSTEM_BUSY, remark=remark))
+            return
+        future = asyncio.ensure_future(reply, loop=self._loop)
+        self._waiting.add(future)
+        future.add_done_callback(partial(self._answer, request))
+
+    def _answer(self, request: Command, future: asyncio.Future[Command | None]) -> None:
+        self._waiting.discard(future)
+        if future.cancelled() or self._transport is None:
+            return
+        error = future.exception()
+        reply = failure(self, request, error) if error is not None else future.result()
+        if reply is not None and not request.flag & ONEWAY:
+            self._write(encode_frame(reply))
+
+    async def call(self, command: Command, timeout: float) -> Command:
+        """Send a request and wait for its answer."""
+        if len(self._calls) >= self._limits.max_calls:
+            raise TransportError(f"{len(self._calls)} requests to {self.remote} are already waiting for an answer")
+        opaque = self._take_opaque()
+        command.opaque = opaque
+        answer: asyncio.Future[Command] = self._loop.create_future()
+        self._calls[opaque] = answer
+        expiry = self._loop.call_later(timeout, self._expire, opaque, command.code, timeout)
+        try:
+            self._send(command)
+            return await answer
+        finally:
+            expiry.cancel()
+            self._calls.pop(opaque, None)
+
+    def send_oneway(self, command: Command) -> None:
+        """Send a request that nobody answers; returns once it is handed to the socket."""
+        command.opaque = self._take_opaque()
+        command.flag |= ONEWAY
+        self._send(command)
+
+    def _take_opaque(self) -> int:
+        opaque = self._next_opaque
+        self._next_opaque = (opaque + 1) & 0x7FFFFFFF
+        return opaque
+
+    def _resolve(self, response: Command) -> None:
+        call = self._calls.pop(response.opaque, None)
+        if call is None or call.done():
+            log.debug("answer #%d from %s has no request waiting", response.opaque, self.remote)
+            return
+        call.set_result(response)
+
+    def _expire(self, opaque: int, code: int, timeout: float) -> None:
+        call = self._calls.pop(opaque, None)
+        if call is not None and not call.done():
+            call.set_exception(RequestTimeout(f"{self.remote} did not answer request {code} within {timeout:g} s"))
+
+    def _send(self, command: Command) -> None:
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionLost(f"the connection to {self.remote} is closed")
+        self._write(encode_frame(command))
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        transport = self._transport
+        if transport is None or not buffers:
+            return
+        self.last_active = self._loop.time()
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests of the peer that were not answered yet."""
+        return len(self._waiting)
+
+    @property
+    def pending_count(self) -> int:
+        """Our own requests that were not answered yet."""
+        return len(self._calls)
+
+    def close(self) -> None:
+        """Close after what was written has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        await asyncio.shield(self._closed)
+
+    def _give_up(self) -> None:
+        log.warning("closing %s: it did not read its answers for %g s", self.remote, self._limits.write_stall_s)
+        self.abort()
+
+    def _cancel_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+
+def _address(name: Any) -> tuple[str, bytes]:
+    """(`ip:port`, the form records hold) of a socket name."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "local", UNKNOWN_HOST
+    ip, port = name[0], name[1]
+    return (f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"), encode_host(ip, port)

@@ -1,0 +1,154 @@
+"""Connections to many servers, made when first needed and shared by everyone who calls.
+
+A lost connection is made anew by the next call. After a failed attempt the next one waits (0.05 s, doubled up to 3 s);
+calls that come earlier fail at once with the last reason, so that a dead broker costs its callers nothing and they can go
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rocketline.errors import ConnectFailed, RequestTimeout
+from rocketline.protocol.command import Command
+from rocketline.transport.channel import Channel, Limits
+from rocketline.transport.router import Router
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.05
+LAST_BACKOFF_S = 3.0
+
+
+class _Link:
+    """What we know of one address: its channel, or why there is none."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.connecting: asyncio.Task[Channel] | None = None
+        self.backoff_s = 0.0
+        self.retry_at = 0.0
+        self.last_error = ""
+
+
+class RemotingClient:
+    """Calls by address over shared connections; an async context manager.
+
+    `router` serves the requests that servers send over these connections.
+    """
+
+    def __init__(
+        self, router: Router | None = None, *, limits: Limits | None = None, connect_timeout_s: float = 3.0
+    ) -> None:
+        self._router = router or Router()
+        self._limits = limits or Limits()
+        self._connect_timeout_s = connect_timeout_s
+        self._links: dict[str, _Link] = {}
+        self._closed = False
+
+    async def call(self, address: str, command: Command, timeout: float) -> Command:
+        """Send a request to `host:port` and wait for its answer; `timeout` covers connecting too."""
+        channel = self.connected(address)
+        if channel is None:
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            channel = await self._connect_within(address, timeout)
+            timeout = max(0.001, timeout - (loop.time() - started))
+        return await channel.call(command, timeout)
+
+    async def send_oneway(self, address: str, command: Command, timeout: float = 3.0) -> None:
+        """Send a request nobody answers; only a failure to connect or write shows."""
+        channel = self.connected(address) or await self._connect_within(address, timeout)
+        channel.send_oneway(command)
+
+    def connected(self, address: str) -> Channel | None:
+        """The open channel to an address, if there is one."""
+        link = self._links.get(address)
+        channel = link.channel if link is not None else None
+        return channel if channel is not None and channel.is_open else None
+
+    def drop(self, address: str) -> None:
+        """Forget an address and close its connection."""
+        link = self._links.pop(address, None)
+        if link is None:
+            return
+        if link.connecting is not None:
+            link.connecting.cancel()
+        if link.channel is not None:
+            link.channel.close()
+
+    async def close(self) -> None:
+        self._closed = True
+        channels = [link.channel for link in self._links.values() if link.channel is not None]
+        for address in list(self._links):
+            self.drop(address)
+        for channel in channels:
+            try:
+                await asyncio.wait_for(channel.wait_closed(), 1.0)
+            except TimeoutError:
+                channel.abort()
+
+    async def __aenter__(self) -> RemotingClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _connect_within(self, address: str, timeout: float) -> Channel:
+        if self._closed:
+            raise ConnectFailed(f"cannot connect to {address}: this client is closed")
+        link = self._links.setdefault(address, _Link())
+        if link.connecting is None:
+            wait_s = link.retry_at - asyncio.get_running_loop().time()
+            if wait_s > 0:
+                raise ConnectFailed(f"{link.last_error}; next attempt in {wait_s:.1f} s")
+            link.connecting = asyncio.get_running_loop().create_task(self._connect(address, link))
+            link.connecting.add_done_callback(_seen)
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(link.connecting)
+        except TimeoutError as error:
+            raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
+
+    async def _connect(self, address: str, link: _Link) -> Channel:
+        loop = asyncio.get_running_loop()
+        try:
+            host, port = split_address(address)
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, channel = await loop.create_connection(lambda: Channel(self._router, self._limits), host, port)
+        except (OSError, TimeoutError, ValueError) as error:
+            link.backoff_s = min(LAST_BACKOFF_S, link.backoff_s * 2 or FIRST_BACKOFF_S)
+            link.retry_at = loop.time() + link.backoff_s
+            link.last_error = f"cannot connect to {address}: {_reason(error, self._connect_timeout_s)}"
+            raise ConnectFailed(link.last_error) from error
+        else:
+            link.backoff_s = link.retry_at = 0.0
+            link.channel = channel
+            return channel
+        finally:
+            link.connecting = None
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """(host, port) of `host:port` or `[ipv6]:port`.
+
+    >>> split_address("127.0.0.1:9876")
+    ('127.0.0.1', 9876)
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not an address: host:port expected")
+    return host.strip("[]"), int(port)
+
+
+def _seen(task: asyncio.Task[Channel]) -> None:
+    """Every waiter may have timed out before the attempt failed: its failure is in the link, not lost."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _reason(error: Exception, timeout: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no connection within {timeout:g} s"
+    return getattr(error, "strerror", None) or str(error)

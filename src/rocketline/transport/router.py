@@ -1,0 +1,66 @@
+"""Which function serves which request code, and what a failure inside one becomes.
+
+A handler is a plain function called straight from the socket's read. It returns
+
+* a `Command`: the answer, written at once together with the other answers of that read;
+* an awaitable of one: only for a request that must wait (long poll, sync flush, relay); it is answered when done;
+* None: no answer, ever (one-way work).
+
+Raising RequestRejected answers with its code and remark. Anything else that escapes is our bug or hostile input: it is
+logged and answered with SYSTEM_ERROR, and no other request or connection notices.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from rocketline.errors import ProtocolError, RequestRejected
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+
+if TYPE_CHECKING:
+    from rocketline.transport.channel import Channel
+
+log = logging.getLogger(__name__)
+
+Reply = Command | Awaitable[Command | None] | None
+Handler = Callable[["Channel", Command], Reply]
+
+
+class Router:
+    """A table of handlers by request code."""
+
+    def __init__(self, handlers: dict[int, Handler] | None = None) -> None:
+        self._handlers: dict[int, Handler] = dict(handlers or {})
+
+    def add(self, code: int, handler: Handler) -> None:
+        self._handlers[code] = handler
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return frozenset(self._handlers)
+
+    def serve(self, channel: Channel, request: Command) -> Reply:
+        """The handler's reply, or the answer its failure stands for."""
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            return request.reply(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"request type {request.code} not supported"
+            )
+        try:
+            return handler(channel, request)
+        except Exception as error:
+            return failure(channel, request, error)
+
+
+def failure(channel: Channel, request: Command, error: BaseException) -> Command:
+    """The answer to a request whose handler raised."""
+    if isinstance(error, RequestRejected):
+        return request.reply(error.code, remark=error.remark)
+    if isinstance(error, ProtocolError):
+        log.warning("request %d from %s is malformed: %s", request.code, channel.remote, error)
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+    log.error("request %d from %s failed", request.code, channel.remote, exc_info=error)
+    return request.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
