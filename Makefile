@@ -1,0 +1,48 @@
+# Everything runs in .venv, which `setup` makes and keeps up to date. `make run` and `make test` need nothing but this file,
+# Python 3.11+ and the package registries.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+WORKERS ?= 2
+
+.PHONY: setup java run test unit interop check format bench clean
+
+setup: $(STAMP) java
+
+$(STAMP): pyproject.toml
+	@echo "==> Python environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+java:
+	@tools/ensure-java
+
+run: setup
+	@$(BIN)/rocketline demo
+
+test: setup
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+unit: $(STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop and not slow" tests/unit tests/property
+
+interop: setup
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/interop
+
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+bench: setup
+	@$(BIN)/python bench/compare.py $(ARGS)
+
+clean:
+	@rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
