@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rocketline.protocol.records import Buffer
 
 JSON = 0
@@ -41,7 +43,7 @@ class Command:
         version: int = VERSION,
         language: str = "PYTHON",
         encoding: int = JSON,
-        chunks: list[Buffer] | None = None,
+        chunks: Sequence[Buffer] | None = None,
     ) -> None:
         self.code = code
         self.ext = ext
@@ -69,7 +71,7 @@ class Command:
         body: bytes = b"",
         *,
         remark: str | None = None,
-        chunks: list[Buffer] | None = None,
+        chunks: Sequence[Buffer] | None = None,
     ) -> Command:
         """The response to this request, in the encoding it came in."""
         return Command(

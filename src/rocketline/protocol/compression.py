@@ -22,6 +22,9 @@ TYPES = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 """Default cap; far above the 4 MiB a broker accepts, far below what hurts."""
 
+_ZSTD_STEP_BYTES = 1024
+"""Input of one step: 4 bytes can stand for a block of 128 KiB, so a step yields at most 32 MiB."""
+
 
 def compress(body: bytes, kind: int, level: int = 5) -> bytes:
     """Compress as RocketMQ's clients do: what they write, any of them reads."""
@@ -73,11 +76,19 @@ def _unlz4(body: bytes, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    # A stream reader: Java writes no content size, and the reader stops at the cap whatever the frame claims.
-    with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=False) as reader:
-        data: bytes = reader.read(limit + 1)
-    _check(len(data), limit)
-    return data
+    # Java writes no content size, so only the frame's end tells that nothing is missing, and only an object of this kind
+    # tells the frame's end. It has no cap of its own: it is fed so little at once that one step cannot yield much.
+    inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+    pieces: list[bytes] = []
+    size = 0
+    for start in range(0, len(body), _ZSTD_STEP_BYTES):
+        piece = inflater.decompress(body[start : start + _ZSTD_STEP_BYTES])
+        pieces.append(piece)
+        size += len(piece)
+        _check(size, limit)
+        if inflater.eof:
+            return b"".join(pieces)
+    raise RemoteProtocolError("compressed body ends early")
 
 
 def _check(size: int, limit: int) -> None:

@@ -34,7 +34,7 @@ def java_string_hash(text: str) -> int:
     return total - 0x100000000 if total & 0x80000000 else total
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def tag_hash(tag: str) -> int:
     """The tags code of a message: few tags, many messages, so remembered."""
     return java_string_hash(tag)

@@ -19,6 +19,9 @@ from rocketline.errors import LocalProtocolError, RemoteProtocolError
 from rocketline.protocol.command import JSON, LANGUAGES, ROCKETMQ, Command
 from rocketline.protocol.fastjson import FastJsonError, parse
 
+_MAX_LOOSE_HEADER = 256 * 1024
+"""Longest JSON header that is read tolerantly, which is slow; a standard one may be longer."""
+
 _Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
@@ -85,7 +88,7 @@ def _decode_json(header: bytes, body: bytes) -> Command:
 
 def _read_tolerant(header: bytes) -> _JsonHeader:
     try:
-        value = parse(header)
+        value = parse(header, max_loose_chars=_MAX_LOOSE_HEADER)
     except FastJsonError as error:
         raise RemoteProtocolError(f"header is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -132,8 +135,8 @@ def _decode_binary(header: bytes, body: bytes) -> Command:
         position += remark_bytes
         ext_bytes = _INT.unpack_from(header, position)[0]
         ext = _decode_ext(header, position + 4, ext_bytes) if ext_bytes else {}
-    except (struct.error, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"binary header is cut short or not UTF-8: {error}") from error
+    except struct.error as error:
+        raise RemoteProtocolError(f"binary header of {len(header)} bytes is cut short: {error}") from error
     name = LANGUAGES[language] if language < len(LANGUAGES) else "OTHER"
     return Command(
         code, ext, body, opaque=opaque, flag=flag, remark=remark, version=version, language=name, encoding=ROCKETMQ
@@ -143,7 +146,7 @@ def _decode_binary(header: bytes, body: bytes) -> Command:
 def _text(header: bytes, start: int, size: int) -> str:
     if size < 0 or start + size > len(header):
         raise RemoteProtocolError(f"a string of {size} bytes does not fit in a header of {len(header)}")
-    return header[start : start + size].decode()
+    return header[start : start + size].decode("utf-8", "replace")  # as Java does
 
 
 def _decode_ext(header: bytes, position: int, size: int) -> dict[str, str]:
@@ -169,12 +172,15 @@ def _encode_binary(command: Command) -> bytes:
     if not -0x8000 <= command.code < 0x8000:
         raise LocalProtocolError(f"code {command.code} does not fit the binary header (16 bits): use JSON")
     remark = command.remark.encode() if command.remark else b""
-    parts: list[bytes] = []
-    for key, value in (command.ext or {}).items():
-        if key and value:
-            raw_key, raw_value = key.encode(), value.encode()
-            parts += (_KEY.pack(len(raw_key)), raw_key, _INT.pack(len(raw_value)), raw_value)
-    ext = b"".join(parts)
     language = _LANGUAGE_NUMBERS.get(command.language, _LANGUAGE_NUMBERS["OTHER"])
-    fixed = _FIXED.pack(command.code, language, command.version, command.opaque, command.flag, len(remark))
+    parts: list[bytes] = []
+    try:
+        for key, value in (command.ext or {}).items():
+            if key and value:
+                raw_key, raw_value = key.encode(), value.encode()
+                parts += (_KEY.pack(len(raw_key)), raw_key, _INT.pack(len(raw_value)), raw_value)
+        fixed = _FIXED.pack(command.code, language, command.version, command.opaque, command.flag, len(remark))
+    except struct.error as error:
+        raise LocalProtocolError(f"command {command.code} does not fit the binary header: {error}") from error
+    ext = b"".join(parts)
     return b"".join((fixed, remark, _INT.pack(len(ext)), ext))

@@ -1,8 +1,8 @@
 """One connection, at either end: requests of the peer are served, answers of the peer are handed to whoever asked.
 
-The fast road: `data_received` serves every frame of a read in one pass and writes all their answers together. Only a handler
-that returns an awaitable costs a future or task, and its answer is written when it is done. Both ends may ask and answer on
-the same connection; direction is told by the response bit alone.
+The fast road: `data_received` serves every frame of a read in one pass and writes all their answers together. Only a
+handler that returns an awaitable costs a future or task, and its answer is written when it is done. Both ends may ask
+and answer on the same connection; direction is told by the response bit alone.
 
 Back-pressure: when the peer does not read its answers, the write buffer passes its high-water mark and we stop reading
 requests from it; when it stays there too long, the connection is closed.

@@ -1,8 +1,8 @@
 """Connections to many servers, made when first needed and shared by everyone who calls.
 
 A lost connection is made anew by the next call. After a failed attempt the next one waits (0.05 s, doubled up to 3 s);
-calls that come earlier fail at once with the last reason, so that a dead broker costs its callers nothing and they can go
-elsewhere.
+calls that come earlier fail at once with the last reason, so that a dead broker costs its callers nothing and they can
+go elsewhere.
 """
 
 from __future__ import annotations

@@ -38,6 +38,10 @@ class Router:
     def add(self, code: int, handler: Handler) -> None:
         self._handlers[code] = handler
 
+    def take(self, other: Router) -> None:
+        """Serve what another router serves too."""
+        self._handlers.update(other._handlers)
+
     @property
     def codes(self) -> frozenset[int]:
         return frozenset(self._handlers)

@@ -36,17 +36,27 @@ class RemotingServer:
         """The port really bound, also when 0 was asked for."""
         return self._port
 
-    async def start(self) -> None:
+    async def bind(self) -> None:
+        """Take the port without accepting anyone yet: the port is known, early callers are refused."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._accept, self._host, self._port, backlog=1024)
+            self._server = await loop.create_server(
+                self._accept, self._host, self._port, backlog=1024, start_serving=False
+            )
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {self._host}:{self._port}: {error.strerror or error}; "
                 "is another server running there? Choose another port, or 0 for any free one"
             ) from error
         self._port = self._server.sockets[0].getsockname()[1]
-        self._sweeper = loop.create_task(self._close_idle())
+
+    async def start(self) -> None:
+        """Accept connections; binds first when that was not done."""
+        if self._server is None:
+            await self.bind()
+        assert self._server is not None
+        await self._server.start_serving()
+        self._sweeper = asyncio.get_running_loop().create_task(self._close_idle())
 
     async def close(self, grace_s: float = 1.0) -> None:
         if self._server is None:

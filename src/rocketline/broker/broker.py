@@ -1,0 +1,352 @@
+"""A broker put together: builds the parts, gives each just what it uses, starts and stops them in order.
+
+Start: port taken, folder locked and log recovered, tables loaded, name servers told, requests accepted. Stop, the
+reverse: name servers told first, so that clients go elsewhere; then held pulls answered, no new requests, tables saved,
+store closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from ipaddress import ip_address
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from rocketline.broker.config import BrokerConfig, parse_delay_levels
+from rocketline.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
+from rocketline.broker.delays import DelayLevels, deliver_time_codes
+from rocketline.broker.durability import Durability
+from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.admin.groups import GroupHandlers
+from rocketline.broker.handlers.admin.topics import TopicHandlers
+from rocketline.broker.handlers.clients import ClientHandlers
+from rocketline.broker.handlers.offsets import OffsetHandlers
+from rocketline.broker.handlers.pull import PullHandlers, PullParts
+from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.send import SendHandlers, SendParts
+from rocketline.broker.handlers.send_back import SendBackHandlers
+from rocketline.broker.registration import Identity, Registration
+from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
+from rocketline.broker.router import broker_router
+from rocketline.broker.saved import SavedTable
+from rocketline.broker.topics import READ, WRITE, Topics, system_topics
+from rocketline.broker.waiters import PullWaiters
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import ConfigError, StoreError
+from rocketline.protocol.bodies import (
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rocketline.protocol.message_ids import UniqueIds, encode_host
+from rocketline.protocol.records import LogEntry
+from rocketline.store.disk import Disk, RealDisk
+from rocketline.store.message_store import MessageStore
+from rocketline.transport import RemotingClient, RemotingServer, Router
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class _Periodic(Protocol):
+    """A table saved now and then."""
+
+    def take_changes(self) -> bytes | None: ...
+
+    def write(self, data: bytes) -> None: ...
+
+
+class Broker:
+    """One broker in this process and event loop; an async context manager."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        disk: Disk | None = None,
+        random: Random | None = None,
+    ) -> None:
+        if not config.store_root:
+            raise ConfigError("a broker needs a data folder: set storePathRootDir")
+        self.config = config
+        self._clock = clock
+        self._disk = disk or RealDisk()
+        self._random = random or Random()
+        self._root = Path(config.store_root)
+        self._host = config.advertised_host or _own_address(config.bind_host)
+        self._router = Router()
+        self._server = RemotingServer(
+            self._router, config.bind_host, config.port, max_connections=config.max_connections
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._dispatch_scheduled = False
+        self._running = False
+        self._serving = False
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        """What clients are told: `host:port`."""
+        return f"{self._host}:{self._server.port}"
+
+    async def __aenter__(self) -> Broker:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        # The port is part of every message id, so it is taken before the store is opened.
+        await self._server.bind()
+        try:
+            self._store_host = encode_host(_ip_of(self._host), self.port)
+            self._open_store()
+            try:
+                self._build()
+                await self._registration.register_all()
+            except BaseException:
+                self._store.close()
+                raise
+        except BaseException:
+            await self._server.close(grace_s=0)
+            raise
+        await self._server.start()
+        self._running = self._serving = True
+        self._start_tasks()
+        log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
+
+    def _open_store(self) -> None:
+        levels_ms = parse_delay_levels(self.config.delay_levels)
+        self._store = MessageStore(
+            self._root,
+            self.config.store,
+            self._store_host,
+            disk=self._disk,
+            clock=self._clock,
+            tags_code_for=deliver_time_codes(levels_ms),
+        )
+        log.info("%s", self._store.open())
+        self._disk.make_folder(self._root / "config")
+        self._delays = DelayLevels(
+            levels_ms, self._store, self._saved("delayOffset.json", DelayOffsetTable), self._clock, self._stored
+        )
+
+    def _saved(self, name: str, kind: type[T]) -> SavedTable[T]:
+        return SavedTable(self._disk, self._root / "config" / name, kind)
+
+    def _build(self) -> None:
+        config, clock, store = self.config, self._clock, self._store
+        self._topics = Topics(
+            self._saved("topics.json", TopicConfigSerializeWrapper),
+            system_topics(config.cluster, config.name, config.topics),
+            clock,
+            auto_create=config.topics.auto_create,
+            writable=bool(config.permission & WRITE),
+        )
+        self._groups = Groups(
+            self._saved("subscriptionGroup.json", SubscriptionGroupWrapper),
+            clock,
+            auto_create=config.groups.auto_create,
+        )
+        self._offsets = ConsumerOffsets(self._saved("consumerOffset.json", ConsumerOffsetTable), clock)
+        for table in (self._topics, self._groups, self._offsets, self._delays):
+            table.load()
+        self._cap_offsets()
+        expiry_s = config.client_expiry_ms / 1000
+        self._consumers = ConsumerRegistry(clock, expiry_s, self._may_notify)
+        self._producers = ProducerRegistry(clock, expiry_s)
+        self._waiters = PullWaiters(config.max_held_pulls)
+        self._durability = Durability(config.store.flush.sync_timeout_ms / 1000, self._dispatch)
+        store.on_arrival = self._arrived
+        store.on_flushed = self._durability.flushed_from_thread
+        store.on_flush_failed = self._durability.failed_from_thread
+        self._client = RemotingClient()
+        self._registration = self._build_registration()
+        self._topics.on_change = self._registration.topics_changed
+        self._router.take(self._build_router())
+
+    def _build_registration(self) -> Registration:
+        config = self.config
+        ha_address = f"{self._host}:{self.port + 1}"
+        return Registration(
+            Identity(config.name, config.cluster, config.broker_id, self.address, ha_address),
+            [address for item in config.registration.namesrv.split(";") if (address := item.strip())],
+            self._topics,
+            self._client,
+            self._clock,
+            interval_s=config.registration.interval_ms / 1000,
+            timeout_s=config.registration.timeout_ms / 1000,
+            broker_perm=config.permission,
+        )
+
+    def _build_router(self) -> Router:
+        config, store = self.config, self._store
+        writable = bool(config.permission & WRITE)
+        sends = SendHandlers(
+            SendParts(
+                store=store,
+                topics=self._topics,
+                groups=self._groups,
+                delays=self._delays,
+                durability=self._durability,
+                unique_ids=UniqueIds(_ip_of(self._host), self._clock),
+                stored=self._stored,
+                holds_locks=lambda group: False,
+                store_host=self._store_host,
+                cluster=config.cluster,
+                region=config.region,
+                trace_on=config.trace_on,
+                sync_flush=config.store.flush.is_sync,
+                random=self._random,
+            )
+        )
+        pulls = PullHandlers(
+            PullParts(
+                store=store,
+                topics=self._topics,
+                groups=self._groups,
+                offsets=self._offsets,
+                consumers=self._consumers,
+                waiters=self._waiters,
+                readable=bool(config.permission & READ),
+                suspend_s=self._suspend_s,
+            )
+        )
+        return broker_router(
+            sends,
+            pulls,
+            SendBackHandlers(
+                store, self._topics, self._groups, self._delays, self._stored, writable=writable, random=self._random
+            ),
+            OffsetHandlers(store, self._topics, self._groups, self._offsets),
+            QueryHandlers(store),
+            ClientHandlers(self._topics, self._groups, self._consumers, self._producers, self._clock),
+            TopicHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
+            GroupHandlers(self._groups),
+        )
+
+    def _cap_offsets(self) -> None:
+        """What the log lost in a crash no group may have consumed."""
+        for key, queue_id, _ in self._offsets.items():
+            topic = key.partition(SEPARATOR)[0]
+            self._offsets.cap(key, queue_id, self._store.max_offset(topic, queue_id))
+
+    def _may_notify(self, group: str) -> bool:
+        config = self._groups.table.get(group)
+        return config is None or config.notify_consumer_ids_changed_enable
+
+    def _suspend_s(self, asked_ms: int) -> float:
+        return max(0, asked_ms if self.config.long_polling else self.config.short_polling_ms) / 1000
+
+    def _stored(self) -> None:
+        """Something was appended: dispatch once the requests at hand are served."""
+        if not self._dispatch_scheduled:
+            self._dispatch_scheduled = True
+            self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._dispatch_scheduled = False
+        if not self._serving:
+            return
+        try:
+            self._store.dispatch()
+        except StoreError as error:
+            # Stored but not yet listed: the next append, or this timer, goes on where it stopped.
+            log.error("messages cannot be made readable now: %s", error)
+            self._loop.call_later(1.0, self._stored)
+        self._waiters.answer_woken()
+
+    def _arrived(self, entry: LogEntry) -> None:
+        self._waiters.on_arrival(entry)
+        self._delays.on_arrival(entry)
+
+    def _start_tasks(self) -> None:
+        config = self.config
+        self._spawn(self._registration.run())
+        self._spawn(self._delays.run())
+        self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
+        self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
+        self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(self._loop.create_task(work))
+
+    async def _every(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await work()
+            except Exception:
+                log.exception("periodic work failed, trying again in %g s", interval_s)
+
+    async def _save(self, table: _Periodic) -> None:
+        data = table.take_changes()
+        if data is not None:
+            await asyncio.to_thread(table.write, data)
+
+    async def _drop_expired(self) -> None:
+        self._consumers.drop_expired()
+        self._producers.drop_expired()
+
+    async def close(self) -> None:
+        """Stop cleanly; a second call does nothing."""
+        if not self._running:
+            return
+        self._running = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._registration.unregister()
+        self._waiters.answer_all()
+        await self._server.close()
+        await self._client.close()
+        try:
+            for table in (self._offsets, self._delays):
+                if (data := table.take_changes()) is not None:
+                    table.write(data)
+        except StoreError as error:
+            log.error("offsets could not be saved: %s", error)
+        self._serving = False
+        self._store.close()
+        log.info("broker %s stopped", self.name)
+
+
+def _own_address(bind_host: str) -> str:
+    """The address to tell clients: what we bind to, or this host's own when that is "all"."""
+    if bind_host not in ("", "0.0.0.0", "::"):  # noqa: S104 (a comparison, nothing is bound)
+        return bind_host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Chooses the interface of the default route; a datagram socket sends nothing here.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _ip_of(host: str) -> str:
+    """An IP for the message ids; a host name that does not resolve cannot be advertised."""
+    try:
+        return str(ip_address(host.strip("[]")))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)[0][4][0])
+    except OSError as error:
+        raise ConfigError(f"brokerIP1={host!r} is neither an address nor a name that resolves: {error}") from error

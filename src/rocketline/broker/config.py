@@ -1,0 +1,107 @@
+"""A broker's settings: Apache's keys and defaults, except where Apache's default is unsafe (see docs/compat.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketline.errors import ConfigError
+from rocketline.settings import load, parse_properties, section, setting
+from rocketline.store.config import StoreConfig
+
+MESSAGE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+@dataclass(frozen=True)
+class TopicConfigDefaults:
+    auto_create: bool = setting(True, "autoCreateTopicEnable", "Create an unknown topic when a message for it arrives.")
+    queue_count: int = setting(8, "defaultTopicQueueNums", "Queues of the template topic TBW102.")
+
+
+@dataclass(frozen=True)
+class GroupConfigDefaults:
+    auto_create: bool = setting(
+        True, "autoCreateSubscriptionGroup", "Create an unknown consumer group when it first appears."
+    )
+
+
+@dataclass(frozen=True)
+class RegistrationConfig:
+    namesrv: str = setting("", "namesrvAddr", "Name servers, `host:port` separated by `;`; empty: register nowhere.")
+    interval_ms: int = setting(30_000, "registerNameServerPeriod", "Pause between two full registrations.")
+    timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", "How long a name server may take to answer.")
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """Everything a broker can be told."""
+
+    name: str = setting("broker-a", "brokerName", "Name of this broker; master and slaves of one log share it.")
+    cluster: str = setting("DefaultCluster", "brokerClusterName", "Cluster the broker belongs to.")
+    broker_id: int = setting(0, "brokerId", "0 is the master, others are slaves.")
+    bind_host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; loopback unless told otherwise.")
+    advertised_host: str = setting(
+        "", "brokerIP1", "Address clients are told to use; empty: the bind address, or this host's when bound to all."
+    )
+    port: int = setting(10911, "listenPort", "Port to listen on; 0 means any free one.")
+    store_root: str = setting("", "storePathRootDir", "Folder of the message store.")
+    permission: int = setting(6, "brokerPermission", "4 readable + 2 writable.")
+    region: str = setting("DefaultRegion", "regionId", "Region name given to producers for traces.")
+    trace_on: bool = setting(True, "traceOn", "Whether clients may trace messages of this broker.")
+    long_polling: bool = setting(True, "longPollingEnable", "Hold a pull that finds nothing.")
+    short_polling_ms: int = setting(1000, "shortPollingTimeMills", "How long a pull is held without long polling.")
+    max_held_pulls: int = setting(100_000, None, "Pulls held at once, over all connections.")
+    max_connections: int = setting(10_000, None, "Connections open at once.")
+    delay_levels: str = setting(MESSAGE_DELAY_LEVELS, "messageDelayLevel", "Delay of each level, 1 first.")
+    flush_offsets_ms: int = setting(
+        5_000, "flushConsumerOffsetInterval", "Pause between two saves of consumer offsets."
+    )
+    flush_delay_offsets_ms: int = setting(
+        10_000, "flushDelayOffsetInterval", "Pause between two saves of delay offsets."
+    )
+    client_scan_ms: int = setting(10_000, None, "Pause between two looks for clients without heartbeat.")
+    client_expiry_ms: int = setting(
+        120_000, "channelExpiredTimeout", "A client without heartbeat for this long is gone."
+    )
+    allow_sql_filter: bool = setting(False, "enablePropertyFilter", "Allow SQL92 filters.")
+    reject_transactions: bool = setting(False, "rejectTransactionMessage", "Refuse transactional messages.")
+    topics: TopicConfigDefaults = section(TopicConfigDefaults)
+    groups: GroupConfigDefaults = section(GroupConfigDefaults)
+    registration: RegistrationConfig = section(RegistrationConfig)
+    store: StoreConfig = section(StoreConfig)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"listenPort={self.port} is not a port")
+        if self.broker_id < 0:
+            raise ConfigError(f"brokerId={self.broker_id} must not be negative")
+        if self.permission & ~6:
+            raise ConfigError(f"brokerPermission={self.permission} must be 0, 2, 4 or 6")
+        parse_delay_levels(self.delay_levels)
+
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Milliseconds of each level.
+
+    >>> parse_delay_levels("1s 2m")
+    (1000, 120000)
+    """
+    try:
+        levels = tuple(int(item[:-1]) * _UNITS_MS[item[-1]] for item in text.split())
+    except (ValueError, KeyError, IndexError) as error:
+        raise ConfigError(f"messageDelayLevel={text!r} is not a list such as '1s 5s 1m 2h'") from error
+    if not levels:
+        raise ConfigError("messageDelayLevel is empty")
+    return levels
+
+
+def load_broker_config(path: Path, overrides: dict[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:
+    """(settings of an Apache `broker.conf`, keys in it that mean nothing to us); overrides win over the file."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    return load(BrokerConfig, {**parse_properties(text), **(overrides or {})}, str(path))

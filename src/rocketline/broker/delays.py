@@ -1,0 +1,175 @@
+"""Delayed messages: one queue of SCHEDULE_TOPIC_XXXX per level, each in order of arrival and so in order of time.
+
+A message with a delay level is stored under the schedule topic, its real topic and queue in its properties, and its
+deliver time where the consume queue otherwise has the tag hash. When the time has come a copy goes to the real queue.
+How far each level is delivered is kept in config/delayOffset.json; after a crash a few messages may be delivered twice,
+none is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rocketline.broker.saved import SavedTable
+from rocketline.broker.topics import SCHEDULE_TOPIC
+from rocketline.clock import Clock
+from rocketline.errors import RequestRejected
+from rocketline.message import DELAY, REAL_QID, REAL_TOPIC, WAIT, LogOffset, QueueOffset
+from rocketline.protocol.bodies import DataVersion, DelayOffsetTable
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
+from rocketline.protocol.records import LogEntry, decode_record
+from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
+
+log = logging.getLogger(__name__)
+
+DELIVERIES_A_TURN = 256
+"""Messages delivered before other work gets its turn."""
+
+
+def deliver_time_codes(levels_ms: tuple[int, ...]) -> Callable[[LogEntry], int]:
+    """What a consume queue holds for a message: its tag hash, or for a delayed one its deliver time."""
+
+    def tags_code_for(entry: LogEntry) -> int:
+        if entry.topic != SCHEDULE_TOPIC:
+            return entry.tags_code
+        return entry.store_ms + levels_ms[min(entry.queue_id, len(levels_ms) - 1)]
+
+    return tags_code_for
+
+
+class DelayLevels:
+    """Takes delayed messages in and lets them out when they are due."""
+
+    def __init__(
+        self,
+        levels_ms: tuple[int, ...],
+        store: MessageStore,
+        file: SavedTable[DelayOffsetTable],
+        clock: Clock,
+        stored: Callable[[], None],
+    ) -> None:
+        self._levels_ms = levels_ms
+        self._store = store
+        self._file = file
+        self._clock = clock
+        self._stored = stored
+        self._next: dict[int, int] = {}
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._changed = False
+        self._arrived = asyncio.Event()
+
+    def load(self) -> None:
+        saved = self._file.load()
+        if saved is not None:
+            self._next = dict(saved.offset_table)
+            self._version = saved.data_version
+        for level, offset in self._next.items():
+            self._next[level] = min(offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+
+    def redirect(self, message: StoreMessage, level_text: str) -> None:
+        """Send a message on its detour when it asks for a delay; `level_text` is its DELAY property."""
+        try:
+            level = int(level_text)
+        except ValueError:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, f"delay level {level_text!r} is not a number") from None
+        if level <= 0:
+            return
+        level = min(level, len(self._levels_ms))
+        message.properties[DELAY] = str(level)
+        message.properties[REAL_TOPIC] = message.topic
+        message.properties[REAL_QID] = str(message.queue_id)
+        message.topic = SCHEDULE_TOPIC
+        message.queue_id = level - 1
+        message.properties_raw = encode_properties(message.properties).encode()
+        if len(message.properties_raw) > MAX_PROPERTIES_BYTES:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message's properties are too large")
+
+    def on_arrival(self, entry: LogEntry) -> None:
+        if entry.topic == SCHEDULE_TOPIC:
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Deliver for ever: sleep until the next message is due or a new one arrives."""
+        while True:
+            self._arrived.clear()
+            wait_ms = self.deliver_due()
+            try:
+                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
+                    await self._arrived.wait()
+            except TimeoutError:
+                continue
+
+    def deliver_due(self) -> int | None:
+        """Deliver what is due; milliseconds until the next turn, None when nothing is scheduled."""
+        waits = [
+            wait for level in range(1, len(self._levels_ms) + 1) if (wait := self._deliver_level(level)) is not None
+        ]
+        return min(waits, default=None)
+
+    def _deliver_level(self, level: int) -> int | None:
+        store, queue_id = self._store, level - 1
+        offset = max(self._next.get(level, 0), store.min_offset(SCHEDULE_TOPIC, queue_id))
+        for _ in range(DELIVERIES_A_TURN):
+            unit = store.unit_at(SCHEDULE_TOPIC, queue_id, QueueOffset(offset))
+            if unit is None:
+                return None
+            now_ms = self._clock.now_ms()
+            # A deliver time further away than the level allows means that the clock was set back: deliver now.
+            wait_ms = unit.tags_code - now_ms
+            if 0 < wait_ms <= self._levels_ms[queue_id]:
+                return wait_ms
+            if not self._deliver(unit.log_offset):
+                return 1000
+            offset += 1
+            self._next[level] = offset
+            self._changed = True
+        return 0
+
+    def _deliver(self, log_offset: LogOffset) -> bool:
+        """Store the real message; False when the store does not take it now."""
+        view = self._store.record_at(log_offset)
+        if view is None:
+            log.error("delayed message at %d is no longer in the log", log_offset)
+            return True
+        record = decode_record(view, 0, len(view))
+        properties = decode_properties(record.properties.decode("utf-8", "replace"))
+        topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID, "")
+        if topic is None or not queue_id.isdecimal():
+            log.error("delayed message at %d names no real topic and queue", log_offset)
+            return True
+        # Apache's copies keep DELAY, REAL_TOPIC and REAL_QID; nobody may act on them again.
+        properties[WAIT] = "false"
+        result = self._store.append(
+            StoreMessage(
+                topic=topic,
+                queue_id=int(queue_id),
+                body=record.body,
+                properties=properties,
+                properties_raw=encode_properties(properties).encode(),
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                born_ms=record.born_ms,
+                born_host=record.born_host,
+                reconsume_times=record.reconsume_times,
+                prepared_log_offset=record.prepared_log_offset,
+            )
+        )
+        if result.status is not AppendStatus.OK:
+            log.error("delayed message at %d cannot be delivered now: %s", log_offset, result.reason)
+            return False
+        self._stored()
+        return True
+
+    def take_changes(self) -> bytes | None:
+        """The file's next content when anything changed since the last call."""
+        if not self._changed:
+            return None
+        self._changed = False
+        self._version = self._version.advanced(self._clock.now_ms())
+        return self._file.encode(DelayOffsetTable(data_version=self._version, offset_table=self._next))
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)

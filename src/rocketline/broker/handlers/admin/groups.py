@@ -1,0 +1,35 @@
+"""Consumer groups by hand: create or change (200), look at one (352) or all (201)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketline.broker.groups import Groups
+from rocketline.errors import RequestRejected
+from rocketline.protocol.bodies import SubscriptionGroupConfig, decode_body, encode_body
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import GetGroupConfigHeader
+from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
+from rocketline.transport import Channel, Reply
+
+
+@dataclass(frozen=True)
+class GroupHandlers:
+    groups: Groups
+
+    def create(self, channel: Channel, request: Command) -> Reply:
+        group = decode_body(SubscriptionGroupConfig, request.body)
+        if problem := group_problem(group.group_name, MAX_OLD_GROUP_CHARS):
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
+        self.groups.put(group)
+        return request.reply(ResponseCode.SUCCESS)
+
+    def get(self, channel: Channel, request: Command) -> Reply:
+        group = self.groups.require(GetGroupConfigHeader.decode(request).group)
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(group))
+
+    def get_all(self, channel: Channel, request: Command) -> Reply:
+        snapshot = self.groups.snapshot()
+        count = str(len(snapshot.subscription_group_table))
+        return request.reply(ResponseCode.SUCCESS, {"totalGroupNum": count}, encode_body(snapshot))

@@ -1,0 +1,105 @@
+"""Topics by hand: create or change (17), delete (215), look at one (351) or all (21)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.topics import MAX_QUEUE_COUNT, Topics
+from rocketline.errors import RequestRejected
+from rocketline.protocol.bodies import MULTI_TAG, SINGLE_TAG, TopicConfig, encode_body
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import CreateTopicHeader, DeleteTopicHeader, GetTopicConfigHeader
+from rocketline.protocol.names import topic_problem
+from rocketline.store.message_store import MessageStore
+from rocketline.transport import Channel, Reply
+
+ATTRIBUTES = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
+
+
+@dataclass(frozen=True)
+class TopicHandlers:
+    topics: Topics
+    offsets: ConsumerOffsets
+    store: MessageStore
+    topic_gone: Callable[[], None]
+    """Told after a deletion, so that held pulls of the topic are answered."""
+
+    def create(self, channel: Channel, request: Command) -> Reply:
+        header = CreateTopicHeader.decode(request)
+        self._check(header)
+        known = self.topics.get(header.topic)
+        self.topics.put(
+            [
+                TopicConfig(
+                    topic_name=header.topic,
+                    read_queue_nums=header.read_queue_nums,
+                    write_queue_nums=header.write_queue_nums,
+                    perm=header.perm,
+                    topic_filter_type=header.topic_filter_type,
+                    topic_sys_flag=header.topic_sys_flag,
+                    order=header.order,
+                    attributes=_changed(known.attributes if known else {}, header.attributes or ""),
+                )
+            ]
+        )
+        return request.reply(ResponseCode.SUCCESS)
+
+    def _check(self, header: CreateTopicHeader) -> None:
+        problem = topic_problem(header.topic)
+        if problem is None and self.topics.is_system(header.topic):
+            problem = f"the topic[{header.topic}] is conflict with system topic"
+        if problem is None and header.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
+            problem = f"topic filter type {header.topic_filter_type!r} is neither {SINGLE_TAG} nor {MULTI_TAG}"
+        if problem is None and not (
+            0 <= header.read_queue_nums <= MAX_QUEUE_COUNT and 0 <= header.write_queue_nums <= MAX_QUEUE_COUNT
+        ):
+            problem = f"queue counts must lie between 0 and {MAX_QUEUE_COUNT}"
+        if problem is None and not 0 <= header.perm <= 7:
+            problem = f"permission {header.perm} is not between 0 and 7"
+        if problem is not None:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
+
+    def delete(self, channel: Channel, request: Command) -> Reply:
+        header = DeleteTopicHeader.decode(request)
+        problem = topic_problem(header.topic)
+        if problem is None and self.topics.is_system(header.topic):
+            problem = f"the topic[{header.topic}] is conflict with system topic"
+        if problem is not None:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
+        self.topics.delete(header.topic)
+        self.offsets.forget_topic(header.topic)
+        self.store.delete_topic(header.topic)
+        self.topic_gone()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def get(self, channel: Channel, request: Command) -> Reply:
+        header = GetTopicConfigHeader.decode(request)
+        topic = self.topics.get(header.topic)
+        if topic is None:
+            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(topic))
+
+    def get_all(self, channel: Channel, request: Command) -> Reply:
+        snapshot = self.topics.snapshot()
+        count = str(len(snapshot.topic_config_table))
+        return request.reply(ResponseCode.SUCCESS, {"totalTopicNum": count}, encode_body(snapshot))
+
+
+def _changed(attributes: dict[str, str], text: str) -> dict[str, str]:
+    """Attributes after `+name=value,-name`."""
+    result = dict(attributes)
+    for item in filter(None, text.split(",")):
+        sign, name, value = item[0], *item[1:].partition("=")[::2]
+        if sign not in "+-" or name not in ATTRIBUTES:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"attribute {item!r}: expected +name=value or -name with one of {', '.join(sorted(ATTRIBUTES))}",
+            )
+        if sign == "+":
+            result[name] = value
+        else:
+            result.pop(name, None)
+    return result

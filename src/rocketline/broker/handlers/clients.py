@@ -1,0 +1,86 @@
+"""Clients that come and go: heartbeats (34), goodbyes (35), who else is in the group (38), can you filter this (46)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketline.broker.groups import Groups
+from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
+from rocketline.broker.topics import Topics
+from rocketline.clock import Clock
+from rocketline.errors import RequestRejected
+from rocketline.protocol.bodies import (
+    TAG,
+    Body,
+    ConsumerIdList,
+    HeartbeatData,
+    SubscriptionData,
+    decode_body,
+    encode_body,
+)
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
+from rocketline.protocol.names import retry_topic
+from rocketline.transport import Channel, Reply
+
+
+class _CheckClient(Body):
+    subscription_data: SubscriptionData
+
+
+@dataclass(frozen=True)
+class ClientHandlers:
+    topics: Topics
+    groups: Groups
+    consumers: ConsumerRegistry
+    producers: ProducerRegistry
+    clock: Clock
+
+    def heartbeat(self, channel: Channel, request: Command) -> Reply:
+        beat = decode_body(HeartbeatData, request.body)
+        client = ClientInfo(beat.client_id, request.language, request.version, self.clock.monotonic())
+        self._watch(channel)
+        channel.version, channel.language = request.version, request.language
+        for consumer in beat.consumer_data_set:
+            group = self.groups.get(consumer.group_name)
+            if group is None:
+                continue
+            if group.retry_queue_nums > 0:
+                self.topics.require_derived(retry_topic(group.group_name), group.retry_queue_nums)
+            self.consumers.heartbeat(channel, client, consumer)
+        for producer in beat.producer_data_set:
+            self.producers.heartbeat(channel, client, producer.group_name)
+        answer = HeartbeatResponseHeader(supports_v2=False, subscription_changed=True)
+        return request.reply(ResponseCode.SUCCESS, answer.encode())
+
+    def _watch(self, channel: Channel) -> None:
+        for callback in (self.consumers.channel_closed, self.producers.channel_closed):
+            if callback not in channel.on_close:
+                channel.on_close.append(callback)
+
+    def unregister(self, channel: Channel, request: Command) -> Reply:
+        header = UnregisterClientHeader.decode(request)
+        if header.producer_group:
+            self.producers.leave(channel, header.producer_group)
+        if header.consumer_group:
+            self.consumers.leave(channel, header.consumer_group, header.client_id)
+        return request.reply(ResponseCode.SUCCESS)
+
+    def consumer_list(self, channel: Channel, request: Command) -> Reply:
+        header = GetConsumerListHeader.decode(request)
+        group = self.consumers.get(header.consumer_group)
+        if group is None or not group.members:
+            # An empty list would make a Java client's allocation fail: no member is an error.
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(ConsumerIdList(group.client_ids)))
+
+    def check(self, channel: Channel, request: Command) -> Reply:
+        """46: only tag expressions are filtered here, and those need no check."""
+        expression_type = decode_body(_CheckClient, request.body).subscription_data.expression_type
+        if expression_type != TAG:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker does not support consumer to filter message by {expression_type}",
+            )
+        return request.reply(ResponseCode.SUCCESS)

@@ -1,0 +1,172 @@
+"""Pulls (11, 361): check, read, and when there is nothing new, hold the request until there is.
+
+Stored messages go from the mapped log to the socket as they lie there. A held pull commits its consumer offset only
+once, when it first arrives; when it is woken it is read again without holding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.groups import Groups
+from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
+from rocketline.broker.topics import READ, Topics
+from rocketline.broker.waiters import PullWaiters
+from rocketline.errors import InvalidMessage, RequestRejected
+from rocketline.message import QueueOffset
+from rocketline.protocol.bodies import TAG, SubscriptionData, SubscriptionGroupConfig
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
+from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
+from rocketline.protocol.subscription import TagTest, build_subscription, tag_test
+from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
+from rocketline.transport import Channel, Reply
+
+MAX_SUSPEND_S = 120.0
+
+_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True)
+class PullParts:
+    """What pulling needs of a broker."""
+
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsets
+    consumers: ConsumerRegistry
+    waiters: PullWaiters
+    readable: bool
+    suspend_s: Callable[[int], float]
+    """How long to hold a pull that asks to be held for so many milliseconds."""
+
+
+class PullHandlers:
+    """Handlers of pulls."""
+
+    def __init__(self, parts: PullParts) -> None:
+        self._parts = parts
+        self._tests: dict[tuple[str, str], tuple[SubscriptionData, TagTest | None]] = {}
+
+    def pull(self, channel: Channel, request: Command) -> Reply:
+        header = PullMessageHeader.decode(request)
+        group = self._check(header)
+        accept = self._accept_tags(header, group)
+        self._commit(channel, header)
+        found = self._read(header, accept)
+        answer = self._answer(request, header, found)
+        if answer.code != ResponseCode.PULL_NOT_FOUND or not header.sys_flag & SUSPEND:
+            return answer
+        waiter = self._parts.waiters.hold(
+            header.topic,
+            header.queue_id,
+            QueueOffset(header.queue_offset),
+            min(self._parts.suspend_s(header.suspend_ms), MAX_SUSPEND_S),
+            accept,
+            partial(self._read_again, request, header, accept),
+        )
+        return answer if waiter is None else waiter
+
+    def _read_again(self, request: Command, header: PullMessageHeader, accept: TagTest | None) -> Command:
+        return self._answer(request, header, self._read(header, accept))
+
+    def _read(self, header: PullMessageHeader, accept: TagTest | None) -> ReadResult:
+        return self._parts.store.read(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, accept_tags=accept
+        )
+
+    def _check(self, header: PullMessageHeader) -> SubscriptionGroupConfig:
+        parts = self._parts
+        if not parts.readable:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
+        group = parts.groups.require_readable(header.consumer_group)
+        topic = parts.topics.get(header.topic)
+        if topic is None:
+            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        if not topic.perm & READ:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group
+
+    def _accept_tags(self, header: PullMessageHeader, group: SubscriptionGroupConfig) -> TagTest | None:
+        if header.sys_flag & SUBSCRIPTION:
+            self._check_type(header.expression_type)
+            try:
+                return tag_test(build_subscription(header.topic, header.subscription))
+            except InvalidMessage as error:
+                raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        subscription = self._subscription(header, group)
+        self._check_type(subscription.expression_type)
+        known = self._tests.get((header.consumer_group, header.topic))
+        if known is None or known[0] is not subscription:
+            known = self._tests[(header.consumer_group, header.topic)] = (subscription, tag_test(subscription))
+        return known[1]
+
+    def _subscription(self, header: PullMessageHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
+        live = self._parts.consumers.get(header.consumer_group)
+        if live is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist: no heartbeat of {header.consumer_group} arrived yet",
+            )
+        if not group.consume_broadcast_enable and live.message_model == BROADCASTING:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = live.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group}, topic {header.topic}",
+            )
+        if not self._parts.groups.may_read(header.consumer_group, header.topic):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] is forbidden to read this topic",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RequestRejected(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+    def _check_type(self, expression_type: str | None) -> None:
+        if expression_type is not None and expression_type != TAG:
+            # Apache answers unfiltered messages for some of these; refusing is safe.
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker does not support consumer to filter message by {expression_type}",
+            )
+
+    def _commit(self, channel: Channel, header: PullMessageHeader) -> None:
+        if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
+            self._parts.offsets.commit(
+                channel.remote, header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+
+    def _answer(self, request: Command, header: PullMessageHeader, found: ReadResult) -> Command:
+        code = _CODES.get(found.status)
+        if code is None:
+            moved = header.queue_offset != 0
+            code = ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
+        ext = PullMessageResponseHeader(
+            QueueOffset(found.next_queue_offset), QueueOffset(found.min_offset), QueueOffset(found.max_offset)
+        ).encode()
+        return request.reply(code, ext, remark=found.status.name, chunks=found.chunks or None)

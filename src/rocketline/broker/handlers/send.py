@@ -1,0 +1,249 @@
+"""Sends: one message (10, 310), a batch (320), and what a broker checks and adds before it stores one.
+
+The way of a message: header, topic, properties, append, answer. With SYNC_FLUSH the answer waits for the disk; nothing
+else here waits, so a send never becomes a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from rocketline.broker.delays import DelayLevels
+from rocketline.broker.durability import Durability, Durable
+from rocketline.broker.groups import Groups
+from rocketline.broker.topics import Topics
+from rocketline.errors import ProtocolError, RequestRejected
+from rocketline.message import DELAY, RETRY_PREFIX, UNIQ_KEY, WAIT
+from rocketline.protocol.bodies import TopicConfig
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import SendMessageHeader
+from rocketline.protocol.message_ids import UniqueIds, offset_id
+from rocketline.protocol.names import dlq_topic
+from rocketline.protocol.properties import decode_properties, encode_properties
+from rocketline.protocol.records import TRANSACTION_MASK, decode_batch
+from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
+from rocketline.transport import Channel, Reply
+
+TRACE_ON = "TRACE_ON"
+MSG_REGION = "MSG_REGION"
+CLUSTER = "CLUSTER"
+TRAN_MSG = "TRAN_MSG"
+POP_CK = "POP_CK"
+TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+
+_FAILED_CODES = {
+    AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    AppendStatus.PROPERTIES_TOO_LARGE: ResponseCode.MESSAGE_ILLEGAL,
+    AppendStatus.NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+
+@dataclass(frozen=True)
+class SendParts:
+    """What sending needs of a broker."""
+
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    delays: DelayLevels
+    durability: Durability
+    unique_ids: UniqueIds
+    stored: Callable[[], None]
+    """Told after every append, so that the dispatcher runs soon."""
+    holds_locks: Callable[[str], bool]
+    """Whether a group consumes orderly, holding queue locks."""
+    store_host: bytes
+    cluster: str
+    region: str
+    trace_on: bool
+    sync_flush: bool
+    random: Random
+
+
+class SendHandlers:
+    """Handlers of the send family."""
+
+    def __init__(self, parts: SendParts) -> None:
+        self._parts = parts
+        self._answer_ext = {MSG_REGION: parts.region, TRACE_ON: "true" if parts.trace_on else "false"}
+        self._added = dict(self._answer_ext, **{CLUSTER: parts.cluster})
+        self._added_text = encode_properties(self._added)
+
+    def send(self, channel: Channel, request: Command) -> Reply:
+        """10 and 310: one message (a batch too, when its header says so)."""
+        header = SendMessageHeader.decode(request)
+        if header.batch:
+            return self._send_batch(channel, request, header)
+        try:
+            message = self._message(channel, request, header)
+        except RequestRejected as rejected:
+            return self._refuse(request, rejected)
+        self._retry_or_dead(header, message, request.version)
+        queue_id = message.queue_id
+        self._redirect(message)
+        result = self._parts.store.append(message)
+        return self._finish(request, queue_id, message, result)
+
+    def send_batch(self, channel: Channel, request: Command) -> Reply:
+        """320: several messages of one topic and queue in one body."""
+        header = SendMessageHeader.decode(request)
+        return self._send_batch(channel, request, header) if header.batch else self.send(channel, request)
+
+    def _send_batch(self, channel: Channel, request: Command, header: SendMessageHeader) -> Reply:
+        try:
+            message = self._message(channel, request, header)
+            if header.topic.startswith(RETRY_PREFIX):
+                raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot go to a retry topic")
+            try:
+                items = decode_batch(request.body)
+            except ProtocolError as error:
+                raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            if not items:
+                raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        except RequestRejected as rejected:
+            return self._refuse(request, rejected)
+        result = self._parts.store.append_batch(message, items)
+        return self._finish(request, message.queue_id, message, result)
+
+    def _message(self, channel: Channel, request: Command, header: SendMessageHeader) -> StoreMessage:
+        """The message to store, checked and with the broker's own properties."""
+        parts = self._parts
+        topic = parts.topics.for_send(header.topic, header.default_topic, header.default_topic_queue_nums)
+        properties = decode_properties(header.properties)
+        if header.sys_flag & TRANSACTION_MASK or TRAN_MSG in properties:
+            self._refuse_transaction(properties)
+        for name in TIMER_PROPERTIES:
+            if name in properties:
+                raise RequestRejected(
+                    ResponseCode.MESSAGE_ILLEGAL, f"timer messages ({name}) are not enabled on this broker"
+                )
+        raw = self._stored_properties(header.properties, properties, header.batch)
+        return StoreMessage(
+            topic=header.topic,
+            queue_id=self._queue_id(header.queue_id, topic),
+            body=request.body,
+            properties=properties,
+            properties_raw=raw,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+            born_ms=header.born_ms,
+            born_host=channel.remote_host,
+            reconsume_times=header.reconsume_times,
+        )
+
+    def _queue_id(self, asked: int, topic: TopicConfig) -> int:
+        count = max(topic.read_queue_nums, topic.write_queue_nums)
+        if 0 <= asked < count:
+            return asked
+        if asked < 0:
+            return self._parts.random.randrange(max(1, topic.write_queue_nums))
+        raise RequestRejected(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{asked}] is illegal, topic {topic.topic_name} has {count} queues",
+        )
+
+    def _stored_properties(self, text: str, properties: dict[str, str], batch: bool) -> bytes:
+        """The property string to store; `properties` is brought in step with it."""
+        if batch:
+            # Each message of a batch is stored with its own properties only; these are the batch's.
+            properties.setdefault(UNIQ_KEY, "")
+            return b""
+        plain = UNIQ_KEY in properties and POP_CK not in properties
+        if plain and not (CLUSTER in properties or MSG_REGION in properties or TRACE_ON in properties):
+            properties.update(self._added)
+            end = "" if not text or text[-1] == "\x02" else "\x02"
+            return f"{text}{end}{self._added_text}".encode()
+        properties.pop(POP_CK, None)
+        if UNIQ_KEY not in properties:
+            properties[UNIQ_KEY] = self._parts.unique_ids.next()
+        properties.update(self._added)
+        return encode_properties(properties).encode()
+
+    def _refuse_transaction(self, properties: dict[str, str]) -> None:
+        if properties.get(TRAN_MSG, "true").lower() == "true":
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "sending transaction messages is forbidden on this broker"
+            )
+
+    def _retry_or_dead(self, header: SendMessageHeader, message: StoreMessage, version: int) -> None:
+        """A message sent to a retry topic goes to the dead letters when its group has tried often enough."""
+        if not message.topic.startswith(RETRY_PREFIX):
+            return
+        group = message.topic[len(RETRY_PREFIX) :]
+        config = self._parts.groups.get(group)
+        if config is None:
+            raise RequestRejected(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        limit = config.retry_max_times
+        if version >= 121 and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        if header.reconsume_times <= limit and not self._parts.holds_locks(group):
+            return
+        message.topic = dlq_topic(group)
+        self._parts.topics.require_derived(message.topic, 1)
+        message.queue_id = 0
+        message.properties[DELAY] = "0"
+        message.properties_raw = encode_properties(message.properties).encode()
+
+    def _redirect(self, message: StoreMessage) -> None:
+        level = message.properties.get(DELAY)
+        if level is not None:
+            self._parts.delays.redirect(message, level)
+
+    def _finish(self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult) -> Reply:
+        if result.status is not AppendStatus.OK:
+            remark = result.reason or result.status.name
+            code = _FAILED_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
+            return self._refuse(request, RequestRejected(code, remark))
+        self._parts.stored()
+        answer = partial(self._answer, request, queue_id, message, result)
+        if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
+            return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)
+        return answer(ResponseCode.SUCCESS)
+
+    def _answer(
+        self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult, code: int
+    ) -> Command:
+        host = self._parts.store_host
+        ids = (
+            ",".join([offset_id(host, log_offset) for log_offset in result.log_offsets])
+            if result.log_offsets
+            else offset_id(host, result.log_offset)
+        )
+        ext = {
+            "msgId": ids,
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+            **self._answer_ext,
+        }
+        if unique := message.properties.get(UNIQ_KEY):
+            ext["transactionId"] = unique
+        return request.reply(code, ext, remark=None if code == ResponseCode.SUCCESS else "not flushed to disk in time")
+
+    def _refuse(self, request: Command, rejected: RequestRejected) -> Command:
+        return request.reply(rejected.code, dict(self._answer_ext), remark=rejected.remark)
+
+
+def answer_when_durable(
+    durable: asyncio.Future[Durable], answer: Callable[[int], Command]
+) -> Awaitable[Command | None]:
+    """The answer to a send, once the disk has it (or took too long); no task, just a future behind another."""
+    reply: asyncio.Future[Command | None] = durable.get_loop().create_future()
+
+    def settle(done: asyncio.Future[Durable]) -> None:
+        if reply.done():
+            return
+        if done.cancelled():
+            reply.cancel()
+        elif error := done.exception():
+            reply.set_exception(RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
+        else:
+            late = done.result() is Durable.TIMED_OUT
+            reply.set_result(answer(ResponseCode.FLUSH_DISK_TIMEOUT if late else ResponseCode.SUCCESS))
+
+    durable.add_done_callback(settle)
+    return reply

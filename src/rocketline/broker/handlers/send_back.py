@@ -1,0 +1,100 @@
+"""Handing a message back (36): the consumer could not handle it and wants it again later.
+
+Only the commit-log offset travels; the broker stores a new record under the group's retry topic, behind a delay that
+grows with every attempt, or under the dead-letter topic when there were enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from rocketline.broker.delays import DelayLevels
+from rocketline.broker.groups import Groups
+from rocketline.broker.topics import WRITE, Topics
+from rocketline.errors import RequestRejected
+from rocketline.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
+from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import ConsumerSendMsgBackHeader
+from rocketline.protocol.message_ids import offset_id
+from rocketline.protocol.names import dlq_topic, retry_topic
+from rocketline.protocol.properties import decode_properties, encode_properties
+from rocketline.protocol.records import Record, decode_record
+from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
+from rocketline.transport import Channel, Reply
+
+FIRST_RETRY_LEVEL = 3
+KNOWS_MAX_RECONSUME_TIMES = 121
+"""Clients older than 3.4.9 send no limit of their own."""
+
+
+@dataclass(frozen=True)
+class SendBackHandlers:
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    delays: DelayLevels
+    stored: Callable[[], None]
+    writable: bool
+    random: Random
+
+    def send_back(self, channel: Channel, request: Command) -> Reply:
+        header = ConsumerSendMsgBackHeader.decode(request)
+        group = self.groups.require(header.group)
+        if not self.writable:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+        if group.retry_queue_nums <= 0:
+            return request.reply(ResponseCode.SUCCESS)
+        retry = self.topics.require_derived(retry_topic(header.group), group.retry_queue_nums)
+        if not retry.perm & WRITE:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"the topic[{retry.topic_name}] sending message is forbidden"
+            )
+        view = self.store.record_at(header.log_offset)
+        if view is None:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.log_offset}")
+        record = decode_record(view, 0, len(view))
+        message = self._message(header, group, retry, record, request.version)
+        self.delays.redirect(message, message.properties.get(DELAY, "0"))
+        result = self.store.append(message)
+        if result.status is not AppendStatus.OK:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, result.reason or result.status.name)
+        self.stored()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def _message(
+        self,
+        header: ConsumerSendMsgBackHeader,
+        group: SubscriptionGroupConfig,
+        retry: TopicConfig,
+        record: Record,
+        version: int,
+    ) -> StoreMessage:
+        limit = group.retry_max_times
+        if version >= KNOWS_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        properties = decode_properties(record.properties.decode("utf-8", "replace"))
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties.setdefault(ORIGIN_MESSAGE_ID, offset_id(record.store_host, record.log_offset))
+        properties[WAIT] = "false"
+        if record.reconsume_times >= limit or header.delay_level < 0:
+            target = self.topics.require_derived(dlq_topic(header.group), 1)
+            properties[DELAY] = "0"
+        else:
+            target = retry
+            properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times)
+        return StoreMessage(
+            topic=target.topic_name,
+            queue_id=self.random.randrange(target.write_queue_nums),
+            body=record.body,
+            properties=properties,
+            properties_raw=encode_properties(properties).encode(),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_ms,
+            born_host=record.born_host,
+            reconsume_times=record.reconsume_times + 1,
+        )

@@ -1,0 +1,169 @@
+"""Who is connected: the members of each consumer group with what they subscribe to, and the producers of each group.
+
+A member is known by its channel. It comes by heartbeat, and goes by unregistering, by closing its connection, or by not
+sending heartbeats for two minutes. Whenever the membership or the topics of a group change, all its members are told,
+so that they share out the queues anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rocketline.clock import Clock
+from rocketline.errors import TransportError
+from rocketline.protocol.bodies import ConsumerData, SubscriptionData
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.transport import Channel
+
+log = logging.getLogger(__name__)
+
+BROADCASTING = "BROADCASTING"
+
+
+@dataclass(slots=True)
+class ClientInfo:
+    """One client behind a channel."""
+
+    client_id: str
+    language: str
+    version: int
+    seen: float
+    """Monotonic time of its last heartbeat."""
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The live side of a consumer group."""
+
+    name: str
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    members: dict[Channel, ClientInfo] = field(default_factory=dict)
+
+    @property
+    def client_ids(self) -> list[str]:
+        return [member.client_id for member in self.members.values()]
+
+    def join(self, channel: Channel, client: ClientInfo) -> bool:
+        """Note a member; whether it is new."""
+        known = self.members.get(channel)
+        self.members[channel] = client
+        return known is None or known.client_id != client.client_id
+
+    def subscribe(self, wanted: list[SubscriptionData]) -> bool:
+        """Replace the subscriptions by a heartbeat's; whether the set of topics changed."""
+        before = set(self.subscriptions)
+        topics = {subscription.topic for subscription in wanted}
+        for subscription in wanted:
+            known = self.subscriptions.get(subscription.topic)
+            if known is None or subscription.sub_version > known.sub_version:
+                self.subscriptions[subscription.topic] = subscription
+        for topic in before - topics:
+            del self.subscriptions[topic]
+        return before != topics
+
+
+class ConsumerRegistry:
+    """All live consumer groups by name."""
+
+    def __init__(self, clock: Clock, expiry_s: float, may_notify: Callable[[str], bool] = lambda group: True) -> None:
+        self._clock = clock
+        self._expiry_s = expiry_s
+        self._may_notify = may_notify
+        self._groups: dict[str, ConsumerGroup] = {}
+
+    def get(self, group: str) -> ConsumerGroup | None:
+        return self._groups.get(group)
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(list(self._groups.values()))
+
+    def heartbeat(self, channel: Channel, client: ClientInfo, data: ConsumerData) -> bool:
+        """A client's word about one of its groups; whether anything changed for the other members."""
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        changed = group.join(channel, client)
+        changed |= group.subscribe(data.subscription_data_set)
+        if changed:
+            self._tell_members(group)
+        return changed
+
+    def leave(self, channel: Channel, group_name: str, client_id: str | None = None) -> None:
+        group = self._groups.get(group_name)
+        if group is None or channel not in group.members:
+            return
+        if client_id is not None and group.members[channel].client_id != client_id:
+            return
+        del group.members[channel]
+        if group.members:
+            self._tell_members(group)
+        else:
+            del self._groups[group_name]
+
+    def channel_closed(self, channel: Channel) -> None:
+        for group in self:
+            self.leave(channel, group.name)
+
+    def drop_expired(self) -> None:
+        oldest = self._clock.monotonic() - self._expiry_s
+        for group in self:
+            for channel, member in list(group.members.items()):
+                if member.seen < oldest:
+                    log.warning(
+                        "%s of group %s sent no heartbeat for %g s", member.client_id, group.name, self._expiry_s
+                    )
+                    channel.close()
+                    self.leave(channel, group.name)
+
+    def _tell_members(self, group: ConsumerGroup) -> None:
+        if group.message_model == BROADCASTING or not self._may_notify(group.name):
+            return
+        for channel in group.members:
+            if not channel.is_open:
+                continue
+            notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})
+            try:
+                channel.send_oneway(notice)
+            except TransportError as error:
+                log.info("could not tell %s of a change in group %s: %s", channel.remote, group.name, error)
+
+
+class ProducerRegistry:
+    """All live producers by group."""
+
+    def __init__(self, clock: Clock, expiry_s: float) -> None:
+        self._clock = clock
+        self._expiry_s = expiry_s
+        self._groups: dict[str, dict[Channel, ClientInfo]] = {}
+
+    def members(self, group: str) -> dict[Channel, ClientInfo]:
+        return dict(self._groups.get(group, {}))
+
+    def heartbeat(self, channel: Channel, client: ClientInfo, group: str) -> None:
+        self._groups.setdefault(group, {})[channel] = client
+
+    def leave(self, channel: Channel, group: str) -> None:
+        members = self._groups.get(group)
+        if members is not None and members.pop(channel, None) is not None and not members:
+            del self._groups[group]
+
+    def channel_closed(self, channel: Channel) -> None:
+        for group in list(self._groups):
+            self.leave(channel, group)
+
+    def drop_expired(self) -> None:
+        oldest = self._clock.monotonic() - self._expiry_s
+        for group, members in list(self._groups.items()):
+            for channel, member in list(members.items()):
+                if member.seen < oldest:
+                    log.warning("producer %s of group %s sent no heartbeat", member.client_id, group)
+                    self.leave(channel, group)

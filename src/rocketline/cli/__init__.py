@@ -1,0 +1,1 @@
+"""The `rocketline` command: start servers, send and read messages, watch a demonstration."""

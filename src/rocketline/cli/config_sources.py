@@ -1,0 +1,81 @@
+"""Where a server's settings come from: flags win over the environment, the environment over the file, the file over defaults.
+
+Every RocketMQ key has an environment variable: `flushDiskType` is `ROCKETLINE_FLUSH_DISK_TYPE`. `NAMESRV_ADDR`, which
+RocketMQ's own tools read, counts as well. Each source is checked by itself, so that an error names the source.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from rocketline.errors import ConfigError
+from rocketline.settings import describe, load, parse_properties
+
+log = logging.getLogger(__name__)
+
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a RocketMQ key.
+
+    >>> variable_of("flushDiskType"), variable_of("brokerIP1")
+    ('ROCKETLINE_FLUSH_DISK_TYPE', 'ROCKETLINE_BROKER_IP1')
+    """
+    return "ROCKETLINE_" + _WORD_START.sub("_", key).upper()
+
+
+def file_values(path: Path | None) -> dict[str, str]:
+    """The keys of a properties file as RocketMQ has them."""
+    if path is None:
+        return {}
+    try:
+        return parse_properties(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read the settings file {path}: {reason}") from error
+
+
+def environment_values(kind: type[Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """The keys that the environment sets."""
+    keys = [item.key for item in describe(kind) if item.key]
+    values = {key: environ[variable_of(key)] for key in keys if variable_of(key) in environ}
+    if "namesrvAddr" in keys and environ.get(NAMESRV_VARIABLE):
+        values.setdefault("namesrvAddr", environ[NAMESRV_VARIABLE])
+    return values
+
+
+def merged_values(
+    kind: type[Any], file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings in force, by RocketMQ key; a file's unknown keys are named in one warning and left out."""
+    from_file = file_values(file)
+    from_environment = environment_values(kind, environ)
+    _, unknown = load(kind, from_file, str(file))
+    load(kind, from_environment, "environment")
+    load(kind, dict(flags), "flags")
+    if unknown:
+        log.warning("%s: rocketline does not know these keys and ignores them: %s", file, ", ".join(unknown))
+        for key in unknown:
+            del from_file[key]
+    return {**from_file, **from_environment, **flags}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
+    (True, True, False, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,113 @@
+"""The command line as a whole: which commands there are, and what a person sees when one fails.
+
+Nothing heavy is imported here: a command brings in what it needs when it runs, which keeps the servers small and their
+start quick. Failures end in one line, `error: ` and the cause, with exit code 2 when the command line itself is wrong
+and 1 otherwise; `--debug` shows the traceback instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from rocketline.cli.consume import consume
+from rocketline.cli.demo import demo
+from rocketline.cli.produce import produce
+from rocketline.cli.servers import broker, nameserver
+from rocketline.cli.up import up
+from rocketline.errors import RocketlineError
+
+DEBUG_FLAG = "--debug"
+
+app = typer.Typer(
+    name="rocketline",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _rocketline(
+    debug: Annotated[bool, typer.Option(DEBUG_FLAG, help="Show the traceback of a failure; may stand anywhere.")] = False,
+) -> None:
+    """RocketMQ in Python: name server, broker and clients on RocketMQ's own protocol and files."""
+
+
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
+    try:
+        number = installed_version("rocketline")
+    except PackageNotFoundError:
+        number = "unknown (not installed)"
+    print(f"rocketline {number}, Python {sys.version.split()[0]}")
+
+
+for command in (up, nameserver, broker, produce, consume, demo, version):
+    app.command()(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug, given = _take_debug(given)
+    try:
+        result = app(given, prog_name="rocketline", standalone_mode=False)
+    except typer.Exit as ended:
+        return ended.exit_code
+    except typer.TyperException as error:
+        return _usage_failed(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        return _reader_left()
+    except Exception as error:
+        if debug:
+            raise
+        print(f"error: {_one_line(error)}", file=sys.stderr)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
+    """Whether `--debug` is there; it is taken out, so that it may follow the command too."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept = [item for item in arguments[:end] if item != DEBUG_FLAG]
+    return len(kept) < end, kept + arguments[end:]
+
+
+def _usage_failed(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "rocketline"
+    message = " ".join(error.format_message().split())
+    if message:
+        print(f"error: {message}; see `{command} --help`", file=sys.stderr)
+    return error.exit_code
+
+
+def _one_line(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = " ".join(str(error).split())
+    if isinstance(error, RocketlineError):
+        return text
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return f"unforeseen {type(error).__name__}: {text}; run again with {DEBUG_FLAG} and report what it shows"
+
+
+def _reader_left() -> int:
+    """Whoever read our output has enough (`| head`): not a failure, but Python must not try to flush the rest."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+

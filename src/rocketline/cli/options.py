@@ -1,0 +1,68 @@
+"""Options that several commands share, each spelled and explained once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rocketline.settings import describe
+
+Verbose = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Log what happens; twice: everything.")
+]
+NameServers = Annotated[
+    str,
+    typer.Option(
+        "--namesrv", "-n", envvar="NAMESRV_ADDR", metavar="HOST:PORT", help="Name servers, separated by `;`."
+    ),
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, an unmodified RocketMQ file.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting by its RocketMQ name; wins over the file."),
+]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")]
+
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+
+
+class Output(str, Enum):
+    text = "text"
+    json = "json"
+
+
+class Flush(str, Enum):
+    """When a send is answered."""
+
+    asynchronous = "async"
+    sync = "sync"
+
+    @property
+    def disk_type(self) -> str:
+        return "SYNC_FLUSH" if self is Flush.sync else "ASYNC_FLUSH"
+
+
+class UsageError(typer.TyperException):
+    """The command line asks for something that cannot be."""
+
+    exit_code = 2
+
+
+def given_settings(kind: type[Any], given: Iterable[str] | None) -> dict[str, str]:
+    """The `--set` flags; unlike in a file, which may be Apache's own, an unknown key is a mistake here."""
+    known = {item.key for item in describe(kind)}
+    values = {}
+    for item in given or ():
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise UsageError(f"--set {item}: KEY=VALUE is expected")
+        if key not in known:
+            raise UsageError(f"--set {item}: there is no setting {key!r}; names are RocketMQ's, case included")
+        values[key] = value
+    return values

@@ -1,0 +1,75 @@
+"""Running until told to stop: event loop, signals, logs and the line that says a server is ready.
+
+SIGTERM and Ctrl-C cancel the work, which is how everything in rocketline is stopped; a second signal ends the process at
+once, for those who cannot wait. Standard output belongs to results, logs go to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def log_to_stderr(verbose: int) -> None:
+    """Warnings only; with one `-v` what happens, with two everything."""
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(
+        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True
+    )
+
+
+def run(work: Coroutine[Any, Any, T]) -> T | None:
+    """Do the work on the fastest loop there is; None when a signal ended it."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(until_signalled(work))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def until_signalled(work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of the work, or None when a signal came first and the work wound itself up."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+        task.cancel()
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        return None
+    finally:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def serve(server: AbstractAsyncContextManager[T], ready_line: Callable[[T], str]) -> None:
+    """Start, say so in one line on standard output, and serve until cancelled."""
+    async with server as running:
+        print(ready_line(running), flush=True)
+        await asyncio.get_running_loop().create_future()

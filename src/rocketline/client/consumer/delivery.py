@@ -1,0 +1,189 @@
+"""Concurrent delivery: messages of all queues to handlers, a bounded number at a time, in no particular order.
+
+A handler that returns has consumed its messages; one that raises gets them again later. Then:
+
+* queue dropped meanwhile: the outcome counts for nothing, the queue's new owner delivers again
+* success: the messages leave their buffer and progress moves to the lowest one still there
+* failure, clustering: each message is handed back to the broker; one that nobody takes is tried again here after 5 s and
+  holds progress back until then
+* failure, broadcasting: logged and left behind, as RocketMQ does: there is no retry topic to return to
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+
+from rocketline.client.consumer.handlers import Handler, RetryLater
+from rocketline.client.consumer.pull_loop import PullLoop
+from rocketline.client.tasks import OwnedTasks
+from rocketline.clock import Clock
+from rocketline.message import ConsumerOffset, MessageQueue, MessageView
+
+log = logging.getLogger(__name__)
+
+CONSUME_START_TIME = "CONSUME_START_TIME"
+EXPIRED_DELAY_LEVEL = 3
+EXPIRED_PER_QUEUE = 16
+
+GiveBack = Callable[[MessageView, MessageQueue, int], Awaitable[bool]]
+Batch = tuple[PullLoop, list[MessageView]]
+
+
+class ConcurrentDelivery:
+    """Workers that run handlers; `start`, `submit` as often as needed, `stop`."""
+
+    def __init__(
+        self,
+        group: str,
+        handler_of: Callable[[str], Handler | None],
+        progress: Callable[[PullLoop, ConsumerOffset], None],
+        give_back: GiveBack | None,
+        clock: Clock,
+        *,
+        concurrency: int = 20,
+        batch_size: int = 1,
+        retry_here_s: float = 5.0,
+    ) -> None:
+        """`progress` hears what may be committed; without `give_back`, failed messages are left behind."""
+        self._group = group
+        self._handler_of = handler_of
+        self._progress = progress
+        self._give_back = give_back
+        self._clock = clock
+        self._concurrency = concurrency
+        self._batch_size = batch_size
+        self._retry_here_s = retry_here_s
+        self._batches: asyncio.Queue[Batch] = asyncio.Queue()
+        self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix=f"rocketline-{group}")
+        self._tasks = OwnedTasks()
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+        self.failed_count: dict[str, int] = {}
+
+    def start(self) -> None:
+        for number in range(self._concurrency):
+            self._tasks.start(self._work(), f"{self._group} worker {number}")
+
+    def submit(self, source: PullLoop, messages: list[MessageView]) -> None:
+        """Have messages of one queue delivered; they are in the queue's buffer, which bounds how many wait here."""
+        if self._batch_size == 1:
+            for message in messages:
+                self._batches.put_nowait((source, [message]))
+            return
+        # A retry queue holds messages of several topics; a batch is for one handler.
+        for _, same_topic in groupby(messages, key=lambda message: message.topic):
+            run = list(same_topic)
+            for start in range(0, len(run), self._batch_size):
+                self._batches.put_nowait((source, run[start : start + self._batch_size]))
+
+    async def stop(self, timeout_s: float) -> None:
+        """Start nothing new, give running handlers time to finish, then cancel them."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("group %s: %d handlers still ran after %g s and were given up", self._group, self._busy, timeout_s)
+        await self._tasks.cancel()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def run_directly(self, message: MessageView) -> Exception | None:
+        """Run the handler for one message outside the normal flow; returns what it raised."""
+        return await self._run([message])
+
+    async def expire(self, source: PullLoop, timeout_s: float) -> None:
+        """Hand back the oldest messages of a queue whose handler has run for too long, so that progress is not held up."""
+        if self._give_back is None:
+            return
+        before_ms = self._clock.now_ms() - timeout_s * 1000
+        for message in source.buffer.oldest(EXPIRED_PER_QUEUE):
+            started_ms = int(message.properties.get(CONSUME_START_TIME, 0))
+            if not started_ms or started_ms > before_ms:
+                return
+            log.warning("message %s of %s has been running for over %g s: it is handed back", message.message_id,
+                        source.queue, timeout_s)  # fmt: skip
+            if not await self._give_back(message, source.queue, EXPIRED_DELAY_LEVEL):
+                return
+            self._finish(source, [message])
+
+    async def _work(self) -> None:
+        while True:
+            source, messages = await self._batches.get()
+            if source.dropped or self._stopping:
+                continue
+            self._busy += 1
+            self._idle.clear()
+            try:
+                await self._deliver(source, messages)
+            except Exception:
+                log.exception("group %s: delivery from %s failed", self._group, source.queue)
+            finally:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle.set()
+
+    async def _deliver(self, source: PullLoop, messages: list[MessageView]) -> None:
+        error = await self._run(messages)
+        if source.dropped:
+            log.info("%s was given away while %d of its messages ran: they will be delivered again", source.queue,
+                     len(messages))  # fmt: skip
+            return
+        if error is not None:
+            messages = await self._return(source, messages, error)
+        if messages:
+            self._finish(source, messages)
+
+    async def _run(self, messages: list[MessageView]) -> Exception | None:
+        topic = messages[0].topic
+        handler = self._handler_of(topic)
+        if handler is None:
+            return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
+        now = str(self._clock.now_ms())
+        for message in messages:
+            message.properties[CONSUME_START_TIME] = now
+        try:
+            await handler(messages, self._executor)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return RuntimeError(f"the handler was cancelled from inside: {error!r}")
+        except Exception as error:
+            return error
+        return None
+
+    async def _return(self, source: PullLoop, messages: list[MessageView], error: Exception) -> list[MessageView]:
+        """Hand failed messages back; returns those that are settled."""
+        topic = messages[0].topic
+        self.failed_count[topic] = self.failed_count.get(topic, 0) + len(messages)
+        ids = ", ".join(message.message_id for message in messages)
+        if isinstance(error, RetryLater):
+            log.info("group %s: %s of %s later: %s", self._group, ids, source.queue, error)
+        else:
+            log.warning("group %s: handling %s of %s failed", self._group, ids, source.queue, exc_info=error)
+        if self._give_back is None:
+            return messages
+        level = error.delay_level if isinstance(error, RetryLater) else 0
+        taken = [await self._give_back(message, source.queue, level) for message in messages]
+        kept = [message for message, done in zip(messages, taken) if not done]
+        if kept:
+            for message in kept:
+                message.reconsume_times += 1
+            self._tasks.start(self._again_here(source, kept), f"{self._group} again")
+        return [message for message, done in zip(messages, taken) if done]
+
+    async def _again_here(self, source: PullLoop, messages: list[MessageView]) -> None:
+        await asyncio.sleep(self._retry_here_s)
+        if not source.dropped:
+            self.submit(source, messages)
+
+    def _finish(self, source: PullLoop, messages: list[MessageView]) -> None:
+        offset = source.finish(messages)
+        if offset is not None and not source.dropped:
+            self._progress(source, offset)

@@ -1,0 +1,288 @@
+"""One task per queue that keeps exactly one pull under way.
+
+    room in the buffer? -> pull (the broker may hold it) -> decode, filter, hold, hand on -> again from the next offset
+
+What each answer leads to:
+
+* found: the next pull starts at once; nothing new, nothing matched: likewise, and progress moves along when nothing is held
+* offset moved: whoever owns the loop decides; the loop ends
+* flow control: a short wait; any other refusal or failure: one second, the same offset again
+* a record that cannot be read: everything before it is handed on, the loop stays at it and says so. Skipping would lose a
+  message in silence, as Java's client does
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rocketline.client.consumer.queue_buffer import BufferLimits, QueueBuffer
+from rocketline.client.consumer.subscription import Subscription
+from rocketline.client.remote_broker import PullAnswer, PullStatus, RemoteBroker
+from rocketline.client.session import ClientSession
+from rocketline.errors import (
+    BrokerError,
+    ConfigError,
+    CorruptRecord,
+    FlowControl,
+    ProtocolError,
+    RemoteProtocolError,
+    RocketlineError,
+)
+from rocketline.message import RETRY_PREFIX, RETRY_TOPIC, ConsumerOffset, MessageQueue, MessageView, QueueOffset
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.headers import PullMessageHeader
+from rocketline.protocol.headers.read import COMMIT_OFFSET, LITE_PULL, SUBSCRIPTION, SUSPEND
+from rocketline.protocol.records import decode_message
+
+log = logging.getLogger(__name__)
+
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+
+PUSH_MAX_BYTES = 256 * 1024
+LITE_MAX_BYTES = (1 << 31) - 1
+
+# An empty answer that comes back sooner was not held by the broker; asking again at once would spin.
+NOT_HELD_S = 0.005
+
+_UNKNOWN_SUBSCRIPTION = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+_LOG_EVERY = 1000
+
+
+@dataclass(frozen=True)
+class PullSettings:
+    """How queues are read."""
+
+    batch: int = 32
+    suspend_s: float = 15.0
+    """How long the broker may hold a pull that finds nothing."""
+    timeout_s: float = 30.0
+    interval_s: float = 0.0
+    limits: BufferLimits = field(default_factory=BufferLimits)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch <= 1024:
+            raise ConfigError(f"a pull of {self.batch} messages: 1 to 1024 expected")
+        if not 0 < self.suspend_s < self.timeout_s:
+            raise ConfigError(f"suspend {self.suspend_s} s must be above 0 and below the time limit {self.timeout_s} s")
+
+
+class PullOwner(Protocol):
+    """Who a loop reads for."""
+
+    def pulled(self, loop: PullLoop, messages: list[MessageView]) -> None:
+        """New messages, already held in the loop's buffer."""
+
+    def advanced(self, loop: PullLoop, offset: ConsumerOffset) -> None:
+        """Nothing is held and everything below `offset` is done with."""
+
+    def commit_offset(self, queue: MessageQueue) -> ConsumerOffset | None:
+        """Progress to commit along with the next pull."""
+
+    async def offset_moved(self, loop: PullLoop, offset: QueueOffset) -> None:
+        """The broker has nothing at the loop's offset and names a better one."""
+
+
+class PullLoop:
+    """Reads one queue from `next_offset` on, until cancelled or dropped."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        group: str,
+        queue: MessageQueue,
+        subscription: Subscription,
+        settings: PullSettings,
+        owner: PullOwner,
+        next_offset: int,
+        *,
+        subscribes: bool = False,
+        gate: asyncio.Event | None = None,
+    ) -> None:
+        """With `subscribes` every pull carries the subscription itself, so no heartbeat has to announce it. A `gate` that
+        is not set holds the loop before its next pull."""
+        self.queue = queue
+        self.subscription = subscription
+        self.next_offset = QueueOffset(next_offset)
+        self.buffer = QueueBuffer()
+        self.dropped = False
+        self.stuck_at: str | None = None
+        self.last_pull_ms = session.clock.now_ms()
+        self.last_consume_ms = session.clock.now_ms()
+        self._session = session
+        self._group = group
+        self._settings = settings
+        self._owner = owner
+        self._subscribes = subscribes
+        self._gate = gate
+        self._room = asyncio.Event()
+        self._broker_id = 0
+        self._failures = 0
+        self._full_count = 0
+
+    async def run(self) -> None:
+        while not self.dropped:
+            try:
+                if self._gate is not None:
+                    await self._gate.wait()
+                await self._wait_for_room()
+                await self._turn()
+            except RocketlineError as error:
+                await self._after(error)
+            except Exception:
+                log.exception("reading %s for group %s failed", self.queue, self._group)
+                await asyncio.sleep(self._session.timing.pull_retry_s)
+
+    def finish(self, messages: list[MessageView]) -> ConsumerOffset | None:
+        """Messages are done with; returns what may be committed now."""
+        self.last_consume_ms = self._session.clock.now_ms()
+        offset = self.buffer.remove(messages)
+        self._room.set()
+        return offset
+
+    def drop(self) -> None:
+        """Nothing held here counts any more: the queue went elsewhere, or its offset was changed."""
+        self.dropped = True
+        self.buffer.clear()
+
+    async def _wait_for_room(self) -> None:
+        limits = self._settings.limits
+        while (reason := self.buffer.over(limits)) is not None:
+            if self._full_count % _LOG_EVERY == 0:
+                log.warning("pulling of %s pauses: %s", self.queue, reason)
+            self._full_count += 1
+            self.last_pull_ms = self._session.clock.now_ms()
+            self._room.clear()
+            try:
+                async with asyncio.timeout(self._session.timing.pull_recheck_s):
+                    await self._room.wait()
+            except TimeoutError:
+                continue
+
+    async def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.last_pull_ms = self._session.clock.now_ms()
+        broker, broker_id = await self._session.find_reader(self.queue, self._broker_id)
+        started = loop.time()
+        try:
+            answer = await self._pull(broker, broker_id)
+        except BrokerError as error:
+            if error.code in _UNKNOWN_SUBSCRIPTION:
+                await self._session.heartbeat(broker.address)
+            raise
+        self._recovered()
+        self._broker_id = answer.suggested_broker_id
+        if answer.status is PullStatus.FOUND:
+            await self._take(answer)
+        elif answer.status is PullStatus.OFFSET_MOVED:
+            log.warning("%s has nothing at %d for group %s; it names %d", self.queue, self.next_offset, self._group,
+                        answer.next_offset)  # fmt: skip
+            await self._owner.offset_moved(self, answer.next_offset)
+        else:
+            self._go_on_at(answer.next_offset)
+            if answer.status is PullStatus.NO_NEW and loop.time() - started < NOT_HELD_S:
+                await asyncio.sleep(self._session.timing.pull_busy_s)
+
+    async def _pull(self, broker: RemoteBroker, broker_id: int) -> PullAnswer:
+        settings, queue = self._settings, self.queue
+        sys_flag = SUSPEND | (SUBSCRIPTION | LITE_PULL if self._subscribes else 0)
+        commit = self._owner.commit_offset(queue) if broker_id == 0 else None
+        if commit is not None and commit > 0:
+            sys_flag |= COMMIT_OFFSET
+        else:
+            commit = ConsumerOffset(0)
+        header = PullMessageHeader(
+            self._group,
+            queue.topic,
+            queue.queue_id,
+            self.next_offset,
+            settings.batch,
+            sys_flag,
+            commit,
+            round(settings.suspend_s * 1000),
+            0 if self._subscribes else self.subscription.version,
+            self.subscription.expression if self._subscribes else None,
+            self.subscription.data.expression_type,
+            LITE_MAX_BYTES if self._subscribes else PUSH_MAX_BYTES,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.LITE_PULL_MESSAGE if self._subscribes else RequestCode.PULL_MESSAGE
+        return await broker.pull(header, settings.timeout_s, code)
+
+    async def _take(self, answer: PullAnswer) -> None:
+        if answer.next_offset <= self.next_offset:
+            raise RemoteProtocolError(f"{self.queue}: messages found at {self.next_offset}, but next is {answer.next_offset}")
+        messages, problem = read_messages(answer, self.queue, self.next_offset)
+        accepts = self.subscription.accepts
+        # The broker compares hashes of tags, which may be equal by chance.
+        wanted = [m for m in messages if accepts(m.tag)] if accepts is not None else messages
+        if problem is None:
+            next_offset = answer.next_offset
+        else:
+            next_offset = QueueOffset(messages[-1].queue_offset + 1) if messages else self.next_offset
+        added = self.buffer.add(wanted)
+        self._go_on_at(next_offset)
+        if added:
+            self._owner.pulled(self, added)
+        if problem is not None:
+            self.stuck_at = f"{self.queue} offset {next_offset}: {problem}"
+            raise RemoteProtocolError(f"the message at {self.stuck_at}; nothing behind it is delivered")
+        self.stuck_at = None
+        if self._settings.interval_s:
+            await asyncio.sleep(self._settings.interval_s)
+
+    def _go_on_at(self, offset: QueueOffset) -> None:
+        self.next_offset = offset
+        if not self.buffer:
+            self._owner.advanced(self, ConsumerOffset(offset))
+
+    async def _after(self, error: RocketlineError) -> None:
+        timing = self._session.timing
+        if isinstance(error, FlowControl):
+            await asyncio.sleep(timing.pull_busy_s)
+            return
+        self._failures += 1
+        unknown = isinstance(error, BrokerError) and error.code in _UNKNOWN_SUBSCRIPTION
+        level = logging.DEBUG if unknown or self._failures % 60 != 1 else logging.WARNING
+        log.log(level, "reading %s for group %s failed (%d in a row): %s", self.queue, self._group, self._failures, error)
+        # The heartbeat that makes us known has just been sent: ask again soon, but not for ever.
+        await asyncio.sleep(timing.pull_busy_s if unknown and self._failures == 1 else timing.pull_retry_s)
+
+    def _recovered(self) -> None:
+        if self._failures > 1 and self.stuck_at is None:
+            log.info("reading %s for group %s works again", self.queue, self._group)
+        if self.stuck_at is None:
+            self._failures = 0
+
+
+def read_messages(
+    answer: PullAnswer, queue: MessageQueue, first_offset: int, max_body_bytes: int | None = None
+) -> tuple[list[MessageView], str | None]:
+    """(messages up to the first that cannot be read, what is wrong with that one)."""
+    body, limit, position = answer.body, len(answer.body), 0
+    min_offset, max_offset = str(answer.min_offset), str(answer.max_offset)
+    messages: list[MessageView] = []
+    if not limit:
+        return messages, f"the answer for {first_offset} says found and holds no message"
+    while position < limit:
+        try:
+            message = decode_message(body, position, limit, max_body_bytes)
+        except (CorruptRecord, ProtocolError) as error:
+            return messages, str(error)
+        position += message.stored_bytes
+        message.broker_name = queue.broker_name
+        if answer.offset_delta:
+            message.queue_offset = QueueOffset(message.queue_offset + answer.offset_delta)
+        properties = message.properties
+        properties[MIN_OFFSET] = min_offset
+        properties[MAX_OFFSET] = max_offset
+        if message.topic.startswith(RETRY_PREFIX):
+            message.topic = properties.get(RETRY_TOPIC, message.topic)
+        messages.append(message)
+    return messages, None
+
+

@@ -1,0 +1,139 @@
+"""Keeps the queues of one consumer in line with its group.
+
+A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client among the
+members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds come every
+20 s, at once when a broker tells of a membership change, when a route changes, and soon after a round that could not finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Protocol
+
+from rocketline.client.consumer.assignment import Strategy
+from rocketline.client.session import ClientSession
+from rocketline.errors import BrokerError, RocketlineError, RouteNotFound
+from rocketline.message import RETRY_PREFIX, MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class QueueOwner(Protocol):
+    """The consumer whose queues are kept."""
+
+    @property
+    def topics(self) -> set[str]: ...
+
+    def owned(self) -> set[MessageQueue]: ...
+
+    async def add_queue(self, queue: MessageQueue) -> bool:
+        """Start reading a queue; False when its start offset cannot be learnt now."""
+
+    async def drop_queue(self, queue: MessageQueue) -> None:
+        """Stop reading a queue and leave its progress where the next owner finds it."""
+
+    async def assignment_changed(self, topic: str) -> None: ...
+
+
+class Rebalancer:
+    """Rounds of one consumer; `run` in a task, `wake` to have one soon."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        group: str,
+        owner: QueueOwner,
+        strategy: Strategy | None,
+        chance: random.Random | None = None,
+    ) -> None:
+        """Without a strategy every queue is taken (broadcasting)."""
+        self._session = session
+        self._group = group
+        self._owner = owner
+        self._strategy = strategy
+        self._chance = chance or random.Random()
+        self._wanted = asyncio.Event()
+
+    def wake(self) -> None:
+        self._wanted.set()
+
+    async def run(self) -> None:
+        timing = self._session.timing
+        soon_s = timing.rebalance_soon_s
+        pause_s = timing.rebalance_s
+        while True:
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            complete = await self.rebalance()
+            soon_s = timing.rebalance_soon_s if complete else min(soon_s * 2, timing.rebalance_s)
+            pause_s = timing.rebalance_s if complete else soon_s
+
+    async def rebalance(self) -> bool:
+        """One round; whether everything that is ours is being read now."""
+        self._wanted.clear()
+        complete = True
+        topics = self._owner.topics
+        for topic in sorted(topics):
+            try:
+                complete &= await self._rebalance_topic(topic)
+            except Exception as error:
+                complete = False
+                expected = isinstance(error, RocketlineError)
+                level = logging.DEBUG if topic.startswith(RETRY_PREFIX) and expected else logging.WARNING
+                log.log(level, "group %s keeps its queues of topic %s: %s", self._group, topic, error,
+                        exc_info=None if expected else error)  # fmt: skip
+        for queue in sorted(queue for queue in self._owner.owned() if queue.topic not in topics):
+            await self._owner.drop_queue(queue)
+        return complete
+
+    async def _rebalance_topic(self, topic: str) -> bool:
+        route = await self._session.routes.find(topic)
+        mine = set(await self._share(topic, sorted(route.readable)))
+        owned = {queue for queue in self._owner.owned() if queue.topic == topic}
+        for queue in sorted(owned - mine):
+            log.info("group %s gives %s away", self._group, queue)
+            await self._owner.drop_queue(queue)
+        new = sorted(mine - owned)
+        added = await asyncio.gather(*map(self._add, new))
+        if any(added) or owned - mine:
+            await self._owner.assignment_changed(topic)
+        return all(added)
+
+    async def _add(self, queue: MessageQueue) -> bool:
+        try:
+            return await self._owner.add_queue(queue)
+        except RocketlineError as error:
+            log.warning("group %s cannot start reading %s yet: %s", self._group, queue, error)
+            return False
+
+    async def _share(self, topic: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        if self._strategy is None or not queues:
+            return queues
+        ids = sorted(await self._members(topic))
+        own = self._session.client_id
+        if own not in ids:
+            log.warning("group %s: client %s is not among the members %s the broker names", self._group, own, ids)
+        return self._strategy(self._group, own, queues, ids)
+
+    async def _members(self, topic: str) -> list[str]:
+        """The group's members, from any broker that has the topic: clients tell all of them."""
+        route = await self._session.routes.find(topic)
+        names = sorted(route.brokers)
+        self._chance.shuffle(names)
+        for position, name in enumerate(names):
+            found = self._session.reader_of(name, 0)
+            if found is None:
+                continue
+            try:
+                return await found[0].consumer_ids(self._group)
+            except RocketlineError as error:
+                if isinstance(error, BrokerError):  # it does not know the group: it missed our heartbeat
+                    await self._session.heartbeat(found[0].address)
+                if position == len(names) - 1:
+                    raise
+        raise RouteNotFound(f"no broker of topic {topic!r} can be asked for the members of {self._group!r}")

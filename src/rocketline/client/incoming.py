@@ -1,0 +1,127 @@
+"""Requests that brokers send to clients over the clients' own connections.
+
+Served: rebalance now (40), new offsets (220), where are you (221), how are you (307), consume this one (309). Whatever else
+arrives is answered with "not supported" by the router, unless it is one-way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+from rocketline.errors import CorruptRecord, RequestRejected
+from rocketline.message import ConsumerOffset, MessageQueue, MessageView
+from rocketline.protocol.bodies import (
+    ConsumerData,
+    ConsumerStatus,
+    decode_reset_offsets,
+    encode_body,
+    parse_queue_key,
+    queue_key,
+)
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import (
+    ConsumeMessageDirectlyHeader,
+    GetConsumerRunningInfoHeader,
+    GetConsumerStatusHeader,
+    NotifyConsumerIdsChangedHeader,
+    ResetOffsetHeader,
+)
+from rocketline.protocol.records import decode_message
+from rocketline.transport import Channel, Router
+
+
+class ConsumerMember(Protocol):
+    """A consumer as the session and the brokers see it."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def topics(self) -> set[str]:
+        """Topics whose routes it needs."""
+
+    def consumer_data(self) -> ConsumerData:
+        """Its part of a heartbeat."""
+
+    def route_changed(self, topic: str) -> None: ...
+
+    def members_changed(self) -> None: ...
+
+    async def persist_offsets(self) -> None: ...
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, ConsumerOffset]) -> None: ...
+
+    def positions(self, topic: str) -> Mapping[MessageQueue, ConsumerOffset]: ...
+
+    def running_info(self) -> ConsumerRunningInfo: ...
+
+    async def consume_directly(self, message: MessageView) -> ConsumeDirectlyResult: ...
+
+
+def broker_requests(consumers: Mapping[str, ConsumerMember]) -> Router:
+    """A router for the requests of brokers, answered by the consumers of a session by group."""
+    served = _BrokerRequests(consumers)
+    return Router(
+        {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: served.members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: served.reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: served.positions,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: served.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: served.consume_directly,
+        }
+    )
+
+
+class _BrokerRequests:
+    def __init__(self, consumers: Mapping[str, ConsumerMember]) -> None:
+        self._consumers = consumers
+
+    def _consumer(self, group: str) -> ConsumerMember:
+        consumer = self._consumers.get(group)
+        if consumer is None:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"group {group!r} has no consumer in this client")
+        return consumer
+
+    def members_changed(self, _: Channel, request: Command) -> None:
+        consumer = self._consumers.get(NotifyConsumerIdsChangedHeader.decode(request).consumer_group)
+        if consumer is not None:
+            consumer.members_changed()
+
+    def reset_offsets(self, _: Channel, request: Command) -> Coroutine[Any, Any, Command]:
+        consumer = self._consumer(ResetOffsetHeader.decode(request).group)
+        table = decode_reset_offsets(request.body).offset_table
+        offsets = {parse_queue_key(key): ConsumerOffset(offset) for key, offset in table.items()}
+
+        async def reset() -> Command:
+            await consumer.reset_offsets(offsets)
+            return request.reply(ResponseCode.SUCCESS)
+
+        return reset()
+
+    def positions(self, _: Channel, request: Command) -> Command:
+        header = GetConsumerStatusHeader.decode(request)
+        positions = self._consumer(header.group).positions(header.topic)
+        table = {queue_key(queue): int(offset) for queue, offset in positions.items()}
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(ConsumerStatus(message_queue_table=table)))
+
+    def running_info(self, _: Channel, request: Command) -> Command:
+        consumer = self._consumer(GetConsumerRunningInfoHeader.decode(request).consumer_group)
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(consumer.running_info()))
+
+    def consume_directly(self, _: Channel, request: Command) -> Coroutine[Any, Any, Command]:
+        header = ConsumeMessageDirectlyHeader.decode(request)
+        consumer = self._consumer(header.consumer_group)
+        try:
+            message = decode_message(request.body, 0, len(request.body))
+        except CorruptRecord as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}") from error
+        message.broker_name = header.broker_name or ""
+
+        async def consume() -> Command:
+            result = await consumer.consume_directly(message)
+            return request.reply(ResponseCode.SUCCESS, body=encode_body(result))
+
+        return consume()

@@ -1,0 +1,138 @@
+"""Gets one request onto some broker: route, queue, attempts, one time limit over all of them.
+
+Rules, as RocketMQ's synchronous send has them: an attempt that fails on the way (no connection, no answer) or is answered with a
+code that another broker may not share is made again, at most `retries` times, on another broker when there is one.
+Any other refusal is final. A caller who chose the queue gets all attempts on that queue. A retry can store a message twice:
+its unique id stays the same, so consumers can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from rocketline.client.producer.outgoing import Outgoing, SendOptions
+from rocketline.client.producer.queue_choice import QueuesInTurn
+from rocketline.client.producer.receipts import SendReceipt, SendStatus, read_receipt
+from rocketline.client.remote_broker import RemoteBroker
+from rocketline.client.routes import TopicRoute
+from rocketline.client.session import ClientSession
+from rocketline.errors import BrokerError, RequestTimeout, RocketlineError, RouteNotFound, SendFailed, TransportError
+from rocketline.message import MessageQueue
+from rocketline.protocol.command import Command
+
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+class Sender:
+    """The sending half of a producer; consumers use one too, to put messages on their retry topic."""
+
+    def __init__(self, session: ClientSession, options: SendOptions, chance: random.Random | None = None) -> None:
+        self._session = session
+        self._options = options
+        self._chance = chance or random.Random()
+        self._turns: dict[str, QueuesInTurn] = {}
+
+    async def send(
+        self, outgoing: Outgoing, timeout_s: float, queue: MessageQueue | None = None, selector: Selector | None = None
+    ) -> SendReceipt:
+        """The receipt of the first attempt that stored the message; SendFailed tells of every attempt otherwise."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        deadline = started + timeout_s
+        failures: list[tuple[str, RocketlineError]] = []
+        stored: SendReceipt | None = None
+        failed_broker: str | None = None
+        for attempt in range(self._options.retries + 1):
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                break
+            chosen, broker = await self._target(outgoing.topic, queue, selector, failed_broker, left_s)
+            if chosen.broker_name == failed_broker:
+                await self._pause(attempt, deadline)
+            try:
+                receipt = await self._attempt(outgoing, chosen, broker, deadline - loop.time())
+            except (TransportError, BrokerError) as error:
+                if isinstance(error, BrokerError) and not error.retryable:
+                    raise
+                failures.append((f"{chosen.broker_name}@{broker.address} queue {chosen.queue_id}", error))
+            else:
+                if receipt.status is SendStatus.OK or not self._options.retry_not_stored:
+                    return receipt
+                stored = receipt
+            failed_broker = chosen.broker_name
+            if selector is not None:
+                queue = chosen  # a selector is asked once: the same key must not end up in two queues
+        if stored is not None:
+            return stored
+        raise _all_failed(outgoing, failures, loop.time() - started, timeout_s)
+
+    async def send_oneway(
+        self, outgoing: Outgoing, timeout_s: float, queue: MessageQueue | None = None, selector: Selector | None = None
+    ) -> None:
+        """Hand the message to the socket; nothing tells whether it arrived."""
+        chosen, broker = await self._target(outgoing.topic, queue, selector, None, timeout_s)
+        await broker.send_oneway(_command(outgoing, chosen), timeout_s)
+
+    async def _target(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        avoid: str | None,
+        left_s: float,
+    ) -> tuple[MessageQueue, RemoteBroker]:
+        route = self._session.routes.writable(topic) or await self._find_route(topic, left_s)
+        if queue is None:
+            queue = selector(route.writable) if selector is not None else self._next_queue(topic, route, avoid)
+        broker = self._session.master_of(queue.broker_name)
+        if broker is None:
+            raise RouteNotFound(f"{queue}: no route names a master of broker {queue.broker_name!r}")
+        return queue, broker
+
+    async def _find_route(self, topic: str, left_s: float) -> TopicRoute:
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._session.routes.find_writable(topic, self._options.topic_queue_count)
+        except TimeoutError as error:
+            servers = ";".join(self._session.name_server.addresses)
+            raise RouteNotFound(f"no route to topic {topic!r} within {left_s:g} s from {servers}") from error
+
+    def _next_queue(self, topic: str, route: TopicRoute, avoid: str | None) -> MessageQueue:
+        turns = self._turns.get(topic)
+        if turns is None:
+            # Producers that start together should not all begin with the first queue.
+            turns = self._turns[topic] = QueuesInTurn(self._chance.randrange(1 << 16))
+        return turns.choose(route.writable, avoid)
+
+    async def _attempt(self, outgoing: Outgoing, queue: MessageQueue, broker: RemoteBroker, left_s: float) -> SendReceipt:
+        if left_s <= 0:
+            raise RequestTimeout("the time limit was used up looking for a route")
+        answer = await broker.call(_command(outgoing, queue), left_s)
+        return read_receipt(answer, outgoing.message_id, queue, broker.address)
+
+    async def _pause(self, attempt: int, deadline: float) -> None:
+        """Before asking the very broker that just failed: give it a moment."""
+        left_s = deadline - asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, min(self._session.timing.send_again_s * attempt, left_s)))
+
+
+def _command(outgoing: Outgoing, queue: MessageQueue) -> Command:
+    ext = outgoing.ext
+    ext["e"] = str(queue.queue_id)
+    ext["n"] = queue.broker_name
+    return Command(outgoing.code, ext, outgoing.body)
+
+
+def _all_failed(
+    outgoing: Outgoing, failures: list[tuple[str, RocketlineError]], took_s: float, timeout_s: float
+) -> SendFailed:
+    reasons = "; ".join(f"{where}: {error}" for where, error in failures)
+    attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
+    error = SendFailed(
+        f"message {outgoing.message_id} for topic {outgoing.topic!r} was not acknowledged after {attempts} "
+        f"in {took_s:.2f} s (limit {timeout_s:g} s): {reasons}"
+    )
+    error.__cause__ = failures[-1][1] if failures else None
+    return error

@@ -1,0 +1,162 @@
+"""One broker as a client sees it: a method per request, typed answers, and BrokerError for every refusal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rocketline.errors import BrokerError
+from rocketline.message import ConsumerOffset, LogOffset, MessageQueue, QueueOffset
+from rocketline.protocol.bodies import ConsumerIdList, HeartbeatData, decode_body, encode_body
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import (
+    ConsumerSendMsgBackHeader,
+    EarliestStoreTimeResponseHeader,
+    GetConsumerListHeader,
+    GetEarliestStoreTimeHeader,
+    GetMaxOffsetHeader,
+    GetMinOffsetHeader,
+    Header,
+    OffsetResponseHeader,
+    PullMessageHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetHeader,
+    SearchOffsetHeader,
+    UnregisterClientHeader,
+    UpdateConsumerOffsetHeader,
+)
+from rocketline.transport import RemotingClient
+
+
+class PullStatus(Enum):
+    """What a broker found at an offset."""
+
+    FOUND = 0
+    NO_NEW = 19
+    NO_MATCH = 20
+    OFFSET_MOVED = 21
+
+
+_PULL_STATUSES = {status.value: status for status in PullStatus}
+_SUCCESS = int(ResponseCode.SUCCESS)
+
+
+@dataclass(frozen=True, slots=True)
+class PullAnswer:
+    """The answer to a pull: stored messages back to back, and where to go on."""
+
+    status: PullStatus
+    next_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
+    suggested_broker_id: int
+    offset_delta: int
+    body: bytes
+
+
+class RemoteBroker:
+    """Calls to one broker address."""
+
+    __slots__ = ("_remoting", "address", "name", "timeout_s")
+
+    def __init__(self, remoting: RemotingClient, address: str, name: str = "", timeout_s: float = 3.0) -> None:
+        self._remoting = remoting
+        self.address = address
+        self.name = name
+        self.timeout_s = timeout_s
+
+    async def call(self, command: Command, timeout_s: float) -> Command:
+        """The answer as it came, whatever its code."""
+        return await self._remoting.call(self.address, command, timeout_s)
+
+    async def send_oneway(self, command: Command, timeout_s: float | None = None) -> None:
+        await self._remoting.send_oneway(self.address, command, timeout_s or self.timeout_s)
+
+    async def _ask(
+        self, code: int, header: Header | None, doing: str, *, body: bytes = b"", timeout_s: float | None = None
+    ) -> Command:
+        command = Command(code, header.encode() if header is not None else {}, body)
+        answer = await self._remoting.call(self.address, command, timeout_s or self.timeout_s)
+        if answer.code != _SUCCESS:
+            raise BrokerError.of(answer.code, answer.remark, self.address, doing)
+        return answer
+
+    async def heartbeat(self, data: HeartbeatData) -> int:
+        """Tell who we are and what we want; returns the broker's version."""
+        doing = f"heartbeat of {data.client_id}"
+        answer = await self._ask(RequestCode.HEART_BEAT, None, doing, body=encode_body(data))
+        return answer.version
+
+    async def unregister(
+        self, client_id: str, *, producer_group: str | None = None, consumer_group: str | None = None, timeout_s: float
+    ) -> None:
+        header = UnregisterClientHeader(client_id, producer_group, consumer_group)
+        doing = f"goodbye of {client_id} in group {producer_group or consumer_group}"
+        await self._ask(RequestCode.UNREGISTER_CLIENT, header, doing, timeout_s=timeout_s)
+
+    async def consumer_ids(self, group: str) -> list[str]:
+        """The client ids of a group's members."""
+        doing = f"members of group {group}"
+        answer = await self._ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListHeader(group), doing)
+        return decode_body(ConsumerIdList, answer.body).consumer_id_list
+
+    async def pull(self, header: PullMessageHeader, timeout_s: float, code: int = RequestCode.PULL_MESSAGE) -> PullAnswer:
+        """Messages from an offset on; what the offset turned out to be is a status, everything else an error."""
+        answer = await self._remoting.call(self.address, Command(code, header.encode()), timeout_s)
+        status = _PULL_STATUSES.get(answer.code)
+        if status is None:
+            doing = f"pull of {header.topic}@{self.name}:{header.queue_id} at {header.queue_offset}"
+            raise BrokerError.of(answer.code, answer.remark, self.address, doing)
+        fields = PullMessageResponseHeader.decode(answer)
+        return PullAnswer(
+            status,
+            fields.next_begin_offset,
+            fields.min_offset,
+            fields.max_offset,
+            fields.suggest_which_broker_id,
+            fields.offset_delta or 0,
+            answer.body,
+        )
+
+    async def consumer_offset(self, group: str, queue: MessageQueue) -> ConsumerOffset:
+        """What the group committed; QueryNotFound when nothing."""
+        header = QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id, broker_name=queue.broker_name)
+        answer = await self._ask(RequestCode.QUERY_CONSUMER_OFFSET, header, f"offset of {group} in {queue}")
+        return ConsumerOffset(OffsetResponseHeader.decode(answer).offset)
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: ConsumerOffset, *, oneway: bool) -> None:
+        header = UpdateConsumerOffsetHeader(group, queue.topic, queue.queue_id, offset, queue.broker_name)
+        if oneway:
+            await self.send_oneway(Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
+        else:
+            await self._ask(RequestCode.UPDATE_CONSUMER_OFFSET, header, f"commit {offset} of {group} in {queue}")
+
+    async def max_offset(self, queue: MessageQueue) -> QueueOffset:
+        """The offset the next message of the queue will get."""
+        header = GetMaxOffsetHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name)
+        return await self._ask_offset(RequestCode.GET_MAX_OFFSET, header, f"end of {queue}")
+
+    async def min_offset(self, queue: MessageQueue) -> QueueOffset:
+        """The offset of the oldest message kept."""
+        header = GetMinOffsetHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name)
+        return await self._ask_offset(RequestCode.GET_MIN_OFFSET, header, f"start of {queue}")
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> QueueOffset:
+        """The offset of the first message stored at or after a time."""
+        header = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, broker_name=queue.broker_name)
+        return await self._ask_offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, f"offset in {queue} by time")
+
+    async def earliest_ms(self, queue: MessageQueue) -> int:
+        """When the oldest message kept was stored; -1 for an empty queue."""
+        header = GetEarliestStoreTimeHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name)
+        answer = await self._ask(RequestCode.GET_EARLIEST_MSG_STORETIME, header, f"oldest message of {queue}")
+        return EarliestStoreTimeResponseHeader.decode(answer).timestamp_ms
+
+    async def _ask_offset(self, code: int, header: Header, doing: str) -> QueueOffset:
+        return QueueOffset(OffsetResponseHeader.decode(await self._ask(code, header, doing)).offset)
+
+    async def send_back(self, header: ConsumerSendMsgBackHeader, timeout_s: float) -> None:
+        """Have a stored message delivered to the group again later; only its commit-log offset travels."""
+        doing = f"send back of {header.origin_msg_id or LogOffset(header.log_offset)} for group {header.group}"
+        await self._ask(RequestCode.CONSUMER_SEND_MSG_BACK, header, doing, timeout_s=timeout_s)

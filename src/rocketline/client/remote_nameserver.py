@@ -1,0 +1,111 @@
+"""The name servers as a client sees them: several addresses, one answer.
+
+The one that answered last is asked first. When it fails, or stays silent for a moment, the next is asked as well and the
+first answer wins, so an unreachable name server costs half a second once and never the whole time limit. "I do not know
+this topic" is taken from one server only after the others said so too: one of them may just have started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from rocketline.client.tasks import cancel_and_wait
+from rocketline.errors import BrokerError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
+from rocketline.protocol.bodies import TopicRouteData, decode_body
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import GetRouteHeader
+from rocketline.transport import RemotingClient
+
+Answer = tuple[str, Command]
+
+
+class RemoteNameServer:
+    """Calls to whichever name server answers."""
+
+    def __init__(
+        self, remoting: RemotingClient, addresses: Sequence[str], *, timeout_s: float = 3.0, next_server_s: float = 0.5
+    ) -> None:
+        self._remoting = remoting
+        self._timeout_s = timeout_s
+        self._next_server_s = next_server_s
+        self.addresses = tuple(addresses)
+        self._preferred = 0
+
+    async def route(self, topic: str, timeout_s: float | None = None) -> TopicRouteData:
+        """The route of a topic; RouteNotFound with everybody's answer when nobody knows it."""
+        header = GetRouteHeader(topic, accept_standard_json_only=True)
+
+        def request() -> Command:
+            return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
+
+        failures: dict[str, RocketlineError] = {}
+        answer = await self._first_success(request, f"route of {topic}", timeout_s or self._timeout_s, failures)
+        if answer is not None:
+            return decode_body(TopicRouteData, answer[1].body)
+        raise route_not_found(topic, failures)
+
+    async def _first_success(
+        self, request: Callable[[], Command], doing: str, timeout_s: float, failures: dict[str, RocketlineError]
+    ) -> Answer | None:
+        """The first successful answer; None when every server failed, with the reasons left in `failures`."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        calls: dict[asyncio.Task[Command], str] = {}
+        waiting = list(self._in_order())
+        try:
+            while waiting or calls:
+                if waiting:
+                    address = waiting.pop(0)
+                    left_s = max(0.001, deadline - asyncio.get_running_loop().time())
+                    calls[asyncio.ensure_future(self._call(address, request(), doing, left_s))] = address
+                pause_s = self._next_server_s if waiting else None
+                done, _ = await asyncio.wait(calls, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                for call in done:
+                    address = calls.pop(call)
+                    error = call.exception()
+                    if error is None:
+                        self._preferred = self.addresses.index(address)
+                        return address, call.result()
+                    if not isinstance(error, RocketlineError):
+                        raise error
+                    failures[address] = error
+            return None
+        finally:
+            await cancel_and_wait(*calls)
+
+    async def _call(self, address: str, command: Command, doing: str, timeout_s: float) -> Command:
+        answer = await self._remoting.call(address, command, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.of(answer.code, answer.remark, address, doing)
+        return answer
+
+    def _in_order(self) -> Sequence[str]:
+        return self.addresses[self._preferred :] + self.addresses[: self._preferred]
+
+
+def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNotFound:
+    """The error for a topic without route: who was asked, what each said, and what to look at.
+
+    Its cause is a TopicNotExist when somebody knows that the topic does not exist, else the last failure.
+    """
+    said = "; ".join(f"{address} said: {_short(error)}" for address, error in failures.items())
+    absent = next((error for error in failures.values() if isinstance(error, TopicNotExist)), None)
+    if absent is not None:
+        hint = (
+            "the topic does not exist there: create it, let the brokers auto-create topics (autoCreateTopicEnable=true), "
+            "or check that this is the name server the brokers register with"
+        )
+    elif all(isinstance(error, TransportError) for error in failures.values()):
+        hint = "no name server could be reached: is the address right, and is it running?"
+    else:
+        hint = "no name server gave an answer that can be used"
+    error = RouteNotFound(f"no route to topic {topic!r}: {said or 'nobody was asked'}. Hint: {hint}")
+    error.__cause__ = absent or next(reversed(failures.values()), None)
+    return error
+
+
+def _short(error: RocketlineError) -> str:
+    if isinstance(error, BrokerError):
+        return f"code {error.code}, {error.remark.splitlines()[0] if error.remark else 'no reason given'}"
+    return str(error)

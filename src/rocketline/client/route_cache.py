@@ -1,0 +1,168 @@
+"""The routes a client knows, and the broker addresses they name.
+
+A fetch that fails leaves the old route in place. Callers that want the same topic at the same time share one fetch. A topic
+that does not exist yet can be written through a route borrowed from the template topic (the broker then creates it);
+borrowed routes are never shown to readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from rocketline.client.remote_nameserver import RemoteNameServer
+from rocketline.client.routes import TopicRoute, borrowed_route, topic_route
+from rocketline.client.tasks import cancel_and_wait
+from rocketline.errors import ClientError, RouteNotFound, TopicNotExist
+from rocketline.protocol.names import DEFAULT_TOPIC, is_derived
+
+log = logging.getLogger(__name__)
+
+_NO_IDS: Mapping[int, str] = {}
+
+
+class RouteCache:
+    """Routes by topic; `on_change` hears of a new or changed route, `on_new_broker` of each address first seen."""
+
+    def __init__(
+        self,
+        name_server: RemoteNameServer,
+        on_change: Callable[[TopicRoute], None],
+        on_new_broker: Callable[[str], None],
+    ) -> None:
+        self._name_server = name_server
+        self._on_change = on_change
+        self._on_new_broker = on_new_broker
+        self._routes: dict[str, TopicRoute] = {}
+        self._borrowed: dict[str, TopicRoute] = {}
+        self._addresses: dict[str, dict[int, str]] = {}
+        self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._closed = False
+
+    def get(self, topic: str) -> TopicRoute | None:
+        """What is known of an existing topic."""
+        return self._routes.get(topic)
+
+    def writable(self, topic: str) -> TopicRoute | None:
+        """A known route that can be written to, borrowed ones included."""
+        route = self._routes.get(topic) or self._borrowed.get(topic)
+        return route if route is not None and route.writable else None
+
+    async def find(self, topic: str) -> TopicRoute:
+        """The route of an existing topic; RouteNotFound otherwise."""
+        return self._routes.get(topic) or await self.refresh(topic)
+
+    async def find_writable(self, topic: str, queue_count: int) -> TopicRoute:
+        """The route for sending: the topic's own, or one borrowed from the template when it does not exist yet."""
+        route = self.writable(topic)
+        if route is not None:
+            return route
+        try:
+            route = await self.refresh(topic)
+        except RouteNotFound as error:
+            # Nobody knowing the topic is one thing, nobody answering another: only the first may borrow.
+            if is_derived(topic) or not isinstance(error.__cause__, TopicNotExist):
+                raise
+            route = await self._borrow(topic, queue_count, error)
+        if not route.writable:
+            raise RouteNotFound(
+                f"topic {topic!r} has no queue that can be written: its brokers {sorted(route.brokers)} "
+                "lack write permission or have no master at the moment"
+            )
+        return route
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """Ask the name servers now."""
+        fetch = self._fetches.get(topic)
+        if fetch is None:
+            if self._closed:
+                raise ClientError(f"the client was closed before it looked for topic {topic!r}")
+            fetch = asyncio.get_running_loop().create_task(self._fetch(topic), name=f"route of {topic}")
+            self._fetches[topic] = fetch
+            fetch.add_done_callback(lambda task: self._fetched(topic, task))
+        try:
+            return await asyncio.shield(fetch)
+        except asyncio.CancelledError:
+            if fetch.cancelled() and self._closed:
+                raise ClientError(f"the client was closed while it looked for topic {topic!r}") from None
+            raise
+
+    async def refresh_all(self, more: Iterable[str] = ()) -> None:
+        """Fetch every known route anew, and the routes of `more` topics."""
+        topics = {*self._routes, *self._borrowed, *more}
+        results = await asyncio.gather(*map(self.refresh, topics), return_exceptions=True)
+        for topic, result in zip(topics, results):
+            if isinstance(result, RouteNotFound) and topic not in self._routes:
+                log.debug("%s", result)
+            elif isinstance(result, Exception):
+                log.warning("the route of topic %s stays as it was: %s", topic, result)
+
+    async def _fetch(self, topic: str) -> TopicRoute:
+        route = topic_route(topic, await self._name_server.route(topic))
+        self._borrowed.pop(topic, None)
+        changed = self._routes.get(topic) != route
+        self._routes[topic] = route
+        self._learn_brokers(route)
+        if changed:
+            self._on_change(route)
+        return route
+
+    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        self._fetches.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # every waiter may be gone; the failure is theirs, not the loop's
+
+    async def _borrow(self, topic: str, queue_count: int, absent: RouteNotFound) -> TopicRoute:
+        try:
+            template = await self._name_server.route(DEFAULT_TOPIC)
+        except RouteNotFound as error:
+            if isinstance(error.__cause__, TopicNotExist):
+                raise absent from absent.__cause__
+            raise
+        route = borrowed_route(topic, template, queue_count)
+        self._borrowed[topic] = route
+        self._learn_brokers(route)
+        return route
+
+    def _learn_brokers(self, route: TopicRoute) -> None:
+        known = self.addresses()
+        for name, ids in route.brokers.items():
+            self._addresses[name] = dict(ids)
+        for address in sorted(route.addresses - known):
+            self._on_new_broker(address)
+
+    def addresses(self, slaves: bool = True) -> set[str]:
+        """All broker addresses that routes name, or only the masters'."""
+        return {
+            address
+            for ids in self._addresses.values()
+            for broker_id, address in ids.items()
+            if slaves or broker_id == 0
+        }
+
+    def ids_of(self, broker_name: str) -> Mapping[int, str]:
+        """The addresses of one broker by id, 0 being the master."""
+        return self._addresses.get(broker_name, _NO_IDS)
+
+    def name_at(self, address: str) -> str:
+        """The name of the broker at an address."""
+        return next((name for name, ids in self._addresses.items() if address in ids.values()), "")
+
+    def forget_offline(self) -> set[str]:
+        """Forget the addresses that no route names any more, and return them."""
+        named: set[str] = set()
+        for route in (*self._routes.values(), *self._borrowed.values()):
+            named |= route.addresses
+        gone = self.addresses() - named
+        for name, ids in list(self._addresses.items()):
+            kept = {broker_id: address for broker_id, address in ids.items() if address in named}
+            if kept:
+                self._addresses[name] = kept
+            else:
+                del self._addresses[name]
+        return gone
+
+    async def close(self) -> None:
+        self._closed = True
+        await cancel_and_wait(*self._fetches.values())

@@ -1,0 +1,232 @@
+"""What all producers and consumers with one client id share: connections, routes, heartbeats and timers.
+
+A session lives on one event loop and is counted: the first client that opens it starts it, the last one that leaves ends
+it. It keeps these rules:
+
+* Every known route is fetched anew every 30 s.
+* A heartbeat goes to all brokers every 30 s, and at once to a broker that a route newly names: a broker refuses pulls of
+  a group it has not heard of. Two heartbeats never run at the same time.
+* Brokers that no route names any more are forgotten and their connections closed.
+* Offsets are committed every 5 s.
+* No failure inside a timer ends the timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from rocketline.client.incoming import ConsumerMember, broker_requests
+from rocketline.client.remote_broker import RemoteBroker
+from rocketline.client.remote_nameserver import RemoteNameServer
+from rocketline.client.route_cache import RouteCache
+from rocketline.client.routes import TopicRoute
+from rocketline.client.tasks import OwnedTasks, repeat
+from rocketline.client.timing import ClientTiming
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import ClientError, ConfigError, RocketlineError, RouteNotFound
+from rocketline.message import MessageQueue
+from rocketline.protocol.bodies import MASTER_ID, HeartbeatData, ProducerData
+from rocketline.protocol.message_ids import UniqueIds
+from rocketline.transport import RemotingClient
+
+log = logging.getLogger(__name__)
+
+
+class ProducerMember(Protocol):
+    """A producer as the session sees it."""
+
+    @property
+    def group(self) -> str: ...
+
+
+class ClientSession:
+    """Shared by the clients of one id; made by `open_session`, left by `release`."""
+
+    def __init__(self, client_id: str, name_servers: Sequence[str], timing: ClientTiming, clock: Clock) -> None:
+        self.client_id = client_id
+        self.timing = timing
+        self.clock = clock
+        self.unique_ids = UniqueIds(client_id.partition("@")[0], clock)
+        self.producers: dict[str, ProducerMember] = {}
+        self.consumers: dict[str, ConsumerMember] = {}
+        self.broker_versions: dict[str, int] = {}
+        self.remoting = RemotingClient(broker_requests(self.consumers))
+        self.name_server = RemoteNameServer(
+            self.remoting, name_servers, timeout_s=timing.call_s, next_server_s=timing.next_server_s
+        )
+        self.routes = RouteCache(self.name_server, self._route_changed, self._greet)
+        self._brokers: dict[str, RemoteBroker] = {}
+        self._silent: set[str] = set()
+        self._heartbeat_lock = asyncio.Lock()
+        self._tasks = OwnedTasks()
+        self._users = 0
+
+    def _start(self) -> None:
+        timing = self.timing
+        self._tasks.start(repeat(timing.route_refresh_s, self._refresh_routes, "route refresh"), "routes")
+        self._tasks.start(repeat(timing.heartbeat_s, self._tick, "heartbeat"), "heartbeats")
+        self._tasks.start(repeat(timing.persist_s, self._persist_offsets, "offset commit"), "offsets")
+
+    async def release(self) -> None:
+        """One client less; the last one closes everything."""
+        self._users -= 1
+        if self._users:
+            return
+        sessions = _sessions.get(asyncio.get_running_loop(), {})
+        if sessions.get(self.client_id) is self:
+            del sessions[self.client_id]
+        await self._tasks.cancel()
+        await self.routes.close()
+        await self.remoting.close()
+
+    def add_producer(self, producer: ProducerMember) -> None:
+        if producer.group in self.producers:
+            raise ClientError(self._taken("producer", producer.group))
+        self.producers[producer.group] = producer
+        self._tasks.start(self.heartbeat(), "first heartbeat")
+
+    async def remove_producer(self, producer: ProducerMember) -> None:
+        if self.producers.get(producer.group) is producer:
+            del self.producers[producer.group]
+            await self._unregister(producer_group=producer.group)
+
+    def add_consumer(self, consumer: ConsumerMember) -> None:
+        """Let the timers and the brokers know of a consumer, from the next heartbeat on."""
+        if consumer.group in self.consumers:
+            raise ClientError(self._taken("consumer", consumer.group))
+        self.consumers[consumer.group] = consumer
+
+    async def remove_consumer(self, consumer: ConsumerMember) -> None:
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            await self._unregister(consumer_group=consumer.group)
+
+    def _taken(self, kind: str, group: str) -> str:
+        return (
+            f"a {kind} of group {group!r} already runs with client id {self.client_id}: "
+            "use another group, or give each its own instance_name"
+        )
+
+    def broker_at(self, address: str, name: str = "") -> RemoteBroker:
+        broker = self._brokers.get(address)
+        if broker is None or broker.name != name:
+            broker = self._brokers[address] = RemoteBroker(self.remoting, address, name, self.timing.call_s)
+        return broker
+
+    def master_of(self, broker_name: str) -> RemoteBroker | None:
+        address = self.routes.ids_of(broker_name).get(MASTER_ID)
+        return self.broker_at(address, broker_name) if address is not None else None
+
+    def reader_of(self, broker_name: str, broker_id: int) -> tuple[RemoteBroker, int] | None:
+        """The broker to read from and its id: the one asked for, else the master, else any of that name."""
+        ids = self.routes.ids_of(broker_name)
+        if not ids:
+            return None
+        chosen = broker_id if broker_id in ids else min(ids)
+        return self.broker_at(ids[chosen], broker_name), chosen
+
+    async def find_reader(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> tuple[RemoteBroker, int]:
+        """Like `reader_of`; the route is asked for again when it does not know the broker."""
+        found = self.reader_of(queue.broker_name, broker_id)
+        if found is None:
+            await self.routes.refresh(queue.topic)
+            found = self.reader_of(queue.broker_name, broker_id)
+        if found is None:
+            raise RouteNotFound(f"the route of topic {queue.topic!r} names no broker {queue.broker_name!r}")
+        return found
+
+    async def broker_of(self, queue: MessageQueue) -> RemoteBroker:
+        """The broker that keeps a queue's offsets: the master, or in its absence any of that name."""
+        broker, _ = await self.find_reader(queue)
+        return broker
+
+    async def heartbeat(self, address: str | None = None) -> None:
+        """Tell one broker, or all, which groups live here. Failures are logged: the next heartbeat repeats it anyway."""
+        async with self._heartbeat_lock:
+            data = HeartbeatData(
+                self.client_id,
+                [ProducerData(group) for group in self.producers],
+                [consumer.consumer_data() for consumer in self.consumers.values()],
+            )
+            if not data.producer_data_set and not data.consumer_data_set:
+                return
+            # Slaves matter only to consumers.
+            targets = {address} if address is not None else self.routes.addresses(slaves=bool(self.consumers))
+            await asyncio.gather(*(self._beat(target, data) for target in targets))
+
+    async def _beat(self, address: str, data: HeartbeatData) -> None:
+        try:
+            broker = self.broker_at(address, self.routes.name_at(address))
+            self.broker_versions[address] = await broker.heartbeat(data)
+        except RocketlineError as error:
+            level = logging.DEBUG if address in self._silent else logging.WARNING
+            self._silent.add(address)
+            log.log(level, "heartbeat to %s failed: %s", address, error)
+        else:
+            self._silent.discard(address)
+
+    def _greet(self, address: str) -> None:
+        self._tasks.start(self.heartbeat(address), f"heartbeat to {address}")
+
+    def _route_changed(self, route: TopicRoute) -> None:
+        for consumer in self.consumers.values():
+            consumer.route_changed(route.topic)
+
+    async def _refresh_routes(self) -> None:
+        await self.routes.refresh_all(topic for consumer in self.consumers.values() for topic in consumer.topics)
+
+    async def _tick(self) -> None:
+        for address in self.routes.forget_offline():
+            log.info("the broker at %s is in no route any more", address)
+            self._brokers.pop(address, None)
+            self.broker_versions.pop(address, None)
+            self.remoting.drop(address)
+        await self.heartbeat()
+
+    async def _persist_offsets(self) -> None:
+        for consumer in list(self.consumers.values()):
+            try:
+                await consumer.persist_offsets()
+            except (RocketlineError, OSError) as error:
+                log.warning("offsets of group %s were not committed: %s", consumer.group, error)
+
+    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        """Say goodbye where a connection is open; elsewhere its absence has said so already."""
+        connected = [address for address in self.routes.addresses() if self.remoting.connected(address) is not None]
+        goodbyes = (
+            self.broker_at(address, self.routes.name_at(address)).unregister(
+                self.client_id,
+                producer_group=producer_group,
+                consumer_group=consumer_group,
+                timeout_s=self.timing.unregister_s,
+            )
+            for address in connected
+        )
+        for address, result in zip(connected, await asyncio.gather(*goodbyes, return_exceptions=True)):
+            if isinstance(result, Exception):
+                log.debug("goodbye to %s failed: %s", address, result)
+
+
+_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientSession]] = WeakKeyDictionary()
+
+
+def open_session(
+    client_id: str, name_servers: Sequence[str], timing: ClientTiming | None = None, clock: Clock = SYSTEM_CLOCK
+) -> ClientSession:
+    """The session of a client id on this event loop; every call needs its `release`."""
+    sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
+    session = sessions.get(client_id)
+    if session is None:
+        session = sessions[client_id] = ClientSession(client_id, name_servers, timing or ClientTiming(), clock)
+        session._start()
+    elif set(session.name_server.addresses) != set(name_servers):
+        raise ConfigError(
+            f"client id {client_id} is in use for name servers {';'.join(session.name_server.addresses)} and cannot "
+            f"serve {';'.join(name_servers)} too: give each client its own instance_name"
+        )
+    session._users += 1
+    return session

@@ -1,0 +1,39 @@
+"""How often a client does what it does by itself, and how long it waits for others.
+
+The defaults are RocketMQ's. Tests shrink them; users seldom touch them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from rocketline.errors import ConfigError
+from rocketline.settings import setting
+
+
+@dataclass(frozen=True)
+class ClientTiming:
+    """Intervals, delays and time limits of a client, all in seconds."""
+
+    route_refresh_s: float = setting(30.0, "pollNameServerInterval", "Pause between two refreshes of all routes.")
+    heartbeat_s: float = setting(30.0, "heartbeatBrokerInterval", "Pause between two heartbeats to all brokers.")
+    persist_s: float = setting(5.0, "persistConsumerOffsetInterval", "Pause between two commits of all offsets.")
+    rebalance_s: float = setting(20.0, "rocketmq.client.rebalance.waitInterval", "Pause between two rebalances.")
+    rebalance_soon_s: float = setting(
+        1.0, "rocketmq.client.rebalance.minInterval", "Pause after a round that could not finish; doubles each time."
+    )
+    call_s: float = setting(3.0, "mqClientApiTimeout", "Time limit of a call to a name server or broker.")
+    next_server_s: float = setting(0.5, None, "Silence of one name server after which the next is asked as well.")
+    send_again_s: float = setting(0.05, None, "Wait before a send is tried again on the broker that just failed.")
+    send_back_s: float = setting(5.0, None, "Time limit for handing one failed message back to its broker.")
+    retry_here_s: float = setting(5.0, None, "Wait before a message that could not be handed back is tried again here.")
+    pull_retry_s: float = setting(1.0, "pullTimeDelayMillsWhenException", "Wait after a pull that failed.")
+    pull_busy_s: float = setting(0.02, None, "Wait after a pull that the broker refused to control its flow.")
+    pull_recheck_s: float = setting(0.05, None, "Longest wait before a queue over its thresholds is looked at again.")
+    unregister_s: float = setting(1.0, None, "Time limit for saying goodbye to one broker.")
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value <= 0:
+                raise ConfigError(f"{item.name}={value!r}: a time above 0 is needed")

@@ -1,0 +1,109 @@
+"""Settings of a name server, under RocketMQ's keys.
+
+An operator may change some of them while it runs (`RUNTIME_KEYS`): switches and intervals, never an address or a path,
+because whoever reaches the port may ask. Such a change is checked as a whole, is a new object, and lasts until the stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, fields, replace
+from typing import Any
+
+from rocketline.errors import ConfigError
+from rocketline.settings import load, parse_properties, setting
+
+RUNTIME_KEYS = frozenset(
+    {
+        "deleteTopicWithBrokerRegistration",
+        "enableAllTopicList",
+        "enableTopicList",
+        "needWaitForService",
+        "notifyMinBrokerIdChanged",
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "scanNotActiveBrokerInterval",
+        "supportActingMaster",
+        "waitSecondsForService",
+    }
+)
+
+
+@dataclass(frozen=True)
+class NameServerConfig:
+    host: str = setting("0.0.0.0", "bindAddress", "Address to listen on.")  # noqa: S104 (RocketMQ's default)
+    port: int = setting(9876, "listenPort", "Port to listen on; 0 takes any free one.")
+    kv_config_path: str = setting(
+        "", "kvConfigPath", "File that keeps the key-value settings; empty keeps them in memory only."
+    )
+    order_message_enable: bool = setting(
+        False, "orderMessageEnable", "Add a topic's entry of namespace ORDER_TOPIC_CONFIG to its route."
+    )
+    return_order_topic_config_to_broker: bool = setting(
+        True, "returnOrderTopicConfigToBroker", "Answer a broker's registration with namespace ORDER_TOPIC_CONFIG."
+    )
+    support_acting_master: bool = setting(
+        False, "supportActingMaster", "Show the lowest slave of a broker group without master as its read-only master."
+    )
+    notify_min_broker_id_changed: bool = setting(
+        False,
+        "notifyMinBrokerIdChanged",
+        "Tell a broker group when its lowest broker id changes; supportActingMaster does so too.",
+    )
+    delete_topic_with_broker_registration: bool = setting(
+        False,
+        "deleteTopicWithBrokerRegistration",
+        "Drop a broker's topics that its registration does not list; its enableSingleTopicRegister must then be off.",
+    )
+    scan_interval_ms: int = setting(
+        5000, "scanNotActiveBrokerInterval", "Milliseconds between two searches for brokers that fell silent."
+    )
+    enable_topic_list: bool = setting(True, "enableTopicList", "Answer requests for the topics of a cluster or unit.")
+    enable_all_topic_list: bool = setting(True, "enableAllTopicList", "Answer requests for all topics.")
+    need_wait_for_service: bool = setting(
+        False, "needWaitForService", "Refuse route queries until waitSecondsForService have passed since the start."
+    )
+    wait_seconds_for_service: int = setting(
+        45, "waitSecondsForService", "Seconds in which brokers may register before the first route is given out."
+    )
+    max_idle_s: int = setting(
+        120, "serverChannelMaxIdleTimeSeconds", "Seconds without any traffic after which a connection is closed."
+    )
+    max_connections: int = setting(10_000, None, "Connections served at once; further ones are closed.")
+
+    def __post_init__(self) -> None:
+        _check_range("listenPort", self.port, 0, 65535)
+        _check_range("scanNotActiveBrokerInterval", self.scan_interval_ms, 100, 600_000)
+        _check_range("waitSecondsForService", self.wait_seconds_for_service, 0, 3600)
+        _check_range("serverChannelMaxIdleTimeSeconds", self.max_idle_s, 1, 86_400)
+        _check_range("max_connections", self.max_connections, 1, 1_000_000)
+
+
+def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{name}={value}: a value from {lowest} to {highest} is expected")
+
+
+def as_properties(config: NameServerConfig) -> str:
+    """All settings that have a RocketMQ key, as properties text."""
+    lines = [f"{item.metadata['key']}={_text(getattr(config, item.name))}\n" for item in _keyed_fields()]
+    return "".join(sorted(lines))
+
+
+def with_changes(config: NameServerConfig, properties: str) -> NameServerConfig:
+    """The settings after an operator's change; ConfigError, naming the key, when any part of it is not allowed."""
+    values = parse_properties(properties)
+    for key in values:
+        if key not in RUNTIME_KEYS:
+            allowed = ", ".join(sorted(RUNTIME_KEYS))
+            raise ConfigError(f"{key!r} cannot be changed while the name server runs; these can: {allowed}")
+    given, _ = load(NameServerConfig, values, "change")
+    changes = {item.name: getattr(given, item.name) for item in _keyed_fields() if item.metadata["key"] in values}
+    return replace(config, **changes)
+
+
+def _keyed_fields() -> list[Field[Any]]:
+    return [item for item in fields(NameServerConfig) if item.metadata["key"]]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,0 +1,115 @@
+"""Key-value settings by namespace, kept in kvConfig.json as RocketMQ writes it.
+
+A change is on disk before it is answered: the whole table goes to a file beside the old one, is flushed, and takes the old
+one's name in one step. A crash leaves the old table or the new one, never a mix. A file that cannot be read stops the start:
+an empty table in its place would be saved over it by the next change.
+
+Writing blocks the caller for the time of a flush; changes are an operator's, and rare.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from rocketline.errors import ConfigError, DiskFull, ProtocolError, RequestRejected, StoreError
+from rocketline.protocol.bodies import KVConfigFile, decode_body, encode_body
+from rocketline.protocol.codes import ResponseCode
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""Namespace whose keys are topics and whose values their queues, `broker:count;broker:count`."""
+
+MAX_TABLE_BYTES = 8 * 1024 * 1024
+"""Largest table as JSON; a namespace must fit one answer."""
+
+Tables = dict[str, dict[str, str]]
+
+
+class KvConfig:
+    """The table, and its file when it has one."""
+
+    def __init__(self, tables: Tables, path: Path | None) -> None:
+        self._tables = tables
+        self._path = path
+
+    @staticmethod
+    def open(path: str) -> KvConfig:
+        """The table in this file, made on the first change; with an empty path it lives in memory only."""
+        return KvConfig(_load(Path(path)), Path(path)) if path else KvConfig({}, None)
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._tables.get(namespace, {}).get(key)
+
+    def namespace(self, name: str) -> dict[str, str] | None:
+        """All of a namespace, None when there never was one."""
+        return self._tables.get(name)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        self._change(namespace, {**self._tables.get(namespace, {}), key: value})
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Deleting what is not there is fine; a namespace stays when its last key goes, as in RocketMQ."""
+        table = self._tables.get(namespace, {})
+        if key in table:
+            self._change(namespace, {name: value for name, value in table.items() if name != key})
+
+    def _change(self, namespace: str, table: dict[str, str]) -> None:
+        tables = {**self._tables, namespace: table}
+        data = encode_body(KVConfigFile(tables))
+        if len(data) > MAX_TABLE_BYTES:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the key-value table would have {len(data)} bytes, the limit is {MAX_TABLE_BYTES}",
+            )
+        if self._path is not None:
+            _replace_file(self._path, data)
+        self._tables = tables
+        if self._path is not None:
+            _flush_folder(self._path.parent)
+
+
+def _load(path: Path) -> Tables:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"kvConfigPath={path}: cannot be used: {error.strerror}") from error
+    try:
+        return decode_body(KVConfigFile, data).config_table
+    except ProtocolError as error:
+        raise ConfigError(
+            f"kvConfigPath={path}: not a readable key-value table ({error}); repair it, or move it away to start empty"
+        ) from error
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    fresh = path.with_name(path.name + ".tmp")
+    try:
+        with fresh.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise _failure(path, error) from error
+
+
+def _flush_folder(folder: Path) -> None:
+    """Only then does the new name survive a power cut."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise _failure(folder, error) from error
+
+
+def _failure(path: Path, error: OSError) -> StoreError:
+    kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+    return kind(f"the key-value table was not saved: {path}: {error.strerror or error}")

@@ -1,0 +1,361 @@
+"""Which brokers live, and where the queues of a topic are.
+
+Plain synchronous tables, as RocketMQ 5 keys them:
+
+    topic -> broker name -> queues (`TopicQueues`)     broker name -> broker group: addresses by broker id
+    (cluster, address) -> live broker                  cluster -> broker names
+    (cluster, address) -> filter servers
+
+Rules:
+
+* Nothing here waits, so a reader sees the tables before or after a change and never between. A change that is refused has
+  changed nothing.
+* Queues belong to a broker group with at least one address: when the last address leaves, they leave with it.
+* A broker leaves by unregistering, by silence (its own time-out, 120 s by default), or when the connection that last
+  registered it closes.
+* `generation` grows with every change that any route could show.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rocketline.clock import Clock
+from rocketline.errors import RequestRejected
+from rocketline.nameserver.config import NameServerConfig
+from rocketline.nameserver.topic_queues import TopicQueues
+from rocketline.protocol.bodies import (
+    MASTER_ID,
+    PERM_READ,
+    PERM_WRITE,
+    BrokerData,
+    BrokerMemberGroup,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+)
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.headers import (
+    NotifyMinBrokerIdChangeHeader,
+    RegisterBrokerHeader,
+    RegisterBrokerResponseHeader,
+)
+
+log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_MS = 120_000
+
+MEMBER_SYNC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Through topics of this name brokers find the real members of a group: their routes show no acting master."""
+
+
+class BrokerKey(NamedTuple):
+    """Two clusters may use the same address."""
+
+    cluster: str
+    address: str
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """A broker that is thought to be alive, and the connection that last registered it."""
+
+    key: BrokerKey
+    broker_name: str
+    data_version: DataVersion
+    channel: object
+    ha_address: str
+    timeout_s: float
+    last_seen: float
+
+
+class MinBrokerIdChange(NamedTuple):
+    """The news that a group's lowest broker id changed, and the brokers to tell."""
+
+    header: NotifyMinBrokerIdChangeHeader
+    addresses: list[str]
+
+
+class RouteTable:
+    """The tables; `tell` is called, after the change, with each change of a lowest broker id."""
+
+    def __init__(
+        self, config: NameServerConfig, clock: Clock, tell: Callable[[MinBrokerIdChange], None] | None = None
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._tell = tell or (lambda change: None)
+        self._changes = 0
+        self._topics = TopicQueues()
+        self._groups: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[BrokerKey, LiveBroker] = {}
+        self._filter_servers: dict[BrokerKey, list[str]] = {}
+
+    @property
+    def generation(self) -> int:
+        return self._changes + self._topics.generation
+
+    def register(
+        self, header: RegisterBrokerHeader, body: RegisterBrokerBody, channel: object
+    ) -> RegisterBrokerResponseHeader:
+        """Take a broker in or refresh it, with its topics; the answer tells a slave where its master is."""
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        topics = body.topic_config_serialize_wrapper
+        addresses = self._addresses(header.broker_name)
+        if self._is_outdated(header, topics.data_version, addresses):
+            self.unregister(*key, header.broker_name)
+            return RegisterBrokerResponseHeader()
+        first = header.broker_id not in addresses
+        if first and len(topics.topic_config_table) == 1:
+            # A broker announces a new topic alone. Taken as its first registration, the others would stay unknown.
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        self._leave_former_group(key, header.broker_name)
+        lowest_before = min(addresses, default=MASTER_ID)
+        group = self._enrol(header)
+        if _leads(header, group):
+            self._apply_topics(header, group, topics, first)
+        self._live[key] = self._live_broker(key, header, topics.data_version, channel)
+        self._set_filter_servers(key, body.filter_server_list)
+        if header.broker_id < lowest_before:
+            self._tell(_min_id_change(group, ha_address=header.ha_server_addr))
+        return self._master_of(header, group)
+
+    def unregister(self, cluster: str, address: str, broker_name: str) -> None:
+        """Take a broker out, and all that is only known through it."""
+        key = BrokerKey(cluster, address)
+        self._live.pop(key, None)
+        self._set_filter_servers(key, [])
+        lowest_before = min(self._addresses(broker_name), default=MASTER_ID)
+        if not self._drop_address(broker_name, address):
+            return
+        log.info("broker %s at %s left", broker_name, address)
+        group = self._groups[broker_name]
+        if not group.broker_addrs:
+            self._forget_group(broker_name)
+        elif group.enable_acting_master and (lowest := min(group.broker_addrs)) > lowest_before:
+            if lowest > MASTER_ID:
+                self.wipe_write_perm(broker_name)
+            self._tell(_min_id_change(group, offline_address=address))
+
+    def channel_closed(self, channel: object) -> None:
+        """Take out every broker that this connection registered last."""
+        self._unregister_all(live for live in self._live.values() if live.channel is channel)
+
+    def scan_expired(self) -> list[LiveBroker]:
+        """Take out the brokers that were silent for longer than they promised; their connections are to be closed."""
+        now = self._clock.monotonic()
+        return self._unregister_all(live for live in self._live.values() if live.last_seen + live.timeout_s < now)
+
+    def touch(self, cluster: str, address: str) -> None:
+        """A sign of life."""
+        if live := self._live.get(BrokerKey(cluster, address)):
+            live.last_seen = self._clock.monotonic()
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The version of the topics that a broker registered last."""
+        live = self._live.get(BrokerKey(cluster, address))
+        return live.data_version if live else None
+
+    def register_topic(self, topic: str, queues: list[QueueData]) -> bool:
+        """Add a topic to brokers; nothing happens when any of them is unknown."""
+        if not queues or any(item.broker_name not in self._groups for item in queues):
+            return False
+        for item in queues:
+            self._topics.put(topic, item)
+        return True
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Take a topic from the brokers of a cluster, or from all."""
+        self._topics.remove(topic, self._clusters.get(cluster, ()) if cluster else self._groups)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Make the topics of a broker read-only; returns how many it has."""
+        return self._topics.change_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Make the topics of a broker readable and writable, whatever they were; returns how many it has."""
+        return self._topics.change_perms(broker_name, lambda perm: PERM_READ | PERM_WRITE)
+
+    def route_of(self, topic: str) -> TopicRouteData | None:
+        """Where a topic lives; None when nowhere."""
+        queues = self._topics.of(topic)
+        if not queues:
+            return None
+        relabel = self.config.support_acting_master and not topic.startswith(MEMBER_SYNC_PREFIX)
+        groups = [self._shown_group(item, relabel) for item in queues.values()]
+        filter_servers = {
+            address: servers
+            for group in groups
+            for address in group.broker_addrs.values()
+            if (servers := self._filter_servers.get(BrokerKey(group.cluster, address)))
+        }
+        mappings = self._topics.mappings_of(topic)
+        return TopicRouteData(groups, list(queues.values()), filter_servers, topic_queue_mapping_by_broker=mappings)
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(self._groups, {name: sorted(names) for name, names in self._clusters.items()})
+
+    def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
+        return BrokerMemberGroup(cluster, broker_name, self._addresses(broker_name))
+
+    def all_topics(self) -> TopicList:
+        return TopicList(self._topics.all())
+
+    def topics_of_cluster(self, cluster: str) -> TopicList:
+        return TopicList(self._topics.on_any(self._clusters.get(cluster, ())))
+
+    def topics_with_flags(self, required: int, forbidden: int = 0) -> TopicList:
+        return TopicList(self._topics.with_flags(required, forbidden))
+
+    def system_topics(self) -> TopicList:
+        """Every cluster and broker has a topic of its name; the answer also names one broker to ask further."""
+        names = (name for cluster in self._clusters for name in (cluster, *sorted(self._clusters[cluster])))
+        group = next(iter(self._groups.values()), None)
+        return TopicList(list(dict.fromkeys(names)), group.broker_addrs[min(group.broker_addrs)] if group else None)
+
+    def _addresses(self, broker_name: str) -> dict[int, str]:
+        group = self._groups.get(broker_name)
+        return group.broker_addrs if group else {}
+
+    def _is_outdated(self, header: RegisterBrokerHeader, version: DataVersion, addresses: dict[int, str]) -> bool:
+        """Whether a newer broker has this id under another address: a master that was replaced came back."""
+        holder = addresses.get(header.broker_id, header.broker_addr)
+        if holder == header.broker_addr:
+            return False
+        live = self._live.get(BrokerKey(header.cluster_name, holder))
+        if live is None or live.data_version.state_version <= version.state_version:
+            return False
+        name, broker_id = header.broker_name, header.broker_id
+        log.warning("broker %s id %d at %s ignored: %s is newer", name, broker_id, header.broker_addr, holder)
+        return True
+
+    def _leave_former_group(self, key: BrokerKey, broker_name: str) -> None:
+        """A broker that was renamed would live on under its former name, where nothing refreshes or removes it."""
+        live = self._live.get(key)
+        if live is not None and live.broker_name != broker_name:
+            self.unregister(*key, live.broker_name)
+
+    def _enrol(self, header: RegisterBrokerHeader) -> BrokerData:
+        """The broker's group, with this broker in it under its id and no other."""
+        group = self._groups.get(header.broker_name)
+        if group is None:
+            group = self._groups[header.broker_name] = BrokerData(header.cluster_name, header.broker_name)
+        before = (group.broker_addrs, group.enable_acting_master, group.zone_name)
+        others = {number: address for number, address in group.broker_addrs.items() if address != header.broker_addr}
+        group.broker_addrs = {**others, header.broker_id: header.broker_addr}
+        group.enable_acting_master = bool(header.enable_acting_master)
+        group.zone_name = header.zone_name
+        if (group.broker_addrs, group.enable_acting_master, group.zone_name) != before:
+            log.info("broker %s id %d registered at %s", header.broker_name, header.broker_id, header.broker_addr)
+            self._changes += 1
+        self._clusters.setdefault(header.cluster_name, set()).add(header.broker_name)
+        return group
+
+    def _apply_topics(
+        self, header: RegisterBrokerHeader, group: BrokerData, topics: TopicConfigSerializeWrapper, first: bool
+    ) -> None:
+        """Topics that are not listed stay: a broker registers a new topic alone."""
+        name = header.broker_name
+        configs = topics.topic_config_table.values()
+        mappings = topics.topic_queue_mapping_info_map or {}
+        if self.config.delete_topic_with_broker_registration and not mappings:
+            self._topics.remove_broker(name, but={config.topic_name for config in configs})
+        changed = first or topics.data_version != self.data_version(header.cluster_name, header.broker_addr)
+        read_only = group.enable_acting_master and header.broker_id != MASTER_ID
+        for config in configs:
+            if changed or name not in self._topics.of(config.topic_name):
+                self._topics.put(config.topic_name, _queue_data(name, config, read_only))
+        if changed:
+            for topic, mapping in mappings.items():
+                self._topics.put_mapping(topic, name, mapping)
+
+    def _live_broker(
+        self, key: BrokerKey, header: RegisterBrokerHeader, version: DataVersion, channel: object
+    ) -> LiveBroker:
+        timeout_ms = DEFAULT_TIMEOUT_MS if header.heartbeat_timeout_ms is None else header.heartbeat_timeout_ms
+        now = self._clock.monotonic()
+        return LiveBroker(key, header.broker_name, version, channel, header.ha_server_addr, timeout_ms / 1000, now)
+
+    def _set_filter_servers(self, key: BrokerKey, servers: list[str]) -> None:
+        if servers == self._filter_servers.get(key, []):
+            return
+        self._changes += 1
+        if servers:
+            self._filter_servers[key] = servers
+        else:
+            del self._filter_servers[key]
+
+    def _master_of(self, header: RegisterBrokerHeader, group: BrokerData) -> RegisterBrokerResponseHeader:
+        master = group.broker_addrs.get(MASTER_ID)
+        if header.broker_id == MASTER_ID or master is None:
+            return RegisterBrokerResponseHeader()
+        live = self._live.get(BrokerKey(header.cluster_name, master))
+        return RegisterBrokerResponseHeader(live.ha_address, master) if live else RegisterBrokerResponseHeader()
+
+    def _unregister_all(self, leaving: Iterable[LiveBroker]) -> list[LiveBroker]:
+        brokers = list(leaving)
+        for live in brokers:
+            self.unregister(*live.key, live.broker_name)
+        return brokers
+
+    def _drop_address(self, broker_name: str, address: str) -> bool:
+        addresses = self._addresses(broker_name)
+        numbers = [number for number, known in addresses.items() if known == address]
+        for number in numbers:
+            del addresses[number]
+            self._changes += 1
+        return bool(numbers)
+
+    def _forget_group(self, broker_name: str) -> None:
+        del self._groups[broker_name]
+        self._topics.remove_broker(broker_name)
+        for cluster, names in list(self._clusters.items()):
+            names.discard(broker_name)
+            if not names:
+                del self._clusters[cluster]
+
+    def _shown_group(self, queues: QueueData, relabel: bool) -> BrokerData:
+        """A broker group as a route shows it: where a master is missing, the lowest slave may stand in for reading."""
+        group = self._groups[queues.broker_name]
+        addresses = group.broker_addrs
+        if not relabel or not group.enable_acting_master or MASTER_ID in addresses or queues.perm & PERM_WRITE:
+            return group
+        lowest = min(addresses)
+        shown = {MASTER_ID: addresses[lowest]} | {key: addresses[key] for key in addresses if key != lowest}
+        return BrokerData(group.cluster, group.broker_name, shown, True, group.zone_name)
+
+
+def _leads(header: RegisterBrokerHeader, group: BrokerData) -> bool:
+    """Whether this broker speaks for its group's topics: the master, or else the lowest id.
+
+    Brokers older than 5 do not send `enableActingMaster` at all; their slaves never speak.
+    """
+    if header.broker_id == MASTER_ID:
+        return True
+    return header.enable_acting_master is not None and header.broker_id == min(group.broker_addrs)
+
+
+def _queue_data(broker_name: str, config: TopicConfig, read_only: bool) -> QueueData:
+    perm = config.perm & ~PERM_WRITE if read_only else config.perm
+    return QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
+
+
+def _min_id_change(
+    group: BrokerData, *, offline_address: str | None = None, ha_address: str | None = None
+) -> MinBrokerIdChange:
+    addresses = group.broker_addrs
+    lowest = min(addresses)
+    header = NotifyMinBrokerIdChangeHeader(lowest, group.broker_name, addresses[lowest], offline_address, ha_address)
+    # After a loss everyone left is told; a newcomer knows about itself, unless it is alone, under a new id.
+    everyone = offline_address is not None or len(addresses) == 1
+    told = [address for number, address in addresses.items() if everyone or number != lowest]
+    return MinBrokerIdChange(header, told)

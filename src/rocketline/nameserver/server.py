@@ -1,0 +1,119 @@
+"""A name server on a port: the tables, the requests they serve, and the search for brokers that fell silent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import TransportError
+from rocketline.nameserver.config import NameServerConfig
+from rocketline.nameserver.handlers import Handlers
+from rocketline.nameserver.kv_config import KvConfig
+from rocketline.nameserver.routes import MinBrokerIdChange, RouteTable
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer
+
+log = logging.getLogger(__name__)
+
+NOTICE_TIMEOUT_S = 0.3
+MAX_NOTICES = 256
+"""Notices under way at once; brokers also ask for their group's members themselves, so a lost one only costs time."""
+
+ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104
+
+
+class NameServer:
+    """An async context manager; it serves between enter and exit.
+
+    >>> async def show() -> None:
+    ...     async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as name_server:
+    ...         print(name_server.address)
+    """
+
+    def __init__(self, config: NameServerConfig | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._config = config or NameServerConfig()
+        self._clock = clock
+        self.routes = RouteTable(self._config, clock, self._tell)
+        self._handlers: Handlers | None = None
+        self._server: RemotingServer | None = None
+        self._scanner: asyncio.Task[None] | None = None
+        self._notices: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    @property
+    def config(self) -> NameServerConfig:
+        """The settings in force; operators change some while it runs."""
+        return self._handlers.config if self._handlers else self._config
+
+    @property
+    def port(self) -> int:
+        """The port really bound, also when 0 was asked for."""
+        return self._server.port if self._server else self._config.port
+
+    @property
+    def address(self) -> str:
+        """Where clients on this machine reach it."""
+        host = "127.0.0.1" if self._config.host in ANY_ADDRESS else self._config.host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Serve; ConfigError when the port or the key-value file cannot be used."""
+        config = self._config
+        self._handlers = Handlers(config, self.routes, KvConfig.open(config.kv_config_path), self._clock)
+        limits = Limits(idle_s=config.max_idle_s)
+        router = self._handlers.router()
+        self._server = RemotingServer(
+            router, config.host, config.port, limits=limits, max_connections=config.max_connections
+        )
+        await self._server.start()
+        self._scanner = asyncio.create_task(self._scan_forever())
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._scanner is not None:
+            self._scanner.cancel()
+        if self._server is not None:
+            await self._server.close()
+        for notice in self._notices:
+            notice.cancel()
+        await asyncio.gather(*self._notices, return_exceptions=True)
+
+    async def __aenter__(self) -> NameServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def scan(self) -> None:
+        """Drop the brokers that fell silent, and their connections."""
+        for live in self.routes.scan_expired():
+            log.warning("broker %s at %s fell silent for %g s", live.broker_name, live.key.address, live.timeout_s)
+            if isinstance(live.channel, Channel):
+                live.channel.close()
+
+    async def _scan_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.scan_interval_ms / 1000)
+            self.scan()
+
+    def _tell(self, change: MinBrokerIdChange) -> None:
+        wanted = self.config.notify_min_broker_id_changed or self.config.support_acting_master
+        if not wanted or self._closing or len(self._notices) >= MAX_NOTICES:
+            return
+        for address in change.addresses:
+            command = Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, change.header.encode())
+            notice = asyncio.get_running_loop().create_task(_send_notice(address, command))
+            self._notices.add(notice)
+            notice.add_done_callback(self._notices.discard)
+
+
+async def _send_notice(address: str, command: Command) -> None:
+    """Over a connection of its own: Apache's brokers serve this request on their port, not on the one they opened to us."""
+    async with RemotingClient(connect_timeout_s=NOTICE_TIMEOUT_S) as client:
+        try:
+            await client.send_oneway(address, command, NOTICE_TIMEOUT_S)
+        except TransportError as error:
+            log.warning("broker at %s was not told of the change of its lowest broker id: %s", address, error)

@@ -1,0 +1,143 @@
+"""Bodies as JSON: a strict writer and a tolerant reader, shared by all body structs.
+
+Writing: quoted keys, null members left out (Java takes an explicit null over its default and stumbles), object keys as
+strings that hold their JSON text, never a `$ref`. Reading: a typed decode straight from the bytes; text only fastjson would
+accept goes through the tolerant reader, where also nulls count as absent and enum ordinals become names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from rocketline.errors import ConfigError, RemoteProtocolError
+from rocketline.message import MessageQueue
+from rocketline.protocol.command import LANGUAGES
+from rocketline.protocol.fastjson import MAX_LOOSE_CHARS, FastJsonError, parse
+
+T = TypeVar("T")
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+ORDINALS: dict[str, tuple[str, ...]] = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+    "topicFilterType": ("SINGLE_TAG", "MULTI_TAG"),
+    "language": LANGUAGES,
+}
+"""Enum members in Java's order: C++ clients send the number instead of the name."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class Body(msgspec.Struct, rename="camel"):
+    """Base of the body structs: members named as on the wire, in camelCase."""
+
+
+_decoders: dict[Any, Callable[[bytes], Any]] = {}
+
+
+def _decoder(kind: type[T]) -> Callable[[bytes], T]:
+    return _decoders.get(kind) or _decoders.setdefault(kind, msgspec.json.Decoder(kind).decode)
+
+
+def encode_body(value: Any) -> bytes:
+    """The body's JSON text in UTF-8."""
+    data = _encoder.encode(value)
+    return data if b"null" not in data else _encoder.encode(without_nulls(msgspec.to_builtins(value)))
+
+
+def decode_body(kind: type[T], data: bytes) -> T:
+    """A body read as `kind`; RemoteProtocolError when it is not JSON or has another shape."""
+    return _decode(kind, data, MAX_LOOSE_CHARS)
+
+
+def decode_file(kind: type[T], data: bytes) -> T:
+    """A config file read as `kind`: like a body, but ours, so of any length; ConfigError when it is not readable."""
+    try:
+        return _decode(kind, data, len(data))
+    except RemoteProtocolError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _decode(kind: type[T], data: bytes, max_loose_chars: int) -> T:
+    if b"$ref" not in data:
+        try:
+            return _decoder(kind)(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+    return _decode_tolerant(kind, data, max_loose_chars)
+
+
+def _decode_tolerant(kind: type[T], data: bytes, max_loose_chars: int) -> T:
+    try:
+        value = without_nulls(parse(data, max_loose_chars=max_loose_chars))
+        return msgspec.convert(value, kind, strict=False, str_keys=True)
+    except FastJsonError as error:
+        raise RemoteProtocolError(f"{kind.__name__} is not JSON: {error}") from error
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"{kind.__name__} does not fit: {error}") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """Plain data without null members, and with enum ordinals turned into names."""
+    if isinstance(value, dict):
+        return {name: _named(name, without_nulls(item)) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value if item is not None]
+    return value
+
+
+def _named(member: Any, value: Any) -> Any:
+    if value.__class__ is int and (names := ORDINALS.get(member)) and 0 <= value < len(names):
+        return names[value]
+    return value
+
+
+def pretty_json(value: Any) -> bytes:
+    """The tab-indented form of RocketMQ's config files; keys are quoted, which every reader accepts."""
+    plain = without_nulls(msgspec.to_builtins(value, str_keys=True))
+    return json.dumps(plain, indent="\t", separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
+
+
+def queue_key(queue: MessageQueue) -> str:
+    """The key of a queue in a map: its JSON text, members in alphabetical order.
+
+    >>> queue_key(MessageQueue("T", "b", 1))
+    '{"brokerName":"b","queueId":1,"topic":"T"}'
+    """
+    members = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+    return _encoder.encode(members).decode()
+
+
+def parse_queue_key(text: str) -> MessageQueue:
+    """The queue that a map's key names; RemoteProtocolError when it names none."""
+    return decode_body(QueueBody, text.encode("utf-8", "replace")).queue
+
+
+class QueueBody(Body):
+    """A MessageQueue as bodies write it."""
+
+    broker_name: str
+    queue_id: Int32
+    topic: str
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @staticmethod
+    def of(queue: MessageQueue) -> QueueBody:
+        return QueueBody(queue.broker_name, queue.queue_id, queue.topic)

@@ -1,0 +1,77 @@
+"""Subscriptions: what an expression selects, tested by hash on the broker and by text on the consumer.
+
+A TAG expression is `*`, nothing, or tags joined by `||`. The broker compares 32-bit Java hashes, which may collide, so the
+consumer compares the texts again. Other expression types are evaluated elsewhere; here they select everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketline.errors import InvalidMessage
+from rocketline.protocol.bodies.heartbeat import MATCH_ALL, TAG, SubscriptionData
+from rocketline.protocol.hashing import tag_hash
+
+TagTest = Callable[[int], bool]
+TextTest = Callable[[str | None], bool]
+
+_INT32_MIN = -(1 << 31)
+_INT32_MAX = (1 << 31) - 1
+# What Java's String.trim removes.
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+
+
+def build_subscription(
+    topic: str, expression: str | None = MATCH_ALL, expression_type: str | None = TAG, version_ms: int = 0
+) -> SubscriptionData:
+    """The subscription of a topic; InvalidMessage when the expression holds only separators.
+
+    >>> build_subscription("T", "TagA||TagB").code_set
+    [2598919, 2598920]
+    """
+    if expression_type and expression_type != TAG:
+        return SubscriptionData(topic, expression or "", expression_type=expression_type, sub_version=version_ms)
+    if not expression or expression == MATCH_ALL:
+        return SubscriptionData(topic, MATCH_ALL, sub_version=version_ms)
+    tags = parse_tags(expression)
+    return SubscriptionData(topic, expression, tags, sorted(tag_codes(tags)), version_ms)
+
+
+def parse_tags(expression: str) -> list[str]:
+    """The tags of an expression, each once, in order.
+
+    >>> parse_tags(" created || paid||created")
+    ['created', 'paid']
+    """
+    if not expression.replace("||", ""):
+        raise InvalidMessage(f"subscription expression {expression!r} names no tag; '*' selects everything")
+    trimmed = (part.strip(_JAVA_BLANKS) for part in expression.split("||"))
+    return list(dict.fromkeys(tag for tag in trimmed if tag))
+
+
+def tag_codes(tags: list[str]) -> frozenset[int]:
+    """The hashes under which messages with these tags are stored."""
+    return frozenset(map(tag_hash, tags))
+
+
+def tag_test(subscription: SubscriptionData) -> TagTest | None:
+    """The broker's test of a stored tags code; None when everything matches."""
+    codes = frozenset(subscription.code_set)
+    if not codes or subscription.sub_string == MATCH_ALL or subscription.expression_type != TAG:
+        return None
+
+    def matches(tags_code: int) -> bool:
+        if _INT32_MIN <= tags_code <= _INT32_MAX:
+            return tags_code in codes
+        # Java casts to int. Only entries that hold something else (a deliver time, an address) are wider.
+        return ((tags_code & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 in codes
+
+    return matches
+
+
+def text_test(subscription: SubscriptionData) -> TextTest | None:
+    """The consumer's second test of a message's tag, which may be None; None when everything matches."""
+    tags = frozenset(subscription.tags_set)
+    if not tags or subscription.class_filter_mode or subscription.expression_type != TAG:
+        return None
+    return tags.__contains__

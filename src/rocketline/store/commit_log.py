@@ -1,0 +1,377 @@
+"""The commit log: every message of every topic, in the order it arrived.
+
+Rules of the file format (all RocketMQ's):
+
+- A record never crosses a file. When it and the eight bytes of a blank do not fit, the rest of the file becomes a blank and
+  the record goes to the next file; a batch moves as a whole.
+- Queue offsets are given out here, per topic and queue, at the moment of the append. Messages of the prepared and rollback
+  kind get none: they carry 0 and no consume queue lists them.
+- The store time never goes backwards, so that a search by time may be a binary search even when the clock was set back.
+
+One thread appends and reads. `wrote` is where the next record goes; it is set after the bytes are in place, so the flusher
+thread may read it at any time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from rocketline.clock import Clock
+from rocketline.message import TAGS, LogOffset, QueueOffset
+from rocketline.protocol.hashing import tag_hash
+from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
+from rocketline.protocol.records import (
+    BLANK_BYTES,
+    BORN_IPV6,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    STORE_IPV6,
+    TRANSACTION_PREPARED,
+    BatchItem,
+    Buffer,
+    LogEntry,
+    encode_blank,
+    encode_record,
+    read_start,
+    record_size,
+    topic_part,
+)
+from rocketline.store.config import StoreConfig
+from rocketline.store.disk import Disk
+from rocketline.store.segment import Segment
+from rocketline.store.segmented_file import SegmentedFile
+
+RESERVE_BYTES = 4 << 20
+WARM_BYTES = 1 << 20
+RESIDENT_BYTES = 64 << 20
+"""How much of what was written stays in this process's memory; the page cache keeps more."""
+
+PROPERTIES_ALLOWANCE_BYTES = 64 << 10
+MAX_TOPIC_BYTES = 255
+
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+_SYSFLAG_AT = 36
+_LOG_OFFSET_AT = 28
+_STORE_MS_AT = 56
+_HOSTS = BORN_IPV6 | STORE_IPV6
+
+
+@dataclass(slots=True)
+class StoreMessage:
+    """A message to append: `properties` and `properties_raw` say the same, decoded and as stored."""
+
+    topic: str
+    queue_id: int
+    body: Buffer
+    properties: dict[str, str]
+    properties_raw: bytes
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int = 0
+    prepared_log_offset: int = 0
+
+
+class AppendStatus(Enum):
+    OK = "stored"
+    MESSAGE_ILLEGAL = "refused: too large or badly named"
+    PROPERTIES_TOO_LARGE = "refused: properties too large"
+    NOT_AVAILABLE = "the store takes no messages now"
+
+
+class AppendResult(NamedTuple):
+    """Where a message, or the first one of a batch, was put."""
+
+    status: AppendStatus
+    log_offset: LogOffset
+    queue_offset: QueueOffset
+    size: int
+    store_ms: int
+    next_log_offset: LogOffset
+    log_offsets: tuple[LogOffset, ...] = ()
+    """Of every message of a batch; empty for a single message."""
+    reason: str = ""
+    """Why nothing was stored."""
+
+
+def refused(status: AppendStatus, reason: str) -> AppendResult:
+    return AppendResult(status, LogOffset(-1), QueueOffset(-1), 0, 0, LogOffset(-1), (), reason)
+
+
+class CommitLog:
+    def __init__(self, disk: Disk, folder: Path, config: StoreConfig, store_host: bytes, clock: Clock) -> None:
+        self.file = SegmentedFile(disk, folder, config.log_segment_bytes, pinned=True)
+        self.wrote = 0
+        self.last_store_ms = 0
+        self.queue_offsets: dict[tuple[str, int], int] = {}
+        self.entries: deque[LogEntry] = deque()
+        """What was appended and not yet dispatched."""
+        self._clock = clock
+        self._store_host = store_host
+        self._store_flag = STORE_IPV6 if len(store_host) > 8 else 0
+        self._max_body_bytes = config.max_message_bytes
+        self._max_record_bytes = min(
+            config.max_message_bytes + PROPERTIES_ALLOWANCE_BYTES, config.log_segment_bytes - BLANK_BYTES
+        )
+        self._warm = config.warm
+        self._topic_parts: dict[str, tuple[int, bytes]] = {}
+        # The current file: its memory, its start, and how far into it (absolute) may be written without further ado.
+        self._view = memoryview(b"")
+        self._base = 0
+        self._limit = 0
+        self._warmed = 0
+
+    def append(self, message: StoreMessage) -> AppendResult:
+        """Store one message. Bad ones are refused by value; StoreError when there is no room for a good one."""
+        topic = message.topic
+        body = message.body
+        raw = message.properties_raw
+        part = self._topic_parts.get(topic)
+        if part is None:
+            part = self._learn(topic)
+            if part is None:
+                return self._bad_topic(topic)
+        born_host = message.born_host
+        sys_flag = message.sys_flag & ~_HOSTS | self._store_flag
+        if len(born_host) > 8:
+            sys_flag |= BORN_IPV6
+        size = record_size(len(body), len(part[1]), len(raw), sys_flag)
+        if len(raw) > MAX_PROPERTIES_BYTES or len(body) > self._max_body_bytes or size > self._max_record_bytes:
+            return self._too_large(len(body), len(raw), size)
+        log_offset = self.wrote
+        if log_offset + size > self._limit:
+            log_offset = self._make_room(size)
+        numbered = not sys_flag & TRANSACTION_PREPARED
+        key = (topic, message.queue_id)
+        queue_offset = self.queue_offsets.get(key, 0) if numbered else 0
+        store_ms = self._now()
+        record = encode_record(
+            part[0], part[1], message.queue_id, queue_offset, log_offset, body, raw, message.flag, sys_flag,
+            message.born_ms, born_host, store_ms, self._store_host, message.reconsume_times, message.prepared_log_offset,
+        )  # fmt: skip
+        position = log_offset - self._base
+        self._view[position : position + size] = record
+        self.wrote = next_log_offset = log_offset + size
+        self.last_store_ms = store_ms
+        if numbered:
+            self.queue_offsets[key] = queue_offset + 1
+        properties = message.properties
+        tags = properties.get(TAGS)
+        self.entries.append(
+            _new_tuple(
+                LogEntry,
+                (
+                    log_offset, size, topic, message.queue_id, queue_offset, tag_hash(tags) if tags else 0, store_ms,
+                    sys_flag, properties,
+                ),
+            )
+        )  # fmt: skip
+        return _new_tuple(AppendResult, (_OK, log_offset, queue_offset, size, store_ms, next_log_offset, (), ""))
+
+    def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
+        """Store several messages of one queue as neighbours in one file; what they share comes from `common`."""
+        part = self._topic_parts.get(common.topic) or self._learn(common.topic)
+        if part is None:
+            return self._bad_topic(common.topic)
+        magic, topic_bytes = part
+        sys_flag = common.sys_flag & ~_HOSTS | self._store_flag | (BORN_IPV6 if len(common.born_host) > 8 else 0)
+        sizes = [record_size(len(item.body), len(topic_bytes), len(item.properties), sys_flag) for item in items]
+        total = sum(sizes)
+        if refusal := self._batch_problem(items, total):
+            return refusal
+        first_log_offset = self._make_room(total) if self.wrote + total > self._limit else self.wrote
+        numbered = not sys_flag & TRANSACTION_PREPARED
+        key = (common.topic, common.queue_id)
+        first_queue_offset = self.queue_offsets.get(key, 0) if numbered else 0
+        store_ms = self._now()
+        records: list[bytes] = []
+        entries: list[LogEntry] = []
+        log_offset, queue_offset = first_log_offset, first_queue_offset
+        for (flag, body, raw), size in zip(items, sizes):
+            records.append(
+                encode_record(
+                    magic, topic_bytes, common.queue_id, queue_offset, log_offset, body, raw, flag, sys_flag,
+                    common.born_ms, common.born_host, store_ms, self._store_host, common.reconsume_times,
+                    common.prepared_log_offset,
+                )
+            )  # fmt: skip
+            properties = decode_properties(raw.decode("utf-8", "replace"))
+            tags = properties.get(TAGS)
+            entries.append(
+                LogEntry(
+                    LogOffset(log_offset), size, common.topic, common.queue_id, QueueOffset(queue_offset),
+                    tag_hash(tags) if tags else 0, store_ms, sys_flag, properties,
+                )
+            )  # fmt: skip
+            log_offset += size
+            queue_offset += numbered
+        position = first_log_offset - self._base
+        self._view[position : position + total] = b"".join(records)
+        self.wrote = log_offset
+        self.last_store_ms = store_ms
+        if numbered:
+            self.queue_offsets[key] = queue_offset
+        self.entries.extend(entries)
+        return AppendResult(
+            _OK, LogOffset(first_log_offset), QueueOffset(first_queue_offset), total, store_ms, LogOffset(log_offset),
+            tuple([entry.log_offset for entry in entries]),
+        )  # fmt: skip
+
+    def _learn(self, topic: str) -> tuple[int, bytes] | None:
+        if not is_storable_topic(topic):
+            return None
+        part = self._topic_parts[topic] = topic_part(topic)
+        return part
+
+    def _bad_topic(self, topic: str) -> AppendResult:
+        return refused(
+            AppendStatus.MESSAGE_ILLEGAL,
+            f"the topic {topic[:300]!r} cannot be stored: 1 to {MAX_TOPIC_BYTES} bytes without '/' are needed",
+        )
+
+    def _too_large(self, body_bytes: int, properties_bytes: int, size: int) -> AppendResult:
+        if properties_bytes > MAX_PROPERTIES_BYTES:
+            return refused(
+                AppendStatus.PROPERTIES_TOO_LARGE,
+                f"the properties take {properties_bytes} bytes, the limit is {MAX_PROPERTIES_BYTES}",
+            )
+        if body_bytes > self._max_body_bytes:
+            return refused(
+                AppendStatus.MESSAGE_ILLEGAL, f"the body has {body_bytes} bytes, the limit is {self._max_body_bytes}"
+            )
+        return refused(
+            AppendStatus.MESSAGE_ILLEGAL, f"{size} bytes to store are more than the limit of {self._max_record_bytes}"
+        )
+
+    def _batch_problem(self, items: Sequence[BatchItem], total: int) -> AppendResult | None:
+        if not items:
+            return refused(AppendStatus.MESSAGE_ILLEGAL, "the batch is empty")
+        for item in items:
+            if len(item.properties) > MAX_PROPERTIES_BYTES:
+                return self._too_large(len(item.body), len(item.properties), total)
+        body_bytes = sum(len(item.body) for item in items)
+        if body_bytes > self._max_body_bytes or total > self.file.segment_bytes - BLANK_BYTES:
+            return self._too_large(body_bytes, 0, total)
+        return None
+
+    def _now(self) -> int:
+        now_ms = self._clock.now_ms()
+        return now_ms if now_ms > self.last_store_ms else self.last_store_ms
+
+    def _make_room(self, size: int) -> int:
+        """Where `size` bytes may be written: reserves, warms and rolls as needed; nothing has changed when it raises."""
+        segment = self.file.segment_at(self.wrote)
+        if segment is None or self.wrote + size + BLANK_BYTES > segment.next_base:
+            segment = self._roll(segment)
+        self._use(segment, self.wrote + size)
+        return self.wrote
+
+    def _roll(self, full: Segment | None) -> Segment:
+        if full is None:
+            return self.file.add(self.wrote)
+        position = self.wrote - full.base
+        full.reserve(position + BLANK_BYTES, RESERVE_BYTES)
+        following = self.file.add(full.next_base)
+        following.reserve(1, RESERVE_BYTES)
+        full.open()[position : position + BLANK_BYTES] = encode_blank(full.size - position)
+        self.wrote = full.next_base
+        full.forget(0, full.size)
+        return following
+
+    def _use(self, segment: Segment, end: int) -> None:
+        """Let the append path write into `segment` up to `end` and somewhat further."""
+        position = end - segment.base
+        segment.reserve(min(position + BLANK_BYTES, segment.size), RESERVE_BYTES)
+        if segment.base != self._base or not self._limit:
+            self._warmed = 0
+        limit = min(segment.reserved, segment.size - BLANK_BYTES)
+        if self._warm and segment.size > WARM_BYTES:
+            limit = min(limit, self._warm_ahead(segment, position))
+        self._base = segment.base
+        self._view = segment.open()
+        self._limit = segment.base + limit
+        if segment.size - position < segment.size // 4:
+            self.file.prepare_next()
+
+    def _warm_ahead(self, segment: Segment, position: int) -> int:
+        """Fault in the next pages, let go of long written ones; the append path comes back after each step."""
+        start = max(self._warmed, self.wrote - segment.base)
+        end = min(max(position, start + WARM_BYTES), segment.reserved)
+        segment.warm(start, end)
+        if start // RESERVE_BYTES != end // RESERVE_BYTES:
+            segment.forget(max(0, end - RESIDENT_BYTES - 2 * RESERVE_BYTES), max(0, end - RESIDENT_BYTES))
+        self._warmed = end
+        return end
+
+    def set_end(self, log_offset: int, last_store_ms: int) -> None:
+        """Continue after `log_offset`, once recovery knows that everything before it is sound."""
+        self.wrote = log_offset
+        self.last_store_ms = max(self.last_store_ms, last_store_ms)
+        self._limit = 0
+
+    @property
+    def min_offset(self) -> int:
+        return self.file.min_offset
+
+    @property
+    def flushed(self) -> int:
+        return self.file.flushed
+
+    def record_at(self, log_offset: int) -> memoryview | None:
+        """The record that starts at `log_offset`; None when none does."""
+        segment = self.file.segment_at(log_offset)
+        if segment is None or log_offset < 0 or log_offset + MIN_RECORD_BYTES > min(self.wrote, segment.next_base):
+            return None
+        view, position = segment.open(), log_offset - segment.base
+        size, magic = read_start(view, position)
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES:
+            return None
+        if log_offset + size > min(self.wrote, segment.next_base):
+            return None
+        # Anyone may ask for any offset: bytes that only look like a record, inside a body, do not name their own place.
+        if _LONG.unpack_from(view, position + _LOG_OFFSET_AT)[0] != log_offset:
+            return None
+        return view[position : position + size]
+
+    def store_ms_at(self, log_offset: int) -> int:
+        """When the record at `log_offset` was stored; -1 when it is gone."""
+        segment = self.file.segment_at(log_offset)
+        if segment is None or not 0 <= log_offset <= self.wrote - MIN_RECORD_BYTES:
+            return -1
+        return record_store_ms(segment.open(), log_offset - segment.base)
+
+    def close(self) -> None:
+        self._view = memoryview(b"")
+        self._limit = 0
+        self.file.close()
+
+
+def record_store_ms(view: Buffer, position: int) -> int:
+    """The store time of the record at a position, without decoding the rest."""
+    if _INT.unpack_from(view, position + _SYSFLAG_AT)[0] & BORN_IPV6:
+        position += 12
+    store_ms: int = _LONG.unpack_from(view, position + _STORE_MS_AT)[0]
+    return store_ms
+
+
+def is_storable_topic(topic: str) -> bool:
+    """Whether a topic can be the name of a folder: the last line of defence, names are checked long before."""
+    try:
+        raw = topic.encode()
+    except UnicodeEncodeError:
+        return False
+    return 0 < len(raw) <= MAX_TOPIC_BYTES and topic not in (".", "..") and "/" not in topic and "\0" not in topic
+
+
+_OK = AppendStatus.OK
+# A NamedTuple's own constructor goes through a Python-level function; at a message each that is worth avoiding.
+_new_tuple = tuple.__new__

@@ -1,0 +1,315 @@
+"""Consume queues: for each topic and queue, where in the commit log its messages lie.
+
+    unit (20 bytes):  log offset 8   record size 4   tags code 8
+
+Unit n of a queue lies at byte n * 20 of its chain of files. Rules:
+
+- A queue whose first message is not number 0 (older ones were deleted) starts with filler units: offset 0, size 2^31 - 1.
+- Building is idempotent: a record that ends at or below the last one listed is listed already.
+- A record further up the log with a smaller number means that the topic was deleted and made anew: the newer one wins.
+- Everything after the last unit is zeros, so the end is found again by looking for the first unit without a size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocketline.errors import StoreError
+from rocketline.store.commit_log import CommitLog, is_storable_topic
+from rocketline.store.config import UNIT_BYTES, StoreConfig
+from rocketline.store.disk import Disk
+from rocketline.store.segment import MapPool
+from rocketline.store.segmented_file import SegmentedFile
+
+UNIT = struct.Struct(">qiq")
+FILLER_SIZE = 0x7FFFFFFF
+_FILLER = UNIT.pack(0, FILLER_SIZE, 0)
+_RESERVE_BYTES = 64 << 10
+_pack_into = UNIT.pack_into
+
+
+class ConsumeQueue:
+    """One queue of one topic. Owner thread only, except `flush`."""
+
+    __slots__ = (
+        "_base", "_dirty_queues", "_limit", "_tail", "file", "is_dirty", "max_offset", "min_offset", "next_log_offset",
+    )  # fmt: skip
+
+    def __init__(self, file: SegmentedFile, dirty_queues: deque[ConsumeQueue]) -> None:
+        self.file = file
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_log_offset = 0
+        """End of the last record listed."""
+        self.is_dirty = False
+        self._dirty_queues = dirty_queues
+        self._tail = file.last
+        self._base = 0
+        self._limit = 0
+
+    def put(self, queue_offset: int, log_offset: int, size: int, tags_code: int) -> None:
+        """List a record, unless it is listed already."""
+        if log_offset + size <= self.next_log_offset:
+            return
+        if queue_offset != self.max_offset:
+            self._align(queue_offset)
+        position = queue_offset * UNIT_BYTES
+        if not self._base <= position < self._limit:
+            self._make_room(position)
+        tail = self._tail
+        assert tail is not None
+        view = tail.view
+        if view is None:
+            view = tail.open()
+        _pack_into(view, position - self._base, log_offset, size, tags_code)
+        self.max_offset = queue_offset + 1
+        self.next_log_offset = log_offset + size
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._dirty_queues.append(self)
+
+    def _align(self, queue_offset: int) -> None:
+        """Make `queue_offset` the next number: cut off units of a former life, or fill the gap before it."""
+        if queue_offset < self.max_offset:
+            self.truncate(queue_offset)
+            return
+        if not self.max_offset:
+            self.min_offset = queue_offset
+        # Only the gap inside the unit's own file is filled; whole files before it stay missing.
+        position = max(self.max_offset, queue_offset // self._units_per_file * self._units_per_file) * UNIT_BYTES
+        while position < queue_offset * UNIT_BYTES:
+            if not self._base <= position < self._limit:
+                self._make_room(position)
+            assert self._tail is not None
+            end = min(queue_offset * UNIT_BYTES, self._limit)
+            self._tail.open()[position - self._base : end - self._base] = _FILLER * ((end - position) // UNIT_BYTES)
+            position = end
+
+    @property
+    def _units_per_file(self) -> int:
+        return self.file.segment_bytes // UNIT_BYTES
+
+    def _make_room(self, position: int) -> None:
+        tail = self.file.add(position)
+        tail.reserve(position - tail.base + UNIT_BYTES, _RESERVE_BYTES)
+        self._tail = tail
+        self._base = tail.base
+        # Steps of 64 KiB do not hold a whole number of units.
+        self._limit = tail.base + tail.reserved // UNIT_BYTES * UNIT_BYTES
+
+    def units(self, queue_offset: int, max_bytes: int) -> memoryview | None:
+        """Raw units from `queue_offset` to at most the end of their file; None when that file is missing."""
+        start = queue_offset * UNIT_BYTES
+        segment = self.file.segment_at(start)
+        if segment is None:
+            return None
+        end = min(start + max_bytes, segment.base + segment.size, self.max_offset * UNIT_BYTES)
+        view = segment.view
+        if view is None:
+            view = segment.open()
+        return view[start - segment.base : end - segment.base]
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """(log offset, size, tags code) of one message; None when it is not there."""
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        found = self.units(queue_offset, UNIT_BYTES)
+        return UNIT.unpack(found) if found else None
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """Number of the first unit of the file after the one that should hold `queue_offset`."""
+        return (queue_offset // self._units_per_file + 1) * self._units_per_file
+
+    def follow_log_minimum(self, log_min_offset: int) -> None:
+        """Move the minimum to the first unit that points at or past the start of the log."""
+        first = self.file.first
+        low = first.base // UNIT_BYTES if first else self.max_offset
+        high = self.max_offset
+        middle = low
+        while low < high:
+            unit = self.unit(middle)
+            if unit is None or unit[1] == FILLER_SIZE or unit[0] < log_min_offset:
+                low = middle + 1
+            else:
+                high = middle
+            middle = (low + high) // 2
+        self.min_offset = low
+
+    def offset_at_time(self, log: CommitLog, timestamp_ms: int, upper: bool) -> int:
+        """First offset stored at or after a time; with `upper`, the last one stored at or before it (0 when none is)."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            store_ms = log.store_ms_at(unit[0]) if unit and unit[1] != FILLER_SIZE else -1
+            if store_ms < timestamp_ms or (upper and store_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        if upper:
+            return low - 1 if low > self.min_offset else 0
+        return low
+
+    def find_end(self) -> None:
+        """After a clean stop: units are dense, so the first empty one of the last file is found by halving."""
+        self.max_offset = 0
+        last = self.file.last
+        while last is not None:
+            low, high = 0, last.size // UNIT_BYTES
+            view = last.open()
+            while low < high:
+                middle = (low + high) // 2
+                log_offset, size, _ = UNIT.unpack_from(view, middle * UNIT_BYTES)
+                if log_offset >= 0 and size > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low or last is self.file.first:
+                self._set_end(last.base // UNIT_BYTES + low)
+                self.file.flushed = self.max_offset * UNIT_BYTES
+                return
+            self.file.truncate(last.base)
+            last = self.file.last
+
+    def find_end_below(self, log: CommitLog, next_log_offset: int) -> None:
+        """After a crash: keep the units that surely were on disk, those of records below `next_log_offset`.
+
+        What comes after them may be torn, so neither order nor density can be relied on there.
+        """
+        kept = 0
+        for segment in reversed(list(self.file)):
+            first = segment.base // UNIT_BYTES
+            if segment is self.file.first or self._is_sound(log, first, next_log_offset):
+                kept = first + _count_sound(segment.open(), next_log_offset)
+                break
+        while kept and not self._is_sound(log, kept - 1, next_log_offset):
+            kept -= 1
+        self.truncate(kept)
+        self.file.flushed = kept * UNIT_BYTES
+
+    def _is_sound(self, log: CommitLog, queue_offset: int, next_log_offset: int) -> bool:
+        """Whether a unit points at a record below `next_log_offset`, or at one that was deleted since."""
+        segment = self.file.segment_at(queue_offset * UNIT_BYTES)
+        if segment is None:
+            return False
+        log_offset, size, _ = UNIT.unpack_from(segment.open(), queue_offset * UNIT_BYTES - segment.base)
+        if size <= 0 or size == FILLER_SIZE or log_offset + size > next_log_offset:
+            return False
+        if log_offset < log.min_offset:
+            return True
+        record = log.record_at(log_offset)
+        return record is not None and len(record) == size
+
+    def truncate(self, queue_offset: int) -> int:
+        """Forget the units from `queue_offset` on; returns how many there were."""
+        dropped = max(0, self.max_offset - queue_offset)
+        self.file.truncate(queue_offset * UNIT_BYTES)
+        self._set_end(queue_offset)
+        self.min_offset = min(self.min_offset, self.max_offset)
+        return dropped
+
+    def truncate_to_log(self, next_log_offset: int) -> int:
+        """Drop the units of records at or past the end of the log; returns how many."""
+        end = self.max_offset
+        while end > 0 and (unit := self.unit(end - 1)) and unit[1] != FILLER_SIZE and sum(unit[:2]) > next_log_offset:
+            end -= 1
+        return self.truncate(end) if end < self.max_offset else 0
+
+    def _set_end(self, queue_offset: int) -> None:
+        self.max_offset = queue_offset
+        self._tail = None
+        self._limit = 0
+        unit = self.unit(queue_offset - 1)
+        self.next_log_offset = unit[0] + unit[1] if unit and unit[1] != FILLER_SIZE else 0
+
+    def flush(self) -> None:
+        """Bring the units written so far to the disk; called by the flusher thread."""
+        # Cleared before the end is read: a unit written after this makes the queue dirty again.
+        self.is_dirty = False
+        self.file.flush(self.max_offset * UNIT_BYTES)
+
+    def dirty_bytes(self) -> int:
+        return self.max_offset * UNIT_BYTES - self.file.flushed
+
+
+def _count_sound(view: memoryview, next_log_offset: int) -> int:
+    """How many units from the start of a file are there, in ascending order and below `next_log_offset`."""
+    count = previous_end = 0
+    for log_offset, size, _ in UNIT.iter_unpack(view[: len(view) // UNIT_BYTES * UNIT_BYTES]):
+        if size == FILLER_SIZE and log_offset == 0:
+            count += 1
+            continue
+        if size <= 0 or log_offset < previous_end or log_offset + size > next_log_offset:
+            break
+        previous_end = log_offset + size
+        count += 1
+    return count
+
+
+class ConsumeQueues:
+    """All consume queues of a store, by topic and queue id."""
+
+    def __init__(self, disk: Disk, folder: Path, config: StoreConfig) -> None:
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.dirty: deque[ConsumeQueue] = deque()
+        """Queues with units that are not on disk yet; the flusher takes them out."""
+        self._disk = disk
+        self._folder = folder
+        self._segment_bytes = config.queue_segment_bytes
+        self._pool = MapPool(config.open_queue_files)
+
+    def load(self) -> None:
+        """Take up the queues that are there, without finding their ends yet."""
+        for topic in self._disk.list(self._folder):
+            if not topic.is_folder:
+                continue
+            for queue in self._disk.list(self._folder / topic.name):
+                if queue.is_folder and queue.name.isascii() and queue.name.isdigit():
+                    found = self._new(topic.name, int(queue.name))
+                    found.file.load()
+                    self.by_key[topic.name, int(queue.name)] = found
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        folder = self._folder / topic / str(queue_id)
+        return ConsumeQueue(SegmentedFile(self._disk, folder, self._segment_bytes, pool=self._pool), self.dirty)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self.by_key.values())
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self.by_key.get((topic, queue_id))
+
+    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made when it does not exist yet."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None:
+            if not is_storable_topic(topic) or queue_id < 0:
+                raise StoreError(f"no consume queue can be made for topic {topic[:300]!r}, queue {queue_id}")
+            queue = self.by_key[topic, queue_id] = self._new(topic, queue_id)
+        return queue
+
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self.by_key}
+
+    def delete_topic(self, topic: str) -> list[int]:
+        """Delete all queues of a topic; returns their ids."""
+        ids = [queue_id for name, queue_id in self.by_key if name == topic]
+        for queue_id in ids:
+            queue = self.by_key.pop((topic, queue_id))
+            queue.max_offset = 0
+            queue.file.destroy()
+        if is_storable_topic(topic):
+            self._disk.remove_tree(self._folder / topic)
+        return ids
+
+    def destroy(self) -> None:
+        for topic in self.topics():
+            self.delete_topic(topic)
+
+    def close(self) -> None:
+        for queue in self:
+            queue.file.close()
+        self.by_key.clear()

@@ -1,0 +1,374 @@
+"""The disk as the store sees it: mapped files, small files replaced as a whole, folders and a lock.
+
+`Disk` is a seam. `RealDisk` is the operating system; `rocketline.testing.disks` has one in memory that can lose power and
+one that fails on demand. Rules every implementation keeps:
+
+- A mapped file has its full size from the start but no blocks. Bytes may be written through the map only inside a range that
+  was reserved before, so a full disk is a `DiskFull` error and never a SIGBUS in the middle of a write.
+- What was written is durable after `sync` returns, not earlier. After a failed `sync` nothing is known any more.
+- Closing never fails because a slice of the map is still on its way to a socket: the map goes away with its last slice.
+- Every failure is a `StoreError` that names what was tried, the path and the reason.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
+
+from rocketline.errors import DiskFull, StoreError, StoreInUse
+
+T = TypeVar("T")
+
+PAGE_BYTES = 4096
+_MADV_POPULATE_WRITE = 23
+_ZEROS = bytes(1 << 20)
+
+
+class DirEntry(NamedTuple):
+    name: str
+    size: int
+    is_folder: bool
+
+
+class DiskUsage(NamedTuple):
+    total_bytes: int
+    free_bytes: int
+
+
+class FolderLock(Protocol):
+    def release(self) -> None: ...
+
+
+class MappedFile(Protocol):
+    """One file of fixed size, seen as memory."""
+
+    path: Path
+    size: int
+    buffer: memoryview
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make blocks for a range nobody writes to yet; DiskFull when there are none."""
+
+    def warm(self, start: int, end: int) -> None:
+        """Fault the pages of a reserved range in, so that writing there does not stall."""
+
+    def forget(self, start: int, end: int) -> None:
+        """Let go of the memory of a range that was written; it can still be read."""
+
+    def erase(self, start: int, end: int) -> None:
+        """Make a range read as zeros again without giving blocks to its holes."""
+
+    def sync(self) -> None:
+        """Return when everything written so far is on the disk; may be called from any thread, also after `close`."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
+        """Map a file, made or extended to `size` as needed.
+
+        A pinned file keeps a descriptor of its own, so that a sync works even when the process has run out of them.
+        """
+
+    def sync(self, path: Path) -> None:
+        """As `MappedFile.sync`, for a file that may not be mapped at the moment."""
+
+    def list(self, folder: Path) -> list[DirEntry]:
+        """Entries sorted by name; empty when the folder does not exist."""
+
+    def read(self, path: Path) -> bytes | None:
+        """The whole file, or None when it does not exist."""
+
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+        """Replace a file as a whole, durably; its former content becomes `.bak` when asked for."""
+
+    def remove(self, path: Path) -> None: ...
+
+    def remove_tree(self, folder: Path) -> None: ...
+
+    def make_folder(self, folder: Path) -> None: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def lock(self, path: Path) -> FolderLock:
+        """Take the lock file for this process; StoreInUse when somebody has it."""
+
+    def usage(self, path: Path) -> DiskUsage: ...
+
+
+def store_error(error: OSError, doing: str, path: Path) -> StoreError:
+    """The store's own error for a failed system call."""
+    kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+    return kind(f"cannot {doing} {path}: {error.strerror or error}")
+
+
+@contextmanager
+def explained(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, doing, path) from error
+
+
+def backup_of(path: Path) -> Path:
+    return path.with_name(path.name + ".bak")
+
+
+def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
+    """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
+
+    None when neither exists. A broken file is removed once its backup proved good, so that the next write does not turn it
+    into the backup. `parse` raises ValueError for content it cannot accept.
+    """
+    problem = ""
+    for candidate in (path, backup_of(path)):
+        data = disk.read(candidate)
+        if not data:
+            continue
+        try:
+            parsed = parse(data)
+        except ValueError as error:
+            problem = problem or f"{candidate}: {error}"
+            continue
+        if problem:
+            disk.remove(path)
+        return parsed
+    if problem:
+        raise StoreError(f"cannot use {problem}; its backup is missing or broken as well")
+    return None
+
+
+class RealMappedFile:
+    """A shared mapping of a file. Python's mmap holds one descriptor; a pinned file has a second one."""
+
+    def __init__(self, path: Path, size: int, pinned: bool) -> None:
+        self.path = path
+        self.size = size
+        self._fd = -1
+        with explained("open", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            with explained("size", path):
+                self._is_new = _grow_file(fd, path, size)
+            with explained("map", path):
+                self._map: mmap.mmap | None = mmap.mmap(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.buffer = memoryview(self._map)
+        if pinned:
+            self._fd = fd
+        else:
+            os.close(fd)
+
+    @contextmanager
+    def _descriptor(self, doing: str) -> Iterator[int]:
+        with explained(doing, self.path):
+            if self._fd >= 0:
+                yield self._fd
+                return
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                yield fd
+            finally:
+                os.close(fd)
+
+    def reserve(self, start: int, end: int) -> None:
+        if end <= start:
+            return
+        with self._descriptor("reserve space in") as fd:
+            os.posix_fallocate(fd, start, end - start)
+
+    def warm(self, start: int, end: int) -> None:
+        if self._map is None:
+            return
+        start = start // PAGE_BYTES * PAGE_BYTES
+        # Kernels before 5.14 do not know the advice; then each page faults in when it is first written.
+        with suppress(OSError, ValueError):
+            self._map.madvise(_MADV_POPULATE_WRITE, start, end - start)
+
+    def forget(self, start: int, end: int) -> None:
+        start = -(-start // PAGE_BYTES) * PAGE_BYTES
+        end = end // PAGE_BYTES * PAGE_BYTES
+        if self._map is not None and start < end:
+            with suppress(OSError, ValueError):
+                self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+    def erase(self, start: int, end: int) -> None:
+        with self._descriptor("erase the end of") as fd:
+            for first, last in _data_ranges(fd, start, end):
+                _zero(self.buffer, first, last)
+
+    def sync(self) -> None:
+        with self._descriptor("flush") as fd:
+            os.fdatasync(fd)
+            if self._is_new:
+                _sync_folder(self.path.parent)
+                self._is_new = False
+
+    def close(self) -> None:
+        mapped, self._map = self._map, None
+        if mapped is None:
+            return
+        self.buffer.release()
+        # A slice that is still being sent keeps the map alive; it is unmapped with the last of them.
+        with suppress(BufferError):
+            mapped.close()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _grow_file(fd: int, path: Path, size: int) -> bool:
+    """Bring a file to its size; True when it was empty, so that its folder entry may not be durable yet."""
+    present = os.fstat(fd).st_size
+    if present > size:
+        raise StoreError(f"{path} has {present} bytes, more than the {size} it should have")
+    if present < size:
+        os.ftruncate(fd, size)
+    return present == 0
+
+
+def _data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    position = start
+    while position < end:
+        try:
+            first = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        position = min(os.lseek(fd, first, os.SEEK_HOLE), end)
+        if first < position:
+            yield first, position
+
+
+def _zero(buffer: memoryview, start: int, end: int) -> None:
+    """Write zeros where there are none yet: untouched pages stay clean."""
+    for position in range(start, end, len(_ZEROS)):
+        piece = buffer[position : min(position + len(_ZEROS), end)]
+        zeros = _ZEROS[: len(piece)]
+        if piece != zeros:
+            piece[:] = zeros
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
+        return RealMappedFile(path, size, pinned)
+
+    def sync(self, path: Path) -> None:
+        with explained("flush", path):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def list(self, folder: Path) -> list[DirEntry]:
+        with explained("list", folder):
+            try:
+                with os.scandir(folder) as found:
+                    return sorted(DirEntry(item.name, item.stat().st_size, item.is_dir()) for item in found)
+            except FileNotFoundError:
+                return []
+
+    def read(self, path: Path) -> bytes | None:
+        with explained("read", path):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        with explained("write", path):
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if keep_backup:
+                # Between the two renames only the backup exists, which is what readers then fall back to.
+                with suppress(FileNotFoundError):
+                    os.replace(path, backup_of(path))
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+
+    def remove(self, path: Path) -> None:
+        with explained("remove", path):
+            path.unlink(missing_ok=True)
+
+    def remove_tree(self, folder: Path) -> None:
+        with explained("remove", folder), suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+
+    def make_folder(self, folder: Path) -> None:
+        with explained("create folder", folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def lock(self, path: Path) -> FolderLock:
+        return _ProcessLock(path)
+
+    def usage(self, path: Path) -> DiskUsage:
+        with explained("measure", path):
+            found = os.statvfs(path)
+        return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+class _ProcessLock:
+    """Java's file lock: a POSIX record lock on the first byte, which Apache's broker respects and is kept out by.
+
+    Such a lock belongs to the process and is lost when *any* descriptor of the file is closed, so a second attempt from this
+    process must be refused before it opens the file.
+    """
+
+    _held: ClassVar[set[str]] = set()
+
+    def __init__(self, path: Path) -> None:
+        self._key = os.path.realpath(path)
+        if self._key in self._held:
+            raise StoreInUse(f"{path.parent} is already open in this process")
+        with explained("open", path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._take(path)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._held.add(self._key)
+
+    def _take(self, path: Path) -> None:
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+        except (BlockingIOError, PermissionError) as error:
+            raise StoreInUse(f"{path.parent} is in use by another process") from error
+        except OSError as error:
+            raise store_error(error, "lock", path) from error
+        with explained("write", path):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, b"lock", 0)
+
+    def release(self) -> None:
+        if self._key in self._held:
+            self._held.discard(self._key)
+            os.close(self._fd)

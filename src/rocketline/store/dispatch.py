@@ -1,0 +1,109 @@
+"""The dispatcher follows the commit log and keeps consume queues and key index in step with it.
+
+Appends hand over what the indexes need (`LogEntry`), so nothing is parsed twice; at start, recovery reads the same entries
+back from the log. A record is dispatched once it counts as stored: at once, or under SYNC_FLUSH when it is on disk. Being
+stopped half way is harmless, because queues and index skip what they already have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from rocketline.errors import DiskFull, StoreError
+from rocketline.protocol.records import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    LogEntry,
+)
+from rocketline.store.commit_log import CommitLog
+from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
+from rocketline.store.key_index import KeyIndex
+
+TagsCodeFor = Callable[[LogEntry], int]
+OnArrival = Callable[[LogEntry], None]
+
+log = logging.getLogger(__name__)
+
+# Prepared and rolled back messages are in no queue. A batch kept as one record belongs into a queue of another format.
+_NOT_QUEUED = TRANSACTION_PREPARED | INNER_BATCH
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        index: KeyIndex | None,
+        tags_code_for: TagsCodeFor | None = None,
+        waits_for_flush: bool = False,
+    ) -> None:
+        self.on_arrival: OnArrival | None = None
+        self.dispatched = 0
+        """Everything below this log offset is in queues and index."""
+        self.dispatched_ms = 0
+        """Store time of the last message dispatched."""
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._tags_code_for = tags_code_for
+        self._waits_for_flush = waits_for_flush
+
+    @property
+    def confirmed(self) -> int:
+        """How far the log may be shown to readers."""
+        return self._log.flushed if self._waits_for_flush else self._log.wrote
+
+    def dispatch(self) -> int:
+        """Handle what has been appended and confirmed; returns how many records. A StoreError leaves the rest for later."""
+        ready = self._take()
+        done = 0
+        arrived = self.on_arrival
+        try:
+            for entry in ready:
+                self._handle(entry)
+                done += 1
+                if arrived is not None:
+                    arrived(entry)
+        finally:
+            if done < len(ready):
+                self._log.entries.extendleft(reversed(ready[done:]))
+        return done
+
+    def _take(self) -> list[LogEntry]:
+        entries = self._log.entries
+        if not self._waits_for_flush:
+            ready = list(entries)
+            entries.clear()
+            return ready
+        ready = []
+        flushed = self._log.flushed
+        while entries and entries[0].log_offset + entries[0].size <= flushed:
+            ready.append(entries.popleft())
+        return ready
+
+    def replay(self, entries: Sequence[LogEntry]) -> None:
+        """Handle entries read back from the log at start: nobody is told, and a name no folder can have is passed over."""
+        for entry in entries:
+            try:
+                self._handle(entry)
+            except DiskFull:
+                raise
+            except StoreError as error:
+                log.warning("record at %d is in no queue: %s", entry.log_offset, error)
+
+    def _handle(self, entry: LogEntry) -> None:
+        log_offset, size, topic, queue_id, queue_offset, tags_code, store_ms, sys_flag, _ = entry
+        if not sys_flag & _NOT_QUEUED:
+            queue: ConsumeQueue | None = self._queues.by_key.get((topic, queue_id))
+            if queue is None:
+                queue = self._queues.obtain(topic, queue_id)
+            if self._tags_code_for is not None:
+                tags_code = self._tags_code_for(entry)
+            queue.put(queue_offset, log_offset, size, tags_code)
+        if self._index is not None and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            self._index.put(entry)
+        self.dispatched = log_offset + size
+        self.dispatched_ms = store_ms

@@ -1,0 +1,177 @@
+"""Bringing data to the disk, in threads of their own, because a sync takes milliseconds and the owner must not wait.
+
+`LogFlusher` syncs the commit log. Under SYNC_FLUSH every append asks for it, and one sync serves all appends made until it
+began: while it runs others queue up for the next. Under ASYNC_FLUSH it runs by the clock, when enough pages are dirty or the
+last sync was long ago. `QueueFlusher` does the same for consume queues, key index and checkpoint.
+
+After a failed sync the kernel may have thrown the dirty pages away and the next sync would report success for data that is
+lost. So a failure is final: `flushed` never moves again, the thread ends, and whoever assembled this is told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rocketline.clock import Clock
+from rocketline.errors import StoreError
+from rocketline.store.checkpoint import Checkpoint
+from rocketline.store.commit_log import CommitLog
+from rocketline.store.config import FlushConfig
+from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
+from rocketline.store.disk import PAGE_BYTES
+from rocketline.store.dispatch import Dispatcher
+from rocketline.store.key_index import KeyIndex
+
+
+class _Rounds:
+    """A thread that does one round of work after another until it is stopped or a round fails."""
+
+    def __init__(self, name: str, interval_s: float, on_failed: Callable[[StoreError], None]) -> None:
+        self.failure: StoreError | None = None
+        self._interval_s = interval_s
+        self._on_failed = on_failed
+        self._wake = threading.Event()
+        self._stopping = False
+        self._busy = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when the round under way, if any, has ended."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping and self.failure is None:
+            self._wait()
+            if not self._stopping:
+                self.run_round()
+
+    def _wait(self) -> None:
+        self._wake.wait(self._interval_s)
+        self._wake.clear()
+
+    def run_round(self, everything: bool = False) -> None:
+        """One round now, in the calling thread; does nothing after a failure."""
+        with self._busy:
+            if self.failure is not None:
+                return
+            try:
+                self._round(everything)
+            except StoreError as error:
+                self.failure = error
+        if self.failure is not None:
+            self._on_failed(self.failure)
+
+    def _round(self, everything: bool) -> None:
+        raise NotImplementedError
+
+
+class LogFlusher(_Rounds):
+    def __init__(
+        self,
+        log: CommitLog,
+        checkpoint: Checkpoint,
+        config: FlushConfig,
+        clock: Clock,
+        on_flushed: Callable[[int], None],
+        on_failed: Callable[[StoreError], None],
+    ) -> None:
+        super().__init__("rocketline-flush-log", config.log_interval_ms / 1000, on_failed)
+        self._log = log
+        self._checkpoint = checkpoint
+        self._config = config
+        self._clock = clock
+        self._on_flushed = on_flushed
+        self._last_flush = clock.monotonic()
+        self._is_idle = False
+        self._wanted = 0
+
+    def request(self, next_log_offset: int) -> None:
+        """Ask for everything below an offset to be flushed soon; called for each append, so it does little."""
+        self._wanted = next_log_offset
+        if self._is_idle:
+            self._is_idle = False
+            self._wake.set()
+
+    def _wait(self) -> None:
+        # Idle is declared before looking for work: a request that comes in between sees it and sets the event.
+        self._is_idle = True
+        if self._wanted <= self._log.flushed:
+            super()._wait()
+        self._is_idle = False
+
+    def _round(self, everything: bool) -> None:
+        log, config = self._log, self._config
+        # The time before the end: the time may then be too old, never too young, for what gets flushed.
+        store_ms = log.last_store_ms
+        end = log.wrote
+        dirty = end - log.flushed
+        if dirty <= 0:
+            return
+        now = self._clock.monotonic()
+        if not (everything or config.is_sync or self._is_due(dirty, now)):
+            return
+        log.file.flush(end)
+        self._last_flush = now
+        self._checkpoint.log_ms = store_ms
+        self._on_flushed(end)
+
+    def _is_due(self, dirty: int, now: float) -> bool:
+        config = self._config
+        if dirty >= config.log_least_pages * PAGE_BYTES:
+            return True
+        return now - self._last_flush >= config.log_thorough_ms / 1000
+
+
+class QueueFlusher(_Rounds):
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        queues: ConsumeQueues,
+        index: KeyIndex | None,
+        checkpoint: Checkpoint,
+        config: FlushConfig,
+        clock: Clock,
+        on_failed: Callable[[StoreError], None],
+    ) -> None:
+        super().__init__("rocketline-flush-queues", config.queue_interval_ms / 1000, on_failed)
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._config = config
+        self._clock = clock
+        self._last_thorough = clock.monotonic()
+
+    def _round(self, everything: bool) -> None:
+        now = self._clock.monotonic()
+        thorough = everything or now - self._last_thorough >= self._config.queue_thorough_ms / 1000
+        store_ms = self._dispatcher.dispatched_ms
+        self._flush_queues(0 if thorough else self._config.queue_least_pages * PAGE_BYTES)
+        if not thorough:
+            return
+        self._last_thorough = now
+        if self._index is not None:
+            self._index.flush()
+        checkpoint = self._checkpoint
+        if (checkpoint.queues_ms, checkpoint.index_ms) != (store_ms, store_ms) or everything:
+            checkpoint.queues_ms = checkpoint.index_ms = max(store_ms, checkpoint.queues_ms)
+            checkpoint.save()
+
+    def _flush_queues(self, least_bytes: int) -> None:
+        dirty = self._queues.dirty
+        waiting: list[ConsumeQueue] = []
+        for _ in range(len(dirty)):
+            queue = dirty.popleft()
+            if queue.dirty_bytes() < least_bytes:
+                waiting.append(queue)
+            else:
+                queue.flush()
+        # Still marked dirty, so the owner did not put them back itself.
+        dirty.extend(waiting)

@@ -1,0 +1,259 @@
+"""The key index: finds messages by `topic#key`, newest first, through a hash table on disk.
+
+    header 40   begin ms 8  end ms 8  begin log offset 8  end log offset 8  slots in use 4  next entry number 4 (from 1)
+    slots       4 each: number of the newest entry of that slot, 0 = none
+    entries     20 each: key hash 4  log offset 8  seconds after begin ms 4  previous entry of the slot 4
+
+Only hashes are stored, so whoever asks checks the key of what is found. Entry 0 is never used. Files are named by the local
+time of their making and filled one after the other.
+
+The header counts. It is written by `flush`, and only after the entries and slots it counts were synced, so after a crash the
+entries below it are whole, and those above it are dropped and made again from the log.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from datetime import datetime
+from pathlib import Path
+
+from rocketline.clock import Clock
+from rocketline.errors import StoreError
+from rocketline.protocol.hashing import index_key_hash
+from rocketline.protocol.records import LogEntry
+from rocketline.store.config import StoreConfig
+from rocketline.store.disk import Disk, MappedFile
+
+MAX_FOUND = 64
+_HEADER = struct.Struct(">qqqqii")
+_SLOT = struct.Struct(">i")
+_ENTRY = struct.Struct(">iqii")
+_HASH = struct.Struct(">i16x")
+_RESERVE_BYTES = 1 << 20
+
+_read_slot = _SLOT.unpack_from
+_write_slot = _SLOT.pack_into
+_write_entry = _ENTRY.pack_into
+
+
+class IndexFile:
+    """One file of the index, all of it mapped."""
+
+    def __init__(self, disk: Disk, path: Path, slots: int, entries: int) -> None:
+        self.path = path
+        self._disk = disk
+        self._slots = slots
+        self._capacity = entries
+        self._entries_at = _HEADER.size + slots * _SLOT.size
+        self._file: MappedFile = disk.open_mapped(path, index_file_bytes(slots, entries), pinned=True)
+        self._view = self._file.buffer
+        self._reserved = 0
+        header: tuple[int, ...] = _HEADER.unpack_from(self._view, 0)
+        self.begin_ms, self.end_ms, self.begin_log_offset, self.end_log_offset, self._slots_used, count = header
+        # A file without a header holds nothing; Java starts counting at 1.
+        self.count = min(max(count, 1), entries)
+        self._flushed_count = self.count
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self._capacity
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.count != self._flushed_count
+
+    def put(self, key_hash: int, log_offset: int, store_ms: int) -> None:
+        """Add an entry; the caller has made sure that the file is not full."""
+        view = self._view
+        number = self.count
+        position = self._entries_at + number * 20
+        if position + 20 > self._reserved:
+            self._reserve(position + 20)
+        slot_at = 40 + key_hash % self._slots * 4
+        previous = _read_slot(view, slot_at)[0]
+        if not 0 < previous < number:
+            previous = 0
+            self._slots_used += 1
+        if number == 1:
+            self.begin_ms = store_ms
+            self.begin_log_offset = log_offset
+        seconds = (store_ms - self.begin_ms) // 1000 if store_ms > self.begin_ms else 0
+        _write_entry(view, position, key_hash, log_offset, min(seconds, 0x7FFFFFFF), previous)
+        _write_slot(view, slot_at, number)
+        self.count = number + 1
+        self.end_ms = store_ms
+        self.end_log_offset = log_offset
+
+    def _reserve(self, end: int) -> None:
+        end = min(-(-end // _RESERVE_BYTES) * _RESERVE_BYTES, self._file.size)
+        self._file.reserve(self._reserved, end)
+        self._reserved = end
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
+        """Add log offsets of matching entries, newest first, until `found` has `limit`."""
+        view = self._view
+        number = _read_slot(view, 40 + key_hash % self._slots * 4)[0]
+        bound = self.count
+        # Each entry points to an older one; anything else is damage, and following it could go round for ever.
+        while 0 < number < bound and len(found) < limit:
+            entry_hash, log_offset, seconds, previous = _ENTRY.unpack_from(view, self._entries_at + number * 20)
+            if entry_hash == key_hash and begin_ms <= self.begin_ms + seconds * 1000 <= end_ms:
+                found.append(log_offset)
+            bound, number = number, previous
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        return self.count > 1 and self.begin_ms <= end_ms and self.end_ms >= begin_ms
+
+    def flush(self) -> None:
+        """Sync the entries, then the header that counts them. Safe to call from the flusher thread."""
+        # The count is taken first: entries added while the sync runs are left to the next one.
+        header = (
+            self.begin_ms, self.end_ms, self.begin_log_offset, self.end_log_offset, self._slots_used, self.count,
+        )  # fmt: skip
+        self._file.sync()
+        _HEADER.pack_into(self._view, 0, *header)
+        self._file.sync()
+        self._flushed_count = header[-1]
+
+    def drop_uncounted(self) -> None:
+        """After a crash: make no slot point at an entry the header does not count."""
+        end = self._entries_at
+        slots = array("i", bytes(self._view[_HEADER.size : end]))
+        if sys.byteorder == "little":
+            slots.byteswap()
+        if not slots or max(slots) < self.count:
+            return
+        slots = array("i", bytes(len(slots) * slots.itemsize))
+        counted = self._view[end + 20 : end + self.count * 20]
+        for number, (key_hash,) in enumerate(_HASH.iter_unpack(counted), 1):
+            slots[key_hash % self._slots] = number
+        if sys.byteorder == "little":
+            slots.byteswap()
+        self._reserve(end)
+        self._view[_HEADER.size : end] = slots.tobytes()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def delete(self) -> None:
+        self.close()
+        self._disk.remove(self.path)
+
+
+def index_file_bytes(slots: int, entries: int) -> int:
+    return _HEADER.size + slots * _SLOT.size + entries * _ENTRY.size
+
+
+class KeyIndex:
+    """The chain of index files, oldest first."""
+
+    def __init__(self, disk: Disk, folder: Path, config: StoreConfig, clock: Clock) -> None:
+        self.files: list[IndexFile] = []
+        self._disk = disk
+        self._folder = folder
+        self._slots = config.index_slots
+        self._entries = config.index_entries
+        self._clock = clock
+        self._indexed_to = -1
+
+    def load(self) -> None:
+        wanted = index_file_bytes(self._slots, self._entries)
+        for name, size, is_folder in self._disk.list(self._folder):
+            if is_folder or not name.isdigit():
+                continue
+            if size == 0:
+                self._disk.remove(self._folder / name)
+                continue
+            if size != wanted:
+                raise StoreError(
+                    f"{self._folder / name} has {size} bytes, but index files of {wanted} bytes are configured "
+                    f"({self._slots} slots, {self._entries} entries); start with the settings it was written with"
+                )
+            self.files.append(IndexFile(self._disk, self._folder / name, self._slots, self._entries))
+        self._note_end()
+
+    def _note_end(self) -> None:
+        self._indexed_to = max((file.end_log_offset for file in self.files if file.count > 1), default=-1)
+
+    def recover_from_crash(self, safe_ms: int) -> int | None:
+        """Keep what is whole. Returns the log offset from which entries are missing besides those after `safe_ms`."""
+        missing_from: int | None = None
+        kept: list[IndexFile] = []
+        for file in self.files:
+            whole = file.count > 1 and file.end_ms <= safe_ms and (not kept or kept[-1].is_full)
+            if whole:
+                if not file.is_full:
+                    file.drop_uncounted()
+                kept.append(file)
+                continue
+            if file.count > 1 and (missing_from is None or file.begin_log_offset < missing_from):
+                missing_from = file.begin_log_offset
+            file.delete()
+        self.files = kept
+        self._note_end()
+        # The header may have been written between two keys of its last message: that one is filed again.
+        self._indexed_to -= 1
+        return missing_from
+
+    def put(self, entry: LogEntry) -> None:
+        """File a message under its keys, unless that was done before."""
+        log_offset = entry.log_offset
+        if log_offset <= self._indexed_to:
+            return
+        topic, store_ms = entry.topic, entry.store_ms
+        for key in entry.index_keys:
+            self._writable().put(index_key_hash(topic, key), log_offset, store_ms)
+        self._indexed_to = log_offset
+
+    def _writable(self) -> IndexFile:
+        files = self.files
+        if files and files[-1].count < self._entries:
+            return files[-1]
+        self._disk.make_folder(self._folder)
+        file = IndexFile(self._disk, self._folder / self._new_name(), self._slots, self._entries)
+        files.append(file)
+        return file
+
+    def _new_name(self) -> str:
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000)
+        name = int(f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}")
+        if self.files:
+            # Names sort as the files were made, also when the clock was set back.
+            name = max(name, int(self.files[-1].path.name) + 1)
+        return str(name)
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
+        """Log offsets of messages whose key has the right hash, newest first."""
+        found: list[int] = []
+        key_hash = index_key_hash(topic, key)
+        for file in reversed(self.files):
+            if file.overlaps(begin_ms, end_ms):
+                file.find(key_hash, begin_ms, end_ms, limit, found)
+            if len(found) >= limit or (file.count > 1 and file.begin_ms < begin_ms):
+                break
+        return found
+
+    @property
+    def updated(self) -> tuple[int, int]:
+        """(store time, log offset) of the last message indexed."""
+        if not self.files:
+            return 0, 0
+        return self.files[-1].end_ms, self.files[-1].end_log_offset
+
+    def flush(self) -> None:
+        """Bring all entries to the disk, older files first; called by the flusher thread."""
+        for file in list(self.files):
+            if file.is_dirty:
+                file.flush()
+
+    def destroy(self) -> None:
+        for file in self.files:
+            file.delete()
+        self.files.clear()
+        self._note_end()
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()

@@ -1,0 +1,210 @@
+"""Reading messages by queue offset.
+
+A read looks at units of one consume-queue file, picks those that match, and returns their records as slices of the log;
+records that are neighbours in the log become one slice. Limits: the caller's, those of messages in memory or on disk, and
+800 units looked at; the first message always fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketline.protocol.records import decode_record, log_entry
+from rocketline.store.commit_log import CommitLog
+from rocketline.store.config import UNIT_BYTES, ReadConfig
+from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from rocketline.store.read_result import ReadResult, ReadStatus
+from rocketline.store.segment import total_memory_bytes
+
+AcceptTags = Callable[[int], bool]
+AcceptRecord = Callable[[memoryview], bool]
+
+MAX_READ_BYTES = 128 << 20
+MIN_SCAN_BYTES = 16_000
+_EXT_ADDRESS_MAX = -2147483649
+"""Tags codes up to this are addresses of extended units, not hashes."""
+
+_FOUND = ReadStatus.FOUND
+
+
+class Reader:
+    def __init__(self, log: CommitLog, config: ReadConfig) -> None:
+        self._log = log
+        self._config = config
+        self._memory_bytes = total_memory_bytes() * config.memory_ratio // 100
+
+    def in_memory(self, log_offset: int) -> bool:
+        """Whether the page cache likely still has what was written at `log_offset`."""
+        return self._log.wrote - log_offset <= self._memory_bytes
+
+    def read(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        max_messages: int,
+        accept_tags: AcceptTags | None,
+        accept_record: AcceptRecord | None,
+        max_bytes: int,
+    ) -> ReadResult:
+        if not queue.min_offset <= queue_offset < queue.max_offset:
+            return _out_of_range(queue, queue_offset)
+        units = queue.units(queue_offset, max(MIN_SCAN_BYTES, max_messages * UNIT_BYTES))
+        if not units:
+            return _nothing(queue, ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(queue_offset))
+        if accept_tags is None and accept_record is None:
+            found = self._read_plain(queue, units, queue_offset, max_messages, max_bytes)
+            if found is not None:
+                return found
+        return self._read_picking(queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes)
+
+    def _read_plain(
+        self, queue: ConsumeQueue, units: memoryview, queue_offset: int, max_messages: int, max_bytes: int
+    ) -> ReadResult | None:
+        """Everything matches and everything is in memory: nothing to look at but offsets and sizes. None when not so."""
+        config, log = self._config, self._log
+        first, size, _ = UNIT.unpack_from(units)
+        if first < log.file.min_offset or size <= 0 or not self.in_memory(first):
+            return None
+        count = max(1, min(max_messages, config.memory_messages))
+        max_bytes = min(max_bytes, config.memory_bytes)
+        spans: list[tuple[int, int]] = []
+        start = end = first
+        total = taken = 0
+        for log_offset, size, _ in UNIT.iter_unpack(units[: count * UNIT_BYTES]):
+            if total + size > max_bytes and total:
+                break
+            if log_offset != end:
+                spans.append((start, end))
+                start = log_offset
+            end = log_offset + size
+            total += size
+            taken += 1
+        spans.append((start, end))
+        chunks = []
+        for start, end in spans:
+            chunk = log.file.slice(start, end)
+            if chunk is None or end > log.wrote:
+                return None
+            chunks.append(chunk)
+        return _new_result(
+            ReadResult,
+            (_FOUND, queue_offset + taken, queue.min_offset, queue.max_offset, chunks, taken, total, False),
+        )
+
+    def _read_picking(
+        self,
+        queue: ConsumeQueue,
+        units: memoryview,
+        queue_offset: int,
+        max_messages: int,
+        accept_tags: AcceptTags | None,
+        accept_record: AcceptRecord | None,
+        max_bytes: int,
+    ) -> ReadResult:
+        log = self._log
+        picked = _Picked(self._config, max_messages, max_bytes)
+        status = ReadStatus.NO_MATCHED_MESSAGE
+        scanned = 0
+        log_offset = skip_below = log.min_offset
+        for log_offset, size, tags_code in UNIT.iter_unpack(units):
+            scanned += 1
+            if accept_tags is not None and tags_code > _EXT_ADDRESS_MAX and not accept_tags(tags_code):
+                continue
+            record = self._record(log_offset, size) if log_offset >= skip_below else None
+            if record is None:
+                status = ReadStatus.MESSAGE_WAS_REMOVING
+                skip_below = max(skip_below, _next_file_start(log, log_offset))
+                continue
+            if picked.is_full(size, self.in_memory(log_offset)):
+                scanned -= 1
+                break
+            if accept_tags is not None and tags_code <= _EXT_ADDRESS_MAX and not accept_tags(_own_tags_code(record)):
+                continue
+            if accept_record is not None and not accept_record(record):
+                continue
+            picked.add(log_offset, record)
+            skip_below = log.min_offset
+        lagging = not self.in_memory(log_offset)
+        chunks = picked.chunks(log)
+        if picked.count:
+            status = _FOUND
+        return ReadResult(
+            status,
+            queue_offset + scanned,
+            queue.min_offset,
+            queue.max_offset,
+            chunks,
+            picked.count,
+            picked.total,
+            lagging,
+        )
+
+    def _record(self, log_offset: int, size: int) -> memoryview | None:
+        log = self._log
+        if size <= 0 or size == FILLER_SIZE or log_offset + size > log.wrote:
+            return None
+        return log.file.slice(log_offset, log_offset + size)
+
+
+class _Picked:
+    """The records a read has taken so far."""
+
+    def __init__(self, config: ReadConfig, max_messages: int, max_bytes: int) -> None:
+        self.count = 0
+        self.total = 0
+        self._config = config
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._spans: list[list[int]] = []
+
+    def is_full(self, size: int, in_memory: bool) -> bool:
+        if not self.count:
+            return False
+        config = self._config
+        messages, limit = (
+            (config.memory_messages, config.memory_bytes) if in_memory else (config.disk_messages, config.disk_bytes)
+        )
+        return self.count >= min(self._max_messages, messages) or self.total + size > min(self._max_bytes, limit)
+
+    def add(self, log_offset: int, record: memoryview) -> None:
+        size = len(record)
+        if self._spans and self._spans[-1][1] == log_offset:
+            self._spans[-1][1] += size
+        else:
+            self._spans.append([log_offset, log_offset + size])
+        self.count += 1
+        self.total += size
+
+    def chunks(self, log: CommitLog) -> list[memoryview]:
+        slices = [log.file.slice(start, end) for start, end in self._spans]
+        return [chunk for chunk in slices if chunk is not None]
+
+
+def _out_of_range(queue: ConsumeQueue, queue_offset: int) -> ReadResult:
+    if queue.max_offset == 0:
+        return _nothing(queue, ReadStatus.NO_MESSAGE_IN_QUEUE, 0)
+    if queue_offset < queue.min_offset:
+        return _nothing(queue, ReadStatus.OFFSET_TOO_SMALL, queue.min_offset)
+    if queue_offset == queue.max_offset:
+        return _nothing(queue, ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset)
+    return _nothing(queue, ReadStatus.OFFSET_OVERFLOW_BADLY, queue.max_offset)
+
+
+def _nothing(queue: ConsumeQueue, status: ReadStatus, next_queue_offset: int) -> ReadResult:
+    return ReadResult(status, next_queue_offset, queue.min_offset, queue.max_offset, [], 0, 0, False)
+
+
+def no_such_queue() -> ReadResult:
+    return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0, False)
+
+
+def _next_file_start(log: CommitLog, log_offset: int) -> int:
+    size = log.file.segment_bytes
+    return (log_offset // size + 1) * size
+
+
+def _own_tags_code(record: memoryview) -> int:
+    return log_entry(decode_record(record, 0, len(record))).tags_code
+
+
+_new_result = tuple.__new__

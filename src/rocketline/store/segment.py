@@ -1,0 +1,118 @@
+"""One file of a chain: mapped when it is needed, reserved in steps as it fills."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import deque
+from pathlib import Path
+
+from rocketline.store.disk import Disk, MappedFile
+
+SMALL_FILE_BYTES = 4 << 20
+"""A file up to this size is reserved at once."""
+
+
+class Segment:
+    """The bytes `base` to `base + size` of a chain. Owner thread only, except `sync`."""
+
+    __slots__ = ("_disk", "_file", "_pinned", "_pool", "base", "deleted", "path", "reserved", "size", "view")
+
+    def __init__(
+        self, disk: Disk, path: Path, base: int, size: int, pinned: bool = False, pool: MapPool | None = None
+    ) -> None:
+        self.path = path
+        self.base = base
+        self.size = size
+        self.reserved = 0
+        self.deleted = False
+        self.view: memoryview | None = None
+        self._disk = disk
+        self._pinned = pinned
+        self._pool = pool
+        self._file: MappedFile | None = None
+
+    @property
+    def next_base(self) -> int:
+        return self.base + self.size
+
+    def open(self) -> memoryview:
+        """The whole file as memory; mapped now unless it already is."""
+        view = self.view
+        if view is None:
+            self._file = self._disk.open_mapped(self.path, self.size, self._pinned)
+            self.view = view = self._file.buffer
+            if self._pool is not None:
+                self._pool.admit(self)
+        return view
+
+    def reserve(self, end: int, step: int) -> None:
+        """Make sure that bytes up to `end` may be written; asks the disk for `step` bytes at a time."""
+        if end <= self.reserved:
+            return
+        if self.size > SMALL_FILE_BYTES:
+            end = min(-(-end // step) * step, self.size)
+        else:
+            end = self.size
+        self.open()
+        assert self._file is not None
+        self._file.reserve(self.reserved, end)
+        self.reserved = end
+
+    def warm(self, start: int, end: int) -> None:
+        if self._file is not None:
+            self._file.warm(start, end)
+
+    def forget(self, start: int, end: int) -> None:
+        if self._file is not None:
+            self._file.forget(start, end)
+
+    def erase(self, position: int) -> None:
+        """Make everything from `position` on read as zeros, durably, so that no later recovery takes it for data."""
+        if position < self.size:
+            self.open()
+            assert self._file is not None
+            self._file.erase(position, self.size)
+            self._file.sync()
+
+    def sync(self) -> None:
+        file = self._file
+        if file is not None:
+            file.sync()
+        else:
+            self._disk.sync(self.path)
+
+    def close(self) -> None:
+        file, self._file, self.view = self._file, None, None
+        if file is not None:
+            file.close()
+
+    def delete(self) -> None:
+        self.deleted = True
+        self.close()
+        self._disk.remove(self.path)
+
+
+class MapPool:
+    """Bounds how many segments are mapped at once, because each mapping holds a file descriptor.
+
+    First in, first out: a segment that is still in use is simply mapped again, which costs some ten microseconds.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self._limit = limit or max(64, _descriptor_limit() // 4)
+        self._mapped: deque[Segment] = deque()
+
+    def admit(self, segment: Segment) -> None:
+        self._mapped.append(segment)
+        if len(self._mapped) > self._limit:
+            self._mapped.popleft().close()
+
+
+def _descriptor_limit() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def total_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

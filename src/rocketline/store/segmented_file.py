@@ -1,0 +1,193 @@
+"""A chain of files of equal size, each named by the offset of its first byte in 20 digits.
+
+The chain may start anywhere (old files go) and is found by arithmetic: the file of an offset is `offset // segment_bytes`.
+Positions are absolute. The owner thread writes and truncates; a flusher thread may call `flush`, which only looks segments
+up and syncs them. The next file can be made ahead of need by a background thread, so that rolling costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from rocketline.errors import StoreError
+from rocketline.store.disk import Disk
+from rocketline.store.segment import MapPool, Segment
+
+PREPARE_FROM_BYTES = 16 << 20
+"""Smaller files are made on the spot: a thread would cost more than it saves."""
+
+
+class SegmentedFile:
+    def __init__(
+        self, disk: Disk, folder: Path, segment_bytes: int, *, pinned: bool = False, pool: MapPool | None = None
+    ) -> None:
+        self.folder = folder
+        self.segment_bytes = segment_bytes
+        self.min_offset = 0
+        """Start of the oldest file."""
+        self.flushed = 0
+        """Everything below is on disk."""
+        self._disk = disk
+        self._pinned = pinned
+        self._pool = pool
+        self._segments: dict[int, Segment] = {}
+        self._worker: ThreadPoolExecutor | None = None
+        self._next: Future[Segment] | None = None
+
+    def load(self) -> None:
+        """Take up the files that are there; StoreError when one of them has another size than configured."""
+        names = [
+            entry for entry in self._disk.list(self.folder) if not entry.is_folder and _is_segment_name(entry.name)
+        ]
+        if names and names[-1].size == 0:
+            self._disk.remove(self.folder / names.pop().name)
+        for name, size, _ in names:
+            base = int(name)
+            if size != self.segment_bytes or base % self.segment_bytes:
+                raise StoreError(
+                    f"{self.folder / name} has {size} bytes, but files of {self.segment_bytes} bytes are configured "
+                    f"for {self.folder}; start with the setting the files were written with"
+                )
+            self._segments[base // size] = self._segment(base)
+        self._note_first()
+
+    def _segment(self, base: int) -> Segment:
+        path = self.folder / f"{base:020d}"
+        return Segment(self._disk, path, base, self.segment_bytes, self._pinned, self._pool)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(list(self._segments.values()))
+
+    @property
+    def first(self) -> Segment | None:
+        return next(iter(self._segments.values()), None)
+
+    @property
+    def last(self) -> Segment | None:
+        return next(reversed(self._segments.values()), None)
+
+    def _note_first(self) -> None:
+        first = self.first
+        self.min_offset = first.base if first else 0
+
+    def segment_at(self, offset: int) -> Segment | None:
+        return self._segments.get(offset // self.segment_bytes)
+
+    def slice(self, start: int, end: int) -> memoryview | None:
+        """The bytes from `start` to `end`, all of one file; None when no file has them."""
+        segment = self._segments.get(start // self.segment_bytes)
+        if segment is None or end > segment.base + segment.size or start > end:
+            return None
+        base = segment.base
+        view = segment.view
+        if view is None:
+            view = segment.open()
+        return view[start - base : end - base]
+
+    def add(self, offset: int) -> Segment:
+        """The file that holds `offset`, made when the chain does not reach that far yet."""
+        number = offset // self.segment_bytes
+        present = self._segments.get(number)
+        if present is not None:
+            return present
+        prepared, self._next = self._next, None
+        segment = prepared.result() if prepared is not None else None
+        if segment is None or segment.base != number * self.segment_bytes:
+            if segment is not None:
+                segment.delete()
+            segment = self._make(number * self.segment_bytes)
+        self._segments[number] = segment
+        self._note_first()
+        return segment
+
+    def _make(self, base: int) -> Segment:
+        if not self._segments:
+            self._disk.make_folder(self.folder)
+        segment = self._segment(base)
+        segment.open()
+        return segment
+
+    def prepare_next(self) -> None:
+        """Have the file after the last one made in the background."""
+        last = self.last
+        if self._next is not None or last is None or self.segment_bytes < PREPARE_FROM_BYTES:
+            return
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="rocketline-next-segment")
+        self._next = self._worker.submit(self._make, last.next_base)
+
+    def flush(self, end: int) -> None:
+        """Bring everything below `end` to the disk. One thread at a time; `flushed` moves only when it worked."""
+        start = self.flushed
+        if end <= start:
+            return
+        for number in range(start // self.segment_bytes, (end - 1) // self.segment_bytes + 1):
+            segment = self._segments.get(number)
+            if segment is not None:
+                self._sync(segment)
+        # A truncation on the owner's side meanwhile has set it back, and then that counts.
+        if self.flushed == start:
+            self.flushed = end
+
+    def _sync(self, segment: Segment) -> None:
+        try:
+            segment.sync()
+        except StoreError:
+            if not segment.deleted:
+                raise
+
+    def truncate(self, offset: int, erase: bool = True) -> int:
+        """Forget everything from `offset` on, for good; returns how many files were deleted."""
+        deleted = 0
+        for number in reversed(list(self._segments)):
+            segment = self._segments[number]
+            if segment.base < offset:
+                if erase and offset < segment.next_base:
+                    segment.erase(offset - segment.base)
+                break
+            del self._segments[number]
+            segment.delete()
+            deleted += 1
+        self.flushed = min(self.flushed, offset)
+        self._note_first()
+        return deleted
+
+    def remove_first(self) -> None:
+        """Delete the oldest file; the last one stays."""
+        if len(self._segments) > 1:
+            number = next(iter(self._segments))
+            self._segments.pop(number).delete()
+            self._note_first()
+
+    def unmap(self) -> None:
+        """Let go of all memory; files are mapped again when they are needed."""
+        for segment in self._segments.values():
+            segment.close()
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.shutdown()
+            self._worker = None
+        prepared, self._next = self._next, None
+        if prepared is not None and prepared.exception() is None:
+            prepared.result().delete()
+        self.unmap()
+
+    def destroy(self) -> None:
+        """Delete every file and the folder."""
+        for segment in self._segments.values():
+            segment.deleted = True
+            segment.close()
+        self._segments.clear()
+        self._note_first()
+        self.flushed = 0
+        self._disk.remove_tree(self.folder)
+
+
+def _is_segment_name(name: str) -> bool:
+    return len(name) == 20 and name.isascii() and name.isdigit()
