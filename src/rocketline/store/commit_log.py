@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rocketline.clock import Clock
+from rocketline.errors import StoreError
 from rocketline.message import TAGS, LogOffset, QueueOffset
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
@@ -50,9 +51,10 @@ from rocketline.store.segmented_file import SegmentedFile
 
 RESERVE_BYTES = 4 << 20
 WARM_BYTES = 1 << 20
-RESIDENT_BYTES = 64 << 20
-"""How much of what was written stays in this process's memory; the page cache keeps more."""
+RESIDENT_BYTES = 16 << 20
+"""How much of the log's end stays in this process's memory; the page cache keeps more."""
 
+_FORGET_BYTES = 64 << 20
 PROPERTIES_ALLOWANCE_BYTES = 64 << 10
 MAX_TOPIC_BYTES = 255
 
@@ -129,6 +131,18 @@ class CommitLog:
         self._base = 0
         self._limit = 0
         self._warmed = 0
+
+    def load(self) -> None:
+        """Take up the files that are there; StoreError when their sizes are wrong or one is missing in between."""
+        self.file.load()
+        expected = self.file.min_offset
+        for segment in self.file:
+            if segment.base != expected:
+                raise StoreError(
+                    f"{self.file.folder} has {segment.path.name} but not {expected:020d} before it; bring the missing file "
+                    "back, or move the later ones away if it is lost"
+                )
+            expected = segment.next_base
 
     def append(self, message: StoreMessage) -> AppendResult:
         """Store one message. Bad ones are refused by value; StoreError when there is no room for a good one."""
@@ -284,7 +298,6 @@ class CommitLog:
         following.reserve(1, RESERVE_BYTES)
         full.open()[position : position + BLANK_BYTES] = encode_blank(full.size - position)
         self.wrote = full.next_base
-        full.forget(0, full.size)
         return following
 
     def _use(self, segment: Segment, end: int) -> None:
@@ -303,14 +316,20 @@ class CommitLog:
             self.file.prepare_next()
 
     def _warm_ahead(self, segment: Segment, position: int) -> int:
-        """Fault in the next pages, let go of long written ones; the append path comes back after each step."""
+        """Fault in the next pages; the append path comes back after each step."""
         start = max(self._warmed, self.wrote - segment.base)
         end = min(max(position, start + WARM_BYTES), segment.reserved)
         segment.warm(start, end)
-        if start // RESERVE_BYTES != end // RESERVE_BYTES:
-            segment.forget(max(0, end - RESIDENT_BYTES - 2 * RESERVE_BYTES), max(0, end - RESIDENT_BYTES))
         self._warmed = end
         return end
+
+    def forget_cold(self) -> None:
+        """Give back the memory of all but the log's end, whatever was read there; safe in the flusher thread."""
+        end = self.wrote - RESIDENT_BYTES
+        for segment in self.file:
+            # In steps, because the interpreter stands still during each.
+            for position in range(0, min(segment.size, end - segment.base), _FORGET_BYTES):
+                segment.forget(position, min(position + _FORGET_BYTES, end - segment.base, segment.size))
 
     def set_end(self, log_offset: int, last_store_ms: int) -> None:
         """Continue after `log_offset`, once recovery knows that everything before it is sound."""

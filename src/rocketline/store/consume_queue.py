@@ -95,6 +95,8 @@ class ConsumeQueue:
     def _make_room(self, position: int) -> None:
         tail = self.file.add(position)
         tail.reserve(position - tail.base + UNIT_BYTES, _RESERVE_BYTES)
+        if self._tail is not None and self._tail is not tail:
+            self._tail.close()
         self._tail = tail
         self._base = tail.base
         # Steps of 64 KiB do not hold a whole number of units.
@@ -261,7 +263,7 @@ class ConsumeQueues:
         self._segment_bytes = config.queue_segment_bytes
         self._pool = MapPool(config.open_queue_files)
 
-    def load(self) -> None:
+    def load(self, after_crash: bool) -> None:
         """Take up the queues that are there, without finding their ends yet."""
         for topic in self._disk.list(self._folder):
             if not topic.is_folder:
@@ -269,7 +271,7 @@ class ConsumeQueues:
             for queue in self._disk.list(self._folder / topic.name):
                 if queue.is_folder and queue.name.isascii() and queue.name.isdigit():
                     found = self._new(topic.name, int(queue.name))
-                    found.file.load()
+                    found.file.load(after_crash)
                     self.by_key[topic.name, int(queue.name)] = found
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:

@@ -60,10 +60,10 @@ class MappedFile(Protocol):
         """Fault the pages of a reserved range in, so that writing there does not stall."""
 
     def forget(self, start: int, end: int) -> None:
-        """Let go of the memory of a range that was written; it can still be read."""
+        """Let go of the memory of a range, which can still be read; any thread, also after `close`."""
 
     def erase(self, start: int, end: int) -> None:
-        """Make a range read as zeros again without giving blocks to its holes."""
+        """Make a range read as zeros again, durably, without giving blocks to its holes."""
 
     def sync(self) -> None:
         """Return when everything written so far is on the disk; may be called from any thread, also after `close`."""
@@ -125,8 +125,8 @@ def backup_of(path: Path) -> Path:
 def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
     """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
 
-    None when neither exists. A broken file is removed once its backup proved good, so that the next write does not turn it
-    into the backup. `parse` raises ValueError for content it cannot accept.
+    None when there is nothing to read. A useless file is removed once its backup proved good, so that the next write does not
+    turn it into the backup. `parse` raises ValueError for content it cannot accept.
     """
     problem = ""
     for candidate in (path, backup_of(path)):
@@ -138,7 +138,7 @@ def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T |
         except ValueError as error:
             problem = problem or f"{candidate}: {error}"
             continue
-        if problem:
+        if candidate != path:
             disk.remove(path)
         return parsed
     if problem:
@@ -198,14 +198,16 @@ class RealMappedFile:
     def forget(self, start: int, end: int) -> None:
         start = -(-start // PAGE_BYTES) * PAGE_BYTES
         end = end // PAGE_BYTES * PAGE_BYTES
-        if self._map is not None and start < end:
+        mapped = self._map
+        if mapped is not None and start < end:
             with suppress(OSError, ValueError):
-                self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+                mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     def erase(self, start: int, end: int) -> None:
         with self._descriptor("erase the end of") as fd:
-            for first, last in _data_ranges(fd, start, end):
-                _zero(self.buffer, first, last)
+            changed = [_zero(self.buffer, first, last) for first, last in _data_ranges(fd, start, end)]
+            if True in changed:
+                os.fdatasync(fd)
 
     def sync(self) -> None:
         with self._descriptor("flush") as fd:
@@ -251,13 +253,16 @@ def _data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
             yield first, position
 
 
-def _zero(buffer: memoryview, start: int, end: int) -> None:
-    """Write zeros where there are none yet: untouched pages stay clean."""
+def _zero(buffer: memoryview, start: int, end: int) -> bool:
+    """Write zeros where there are none yet; whether there was such a place. Untouched pages stay clean."""
+    is_changed = False
     for position in range(start, end, len(_ZEROS)):
         piece = buffer[position : min(position + len(_ZEROS), end)]
         zeros = _ZEROS[: len(piece)]
         if piece != zeros:
             piece[:] = zeros
+            is_changed = True
+    return is_changed
 
 
 def _sync_folder(folder: Path) -> None:

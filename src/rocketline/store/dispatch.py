@@ -51,19 +51,14 @@ class Dispatcher:
         self._tags_code_for = tags_code_for
         self._waits_for_flush = waits_for_flush
 
-    @property
-    def confirmed(self) -> int:
-        """How far the log may be shown to readers."""
-        return self._log.flushed if self._waits_for_flush else self._log.wrote
-
     def dispatch(self) -> int:
         """Handle what has been appended and confirmed; returns how many records. A StoreError leaves the rest for later."""
         ready = self._take()
         done = 0
-        arrived = self.on_arrival
+        handle, arrived = self._handle, self.on_arrival
         try:
             for entry in ready:
-                self._handle(entry)
+                handle(entry)
                 done += 1
                 if arrived is not None:
                     arrived(entry)
@@ -95,7 +90,7 @@ class Dispatcher:
                 log.warning("record at %d is in no queue: %s", entry.log_offset, error)
 
     def _handle(self, entry: LogEntry) -> None:
-        log_offset, size, topic, queue_id, queue_offset, tags_code, store_ms, sys_flag, _ = entry
+        log_offset, size, topic, queue_id, queue_offset, tags_code, store_ms, sys_flag, properties = entry
         if not sys_flag & _NOT_QUEUED:
             queue: ConsumeQueue | None = self._queues.by_key.get((topic, queue_id))
             if queue is None:
@@ -104,6 +99,6 @@ class Dispatcher:
                 tags_code = self._tags_code_for(entry)
             queue.put(queue_offset, log_offset, size, tags_code)
         if self._index is not None and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            self._index.put(entry)
+            self._index.put(topic, log_offset, store_ms, properties)
         self.dispatched = log_offset + size
         self.dispatched_ms = store_ms

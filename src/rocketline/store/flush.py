@@ -65,6 +65,8 @@ class _Rounds:
                 self._round(everything)
             except StoreError as error:
                 self.failure = error
+            except Exception as error:
+                self.failure = StoreError(f"flushing ended by {error!r}")
         if self.failure is not None:
             self._on_failed(self.failure)
 
@@ -90,21 +92,23 @@ class LogFlusher(_Rounds):
         self._on_flushed = on_flushed
         self._last_flush = clock.monotonic()
         self._is_idle = False
-        self._wanted = 0
+        self._is_asked = False
 
-    def request(self, next_log_offset: int) -> None:
-        """Ask for everything below an offset to be flushed soon; called for each append, so it does little."""
-        self._wanted = next_log_offset
+    def request(self) -> None:
+        """Ask for everything appended so far to be flushed soon; called for each append, so it does little."""
+        self._is_asked = True
         if self._is_idle:
             self._is_idle = False
             self._wake.set()
 
     def _wait(self) -> None:
-        # Idle is declared before looking for work: a request that comes in between sees it and sets the event.
+        # Idle is declared before looking for requests: one that comes in between sees it and sets the event.
         self._is_idle = True
-        if self._wanted <= self._log.flushed:
+        if not self._is_asked:
             super()._wait()
         self._is_idle = False
+        # Forgotten before the round looks at the log's end: a later request means another round.
+        self._is_asked = False
 
     def _round(self, everything: bool) -> None:
         log, config = self._log, self._config
@@ -132,6 +136,7 @@ class LogFlusher(_Rounds):
 class QueueFlusher(_Rounds):
     def __init__(
         self,
+        log: CommitLog,
         dispatcher: Dispatcher,
         queues: ConsumeQueues,
         index: KeyIndex | None,
@@ -141,6 +146,7 @@ class QueueFlusher(_Rounds):
         on_failed: Callable[[StoreError], None],
     ) -> None:
         super().__init__("rocketline-flush-queues", config.queue_interval_ms / 1000, on_failed)
+        self._log = log
         self._dispatcher = dispatcher
         self._queues = queues
         self._index = index
@@ -153,6 +159,7 @@ class QueueFlusher(_Rounds):
         now = self._clock.monotonic()
         thorough = everything or now - self._last_thorough >= self._config.queue_thorough_ms / 1000
         store_ms = self._dispatcher.dispatched_ms
+        self._log.forget_cold()
         self._flush_queues(0 if thorough else self._config.queue_least_pages * PAGE_BYTES)
         if not thorough:
             return

@@ -17,12 +17,13 @@ import struct
 import sys
 from array import array
 from datetime import datetime
+from operator import mul
 from pathlib import Path
 
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
-from rocketline.protocol.hashing import index_key_hash
-from rocketline.protocol.records import LogEntry
+from rocketline.message import KEYS, TAGS, UNIQ_KEY
+from rocketline.protocol.hashing import index_key_hash, java_string_hash
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk, MappedFile
 
@@ -32,6 +33,10 @@ _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 _HASH = struct.Struct(">i16x")
 _RESERVE_BYTES = 1 << 20
+
+_TAIL_CHARS = 8
+_TAIL_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(_TAIL_CHARS - 1, -1, -1))
+_HEADS_KEPT = 16384
 
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
@@ -89,6 +94,7 @@ class IndexFile:
     def _reserve(self, end: int) -> None:
         end = min(-(-end // _RESERVE_BYTES) * _RESERVE_BYTES, self._file.size)
         self._file.reserve(self._reserved, end)
+        self._file.forget(self._entries_at, self._reserved - _RESERVE_BYTES)
         self._reserved = end
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
@@ -116,6 +122,7 @@ class IndexFile:
         _HEADER.pack_into(self._view, 0, *header)
         self._file.sync()
         self._flushed_count = header[-1]
+        self._file.forget(0, self._file.size)
 
     def drop_uncounted(self) -> None:
         """After a crash: make no slot point at an entry the header does not count."""
@@ -157,6 +164,7 @@ class KeyIndex:
         self._entries = config.index_entries
         self._clock = clock
         self._indexed_to = -1
+        self._heads: dict[str, int] = {}
 
     def load(self) -> None:
         wanted = index_file_bytes(self._slots, self._entries)
@@ -197,23 +205,47 @@ class KeyIndex:
         self._indexed_to -= 1
         return missing_from
 
-    def put(self, entry: LogEntry) -> None:
-        """File a message under its keys, unless that was done before."""
-        log_offset = entry.log_offset
+    def put(self, topic: str, log_offset: int, store_ms: int, properties: dict[str, str]) -> None:
+        """File a message under its unique id, its keys and its tag, in this order, unless that was done before."""
         if log_offset <= self._indexed_to:
             return
-        topic, store_ms = entry.topic, entry.store_ms
-        for key in entry.index_keys:
-            self._writable().put(index_key_hash(topic, key), log_offset, store_ms)
+        if unique := properties.get(UNIQ_KEY):
+            self._put(topic, unique, log_offset, store_ms)
+        if keys := properties.get(KEYS):
+            for key in keys.split():
+                self._put(topic, key, log_offset, store_ms)
+        if tags := properties.get(TAGS):
+            self._put(topic, f"T#{tags}", log_offset, store_ms)
         self._indexed_to = log_offset
 
-    def _writable(self) -> IndexFile:
+    def _put(self, topic: str, key: str, log_offset: int, store_ms: int) -> None:
         files = self.files
-        if files and files[-1].count < self._entries:
-            return files[-1]
+        file = files[-1] if files and files[-1].count < self._entries else self._add_file()
+        file.put(self._hash(topic, key), log_offset, store_ms)
+
+    def _hash(self, topic: str, key: str) -> int:
+        """`index_key_hash`, with the share of all but the last characters remembered.
+
+        Unique ids of one producer differ only in their end, a millisecond and a counter, for a minute at a time.
+        """
+        text = f"{topic}#{key}"
+        if not text.isascii() or len(text) <= _TAIL_CHARS:
+            return index_key_hash(topic, key)
+        head = text[:-_TAIL_CHARS]
+        share = self._heads.get(head)
+        if share is None:
+            if len(self._heads) >= _HEADS_KEPT:
+                self._heads.clear()
+            share = self._heads[head] = java_string_hash(head) * 31**_TAIL_CHARS
+        total: int = (share + sum(map(mul, text[-_TAIL_CHARS:].encode(), _TAIL_POWERS))) & 0xFFFFFFFF
+        if total < 0x80000000:
+            return total
+        return 0x100000000 - total if total > 0x80000000 else 0
+
+    def _add_file(self) -> IndexFile:
         self._disk.make_folder(self._folder)
         file = IndexFile(self._disk, self._folder / self._new_name(), self._slots, self._entries)
-        files.append(file)
+        self.files.append(file)
         return file
 
     def _new_name(self) -> str:
@@ -227,7 +259,7 @@ class KeyIndex:
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Log offsets of messages whose key has the right hash, newest first."""
         found: list[int] = []
-        key_hash = index_key_hash(topic, key)
+        key_hash = self._hash(topic, key)
         for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms):
                 file.find(key_hash, begin_ms, end_ms, limit, found)

@@ -121,8 +121,8 @@ class MessageStore:
     def _recover(self) -> RecoveryReport:
         abort = self.root / "abort"
         after_crash = self._disk.exists(abort)
-        self._log.file.load()
-        self._queues.load()
+        self._log.load()
+        self._queues.load(after_crash)
         if self._index is not None:
             self._index.load()
         self._disk.write_atomic(abort, str(os.getpid()).encode())
@@ -134,7 +134,14 @@ class MessageStore:
             self._log, checkpoint, flush, self._clock, self._flushed_from_thread, self._failed_from_thread
         )
         self._queue_flusher = QueueFlusher(
-            self._dispatcher, self._queues, self._index, checkpoint, flush, self._clock, self._failed_from_thread
+            self._log,
+            self._dispatcher,
+            self._queues,
+            self._index,
+            checkpoint,
+            flush,
+            self._clock,
+            self._failed_from_thread,
         )
         if report.after_crash:
             self._queue_flusher.run_round(everything=True)
@@ -151,6 +158,7 @@ class MessageStore:
         assert self._log_flusher is not None
         assert self._queue_flusher is not None
         self._is_open = False
+        self._dispatcher.on_arrival = None
         self._log_flusher.stop()
         self._queue_flusher.stop()
         try:
@@ -216,7 +224,7 @@ class MessageStore:
 
     def _ask_to_flush(self) -> None:
         assert self._log_flusher is not None
-        self._log_flusher.request(self._log.wrote)
+        self._log_flusher.request()
 
     def dispatch(self) -> int:
         """Make appended messages readable; returns how many. Call it after appends, and after flushes with SYNC_FLUSH.

@@ -180,7 +180,8 @@ class Recovery:
             try:
                 record = self._sound_record(segment, position)
             except CorruptRecord as error:
-                self._ended_by = str(error)
+                if any(segment.open()[position : position + BLANK_BYTES]):
+                    self._ended_by = f"no sound record at log offset {offset}: {error}"
                 return
             self._records_scanned += 1
             offset += record.size

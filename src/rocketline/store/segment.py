@@ -14,7 +14,7 @@ SMALL_FILE_BYTES = 4 << 20
 
 
 class Segment:
-    """The bytes `base` to `base + size` of a chain. Owner thread only, except `sync`."""
+    """The bytes `base` to `base + size` of a chain. Owner thread only, except `sync` and `forget`."""
 
     __slots__ = ("_disk", "_file", "_pinned", "_pool", "base", "deleted", "path", "reserved", "size", "view")
 
@@ -64,8 +64,9 @@ class Segment:
             self._file.warm(start, end)
 
     def forget(self, start: int, end: int) -> None:
-        if self._file is not None:
-            self._file.forget(start, end)
+        file = self._file
+        if file is not None:
+            file.forget(start, end)
 
     def erase(self, position: int) -> None:
         """Make everything from `position` on read as zeros, durably, so that no later recovery takes it for data."""
@@ -73,7 +74,6 @@ class Segment:
             self.open()
             assert self._file is not None
             self._file.erase(position, self.size)
-            self._file.sync()
 
     def sync(self) -> None:
         file = self._file

@@ -36,15 +36,19 @@ class SegmentedFile:
         self._worker: ThreadPoolExecutor | None = None
         self._next: Future[Segment] | None = None
 
-    def load(self) -> None:
-        """Take up the files that are there; StoreError when one of them has another size than configured."""
+    def load(self, after_crash: bool = False) -> None:
+        """Take up the files that are there; StoreError when one of them has another size than configured.
+
+        A last file without bytes is one that was being made; after a crash any such file is as good as none.
+        """
         names = [
             entry for entry in self._disk.list(self.folder) if not entry.is_folder and _is_segment_name(entry.name)
         ]
-        if names and names[-1].size == 0:
-            self._disk.remove(self.folder / names.pop().name)
         for name, size, _ in names:
             base = int(name)
+            if size == 0 and (after_crash or name == names[-1].name):
+                self._disk.remove(self.folder / name)
+                continue
             if size != self.segment_bytes or base % self.segment_bytes:
                 raise StoreError(
                     f"{self.folder / name} has {size} bytes, but files of {self.segment_bytes} bytes are configured "
@@ -110,6 +114,9 @@ class SegmentedFile:
             self._disk.make_folder(self.folder)
         segment = self._segment(base)
         segment.open()
+        if self._pinned:
+            # Its name and size must not be lost in a crash while those of a later file are kept.
+            segment.sync()
         return segment
 
     def prepare_next(self) -> None:

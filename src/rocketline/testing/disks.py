@@ -1,0 +1,285 @@
+"""Disks for tests: one in memory that can lose power, and one that fails when told to.
+
+disk = MemoryDisk()
+store = MessageStore(Path("/data"), config, host, disk=disk)
+...
+after = disk.crash(seed=7)      # what a machine would find after a power failure
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from random import Random
+
+from rocketline.errors import StoreError, StoreInUse
+from rocketline.store.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, backup_of, store_error
+
+SECTOR_BYTES = 512
+
+
+class _Content:
+    """A file: what programs see, and what would survive a power failure (None: not even its name)."""
+
+    def __init__(self, cached: bytearray, durable: bytearray | None = None) -> None:
+        self.cached = cached
+        self.durable = durable
+        self.written_end = 0
+        """Nothing is ever written past this; it bounds what `sync` has to copy."""
+
+    def sync(self) -> None:
+        end = self.written_end
+        if self.durable is None:
+            self.durable = bytearray(len(self.cached))
+        elif len(self.durable) < len(self.cached):
+            self.durable.extend(bytes(len(self.cached) - len(self.durable)))
+        self.durable[:end] = memoryview(self.cached)[:end]
+
+
+class MemoryMappedFile:
+    def __init__(self, path: Path, size: int, content: _Content) -> None:
+        self.path = path
+        self.size = size
+        self.buffer = memoryview(content.cached)
+        self._content = content
+
+    def reserve(self, start: int, end: int) -> None:
+        self._content.written_end = max(self._content.written_end, end)
+
+    def warm(self, start: int, end: int) -> None:
+        pass
+
+    def forget(self, start: int, end: int) -> None:
+        pass
+
+    def erase(self, start: int, end: int) -> None:
+        end = min(end, self._content.written_end)
+        if start < end:
+            self.buffer[start:end] = bytes(end - start)
+            self._content.sync()
+
+    def sync(self) -> None:
+        self._content.sync()
+
+    def close(self) -> None:
+        self.buffer.release()
+
+
+class MemoryDisk:
+    """Files in memory, each with its cached and its durable content."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, _Content] = {}
+        self._folders: set[Path] = set()
+        self._locked: set[Path] = set()
+
+    def crash(self, seed: int | None = None) -> MemoryDisk:
+        """The disk after a power failure: the durable content, and with a seed also some of the later sectors.
+
+        Files never synced are gone; with a seed, some of them are there, with some of their sectors or with no bytes at all.
+        """
+        random = Random(seed)
+        after = MemoryDisk()
+        after._folders = set(self._folders)
+        for path, content in self._files.items():
+            survived = _survivor(content, random) if seed is not None else content.durable
+            if survived is not None:
+                kept = after._files[path] = _Content(bytearray(survived), bytearray(survived))
+                kept.written_end = min(content.written_end, len(survived))
+        return after
+
+    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
+        self._require_folder(path)
+        content = self._files.get(path)
+        if content is None:
+            content = self._files[path] = _Content(bytearray(size))
+        present = len(content.cached)
+        if present > size:
+            raise StoreError(f"{path} has {present} bytes, more than the {size} it should have")
+        if present < size:
+            content.cached = content.cached + bytes(size - present)
+        content.written_end = max(content.written_end, present)
+        return MemoryMappedFile(path, size, content)
+
+    def sync(self, path: Path) -> None:
+        content = self._files.get(path)
+        if content is None:
+            raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "flush", path)
+        content.sync()
+
+    def list(self, folder: Path) -> list[DirEntry]:
+        files = [DirEntry(path.name, len(c.cached), False) for path, c in self._files.items() if path.parent == folder]
+        folders = [DirEntry(path.name, 0, True) for path in self._folders if path.parent == folder and path != folder]
+        return sorted(files + folders)
+
+    def read(self, path: Path) -> bytes | None:
+        content = self._files.get(path)
+        return bytes(content.cached) if content is not None else None
+
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+        self._require_folder(path)
+        former = self._files.get(path)
+        if keep_backup and former is not None:
+            self._files[backup_of(path)] = former
+        self._files[path] = _Content(bytearray(data), bytearray(data))
+
+    def remove(self, path: Path) -> None:
+        self._files.pop(path, None)
+
+    def remove_tree(self, folder: Path) -> None:
+        self._folders = {path for path in self._folders if folder not in (path, *path.parents)}
+        self._files = {path: content for path, content in self._files.items() if folder not in path.parents}
+
+    def make_folder(self, folder: Path) -> None:
+        self._folders.update((folder, *folder.parents))
+
+    def exists(self, path: Path) -> bool:
+        return path in self._files or path in self._folders
+
+    def lock(self, path: Path) -> FolderLock:
+        if path in self._locked:
+            raise StoreInUse(f"{path.parent} is already open in this process")
+        self.write_atomic(path, b"lock")
+        self._locked.add(path)
+        return _MemoryLock(self._locked, path)
+
+    def usage(self, path: Path) -> DiskUsage:
+        used = sum(content.written_end for content in self._files.values())
+        return DiskUsage(1 << 40, (1 << 40) - used)
+
+    def _require_folder(self, path: Path) -> None:
+        if path.parent not in self._folders:
+            raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
+
+
+class _MemoryLock:
+    def __init__(self, locked: set[Path], path: Path) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
+
+
+def _survivor(content: _Content, random: Random) -> bytearray | None:
+    """Durable content with some of the sectors written since."""
+    durable = content.durable
+    if durable is None:
+        fate = random.randrange(3)
+        if fate == 0:
+            return None
+        if fate == 1:
+            return bytearray()
+        durable = bytearray(len(content.cached))
+    survived = durable + bytes(max(0, len(content.cached) - len(durable)))
+    kept_share = random.choice((0.0, 0.5, 0.9, 1.0))
+    for start in range(0, content.written_end, SECTOR_BYTES):
+        end = min(start + SECTOR_BYTES, content.written_end)
+        if survived[start:end] != content.cached[start:end] and random.random() < kept_share:
+            survived[start:end] = content.cached[start:end]
+    return survived
+
+
+class FaultyDisk:
+    """Another disk whose calls fail on demand: the nth `sync`, `reserve` or `open` of files whose path has a given part."""
+
+    def __init__(self, inner: Disk) -> None:
+        self._inner = inner
+        self._faults: list[_Fault] = []
+
+    def fail(
+        self, operation: str, code: int = errno.EIO, *, nth: int = 1, part: str = "", forever: bool = False
+    ) -> None:
+        """Let the nth such operation from now fail, once or from then on."""
+        self._faults.append(_Fault(operation, code, nth, part, forever))
+
+    def heal(self) -> None:
+        self._faults.clear()
+
+    def check(self, operation: str, path: Path) -> None:
+        for fault in self._faults:
+            if fault.strikes(operation, path):
+                raise store_error(OSError(fault.code, os.strerror(fault.code)), operation, path)
+
+    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
+        self.check("open", path)
+        return _FaultyFile(self, self._inner.open_mapped(path, size, pinned))
+
+    def sync(self, path: Path) -> None:
+        self.check("sync", path)
+        self._inner.sync(path)
+
+    def list(self, folder: Path) -> list[DirEntry]:
+        return self._inner.list(folder)
+
+    def read(self, path: Path) -> bytes | None:
+        self.check("read", path)
+        return self._inner.read(path)
+
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+        self.check("write", path)
+        self._inner.write_atomic(path, data, keep_backup)
+
+    def remove(self, path: Path) -> None:
+        self._inner.remove(path)
+
+    def remove_tree(self, folder: Path) -> None:
+        self._inner.remove_tree(folder)
+
+    def make_folder(self, folder: Path) -> None:
+        self.check("make_folder", folder)
+        self._inner.make_folder(folder)
+
+    def exists(self, path: Path) -> bool:
+        return self._inner.exists(path)
+
+    def lock(self, path: Path) -> FolderLock:
+        return self._inner.lock(path)
+
+    def usage(self, path: Path) -> DiskUsage:
+        return self._inner.usage(path)
+
+
+class _Fault:
+    def __init__(self, operation: str, code: int, nth: int, part: str, forever: bool) -> None:
+        self.code = code
+        self._operation = operation
+        self._left = nth
+        self._part = part
+        self._forever = forever
+
+    def strikes(self, operation: str, path: Path) -> bool:
+        if operation != self._operation or self._part not in str(path):
+            return False
+        self._left -= 1
+        return self._left == 0 or (self._forever and self._left < 0)
+
+
+class _FaultyFile:
+    def __init__(self, disk: FaultyDisk, inner: MappedFile) -> None:
+        self.path = inner.path
+        self.size = inner.size
+        self.buffer = inner.buffer
+        self._disk = disk
+        self._inner = inner
+
+    def reserve(self, start: int, end: int) -> None:
+        self._disk.check("reserve", self.path)
+        self._inner.reserve(start, end)
+
+    def warm(self, start: int, end: int) -> None:
+        self._inner.warm(start, end)
+
+    def forget(self, start: int, end: int) -> None:
+        self._inner.forget(start, end)
+
+    def erase(self, start: int, end: int) -> None:
+        self._inner.erase(start, end)
+
+    def sync(self) -> None:
+        self._disk.check("sync", self.path)
+        self._inner.sync()
+
+    def close(self) -> None:
+        self._inner.close()
