@@ -4,15 +4,16 @@ The fast road: `data_received` serves every frame of a read in one pass and writ
 handler that returns an awaitable costs a future or task, and its answer is written when it is done. Both ends may ask
 and answer on the same connection; direction is told by the response bit alone.
 
-Back-pressure: when the peer does not read its answers, the write buffer passes its high-water mark and we stop reading
-requests from it; when it stays there too long, the connection is closed.
+Back-pressure: when the peer does not read its answers, the write buffer passes its high-water mark and we stop serving its
+requests, those already read included; when it stays there too long, the connection is closed. In the other direction whoever
+sends much awaits `drained` first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -28,6 +29,11 @@ from rocketline.transport.router import Router, failure
 log = logging.getLogger(__name__)
 
 UNKNOWN_HOST = encode_host("127.0.0.1", 0)
+
+JOINED_BUFFERS = 128
+JOINED_BUFFER_BYTES = 64 * 1024
+"""Answers of one read are joined until there are so many buffers, or one so large: then they are written, and we look
+whether the peer still reads."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,9 @@ class Channel(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._waiting: set[asyncio.Future[Command | None]] = set()
         self._next_opaque = 0
+        self._frames: Iterator[Command] = iter(())
         self._stalled: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
         self.on_close: list[Callable[[Channel], None]] = [on_close] if on_close else []
         self.remote = "?"
@@ -85,13 +93,23 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
+        self._frames = self._connection.receive(data)
+        self._serve_frames()
+
+    def _serve_frames(self) -> None:
+        """Serve what was read until the peer falls behind with reading; the rest waits in `_frames`."""
         out: list[Buffer] = []
         try:
-            for command in self._connection.receive(data):
+            for command in self._frames:
                 if command.flag & RESPONSE:
                     self._resolve(command)
-                else:
-                    self._serve(command, out)
+                    continue
+                self._serve(command, out)
+                if out and (len(out) >= JOINED_BUFFERS or len(out[-1]) >= JOINED_BUFFER_BYTES):
+                    self._write(out)
+                    out = []
+                    if self.is_congested:
+                        return
         except RemoteProtocolError as error:
             self._write(out)
             log.warning("closing %s: %s", self.remote, error)
@@ -109,7 +127,8 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._cancel_stall()
+        self._frames = iter(())
+        self._end_stall()
         calls, self._calls = self._calls, {}
         for call in calls.values():
             if not call.done():
@@ -120,7 +139,10 @@ class Channel(asyncio.Protocol):
         if not self._closed.done():
             self._closed.set_result(None)
         for callback in self.on_close:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                log.exception("%s closed, and one who watched it failed", self.remote)
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -128,8 +150,9 @@ class Channel(asyncio.Protocol):
             self._stalled = self._loop.call_later(self._limits.write_stall_s, self._give_up)
 
     def resume_writing(self) -> None:
-        self._cancel_stall()
-        if self._transport is not None:
+        self._end_stall()
+        self._serve_frames()
+        if self._transport is not None and not self.is_congested:
             self._transport.resume_reading()
 
     def _serve(self, request: Command, out: list[Buffer]) -> None:
@@ -138,9 +161,15 @@ class Channel(asyncio.Protocol):
             return
         if type(reply) is Command:
             if not request.flag & ONEWAY:
-                out += encode_frame(reply)
+                out += self._encode_reply(request, reply)
             return
         self._answer_later(request, cast("Awaitable[Command | None]", reply), out)
+
+    def _encode_reply(self, request: Command, reply: Command) -> list[Buffer]:
+        try:
+            return encode_frame(reply)
+        except Exception as error:  # a handler's mistake must not cost the other answers of this read
+            return encode_frame(failure(self, request, error))
 
     def _answer_later(self, request: Command, reply: Awaitable[Command | None], out: list[Buffer]) -> None:
         if len(self._waiting) >= self._limits.max_waiting:
@@ -152,7 +181,11 @@ class Channel(asyncio.Protocol):
             if not request.flag & ONEWAY:
                 out += encode_frame(request.reply(ResponseCode.SYSTEM_BUSY, remark=remark))
             return
-        future = asyncio.ensure_future(reply, loop=self._loop)
+        try:
+            future = asyncio.ensure_future(reply, loop=self._loop)
+        except TypeError as error:
+            out += encode_frame(failure(self, request, error))
+            return
         self._waiting.add(future)
         future.add_done_callback(partial(self._answer, request))
 
@@ -163,7 +196,7 @@ class Channel(asyncio.Protocol):
         error = future.exception()
         reply = failure(self, request, error) if error is not None else future.result()
         if reply is not None and not request.flag & ONEWAY:
-            self._write(encode_frame(reply))
+            self._write(self._encode_reply(request, reply))
 
     async def call(self, command: Command, timeout: float) -> Command:
         """Send a request and wait for its answer."""
@@ -186,6 +219,15 @@ class Channel(asyncio.Protocol):
         command.opaque = self._take_opaque()
         command.flag |= ONEWAY
         self._send(command)
+
+    async def drained(self) -> None:
+        """Wait while the peer is behind with reading what we wrote."""
+        if self.is_congested and self.is_open:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.remote} is closed")
 
     def _take_opaque(self) -> int:
         opaque = self._next_opaque
@@ -224,6 +266,11 @@ class Channel(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def is_congested(self) -> bool:
+        """Whether the peer is behind with reading what we wrote."""
+        return self._stalled is not None
+
+    @property
     def waiting_count(self) -> int:
         """Requests of the peer that were not answered yet."""
         return len(self._waiting)
@@ -249,10 +296,13 @@ class Channel(asyncio.Protocol):
         log.warning("closing %s: it did not read its answers for %g s", self.remote, self._limits.write_stall_s)
         self.abort()
 
-    def _cancel_stall(self) -> None:
+    def _end_stall(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
 
 
 def _address(name: Any) -> tuple[str, bytes]:

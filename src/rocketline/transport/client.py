@@ -8,7 +8,9 @@ go elsewhere.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 
 from rocketline.errors import ConnectFailed, RequestTimeout
 from rocketline.protocol.command import Command
@@ -50,16 +52,18 @@ class RemotingClient:
     async def call(self, address: str, command: Command, timeout: float) -> Command:
         """Send a request to `host:port` and wait for its answer; `timeout` covers connecting too."""
         channel = self.connected(address)
-        if channel is None:
+        if channel is None or channel.is_congested:
             loop = asyncio.get_running_loop()
             started = loop.time()
-            channel = await self._connect_within(address, timeout)
+            channel = await self._ready_within(address, timeout)
             timeout = max(0.001, timeout - (loop.time() - started))
         return await channel.call(command, timeout)
 
     async def send_oneway(self, address: str, command: Command, timeout: float = 3.0) -> None:
         """Send a request nobody answers; only a failure to connect or write shows."""
-        channel = self.connected(address) or await self._connect_within(address, timeout)
+        channel = self.connected(address)
+        if channel is None or channel.is_congested:
+            channel = await self._ready_within(address, timeout)
         channel.send_oneway(command)
 
     def connected(self, address: str) -> Channel | None:
@@ -95,7 +99,19 @@ class RemotingClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _connect_within(self, address: str, timeout: float) -> Channel:
+    async def _ready_within(self, address: str, timeout: float) -> Channel:
+        """A channel whose peer keeps up with reading: what it does not read would pile up here."""
+        step = "no connection to {} within {:g} s"
+        try:
+            async with asyncio.timeout(timeout):
+                channel = self.connected(address) or await self._connected_anew(address)
+                step = "{} does not read what it is sent: nothing left within {:g} s"
+                await channel.drained()
+                return channel
+        except TimeoutError as error:
+            raise RequestTimeout(step.format(address, timeout)) from error
+
+    async def _connected_anew(self, address: str) -> Channel:
         if self._closed:
             raise ConnectFailed(f"cannot connect to {address}: this client is closed")
         link = self._links.setdefault(address, _Link())
@@ -105,11 +121,11 @@ class RemotingClient:
                 raise ConnectFailed(f"{link.last_error}; next attempt in {wait_s:.1f} s")
             link.connecting = asyncio.get_running_loop().create_task(self._connect(address, link))
             link.connecting.add_done_callback(_seen)
-        try:
-            async with asyncio.timeout(timeout):
-                return await asyncio.shield(link.connecting)
-        except TimeoutError as error:
-            raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
+        connecting = link.connecting
+        await asyncio.wait([connecting])
+        if connecting.cancelled():
+            raise ConnectFailed(f"cannot connect to {address}: given up, the address was dropped or the client closed")
+        return connecting.result()
 
     async def _connect(self, address: str, link: _Link) -> Channel:
         loop = asyncio.get_running_loop()
@@ -151,4 +167,6 @@ def _seen(task: asyncio.Task[Channel]) -> None:
 def _reason(error: Exception, timeout: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no connection within {timeout:g} s"
+    if isinstance(error, OSError) and error.errno and error.errno in errno.errorcode:
+        return os.strerror(error.errno)  # asyncio's own text repeats the address and leaves out the reason
     return getattr(error, "strerror", None) or str(error)

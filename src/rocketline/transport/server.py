@@ -39,6 +39,8 @@ class RemotingServer:
     async def bind(self) -> None:
         """Take the port without accepting anyone yet: the port is known, early callers are refused."""
         loop = asyncio.get_running_loop()
+        if not 0 <= self._port <= 65535:  # uvloop would take 70000 for 4464
+            raise ConfigError(f"cannot listen on {self._host}:{self._port}: ports go from 0 to 65535")
         try:
             self._server = await loop.create_server(
                 self._accept, self._host, self._port, backlog=1024, start_serving=False
@@ -107,6 +109,8 @@ class RemotingServer:
             await asyncio.sleep(min(10.0, self._limits.idle_s / 4))
             oldest = loop.time() - self._limits.idle_s
             for channel in list(self.channels):
-                if channel.last_active < oldest and not channel.waiting_count:
+                if not channel.is_open:
+                    channel.abort()  # closing since the last round: its peer does not read the rest
+                elif channel.last_active < oldest and not channel.waiting_count:
                     log.info("closing %s: idle for %g s", channel.remote, self._limits.idle_s)
                     channel.close()
