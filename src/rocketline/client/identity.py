@@ -1,7 +1,7 @@
 """Who a client says it is.
 
-A client id is `ip@instance[@STREAM]`. Brokers tell the members of a group apart by it, so the instance is unique for every
-client unless the caller names one; clients with the same id share one session. A broadcasting consumer keeps the
+A client id is `ip@instance[@STREAM]`. Brokers tell the members of a group apart by it, so the instance is unique for
+every client unless the caller names one; clients with the same id share one session. A broadcasting consumer keeps the
 instance `DEFAULT`, because its offsets lie in a folder named after its id and must be found again after a restart.
 """
 
@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Sequence
 from functools import lru_cache
+from ipaddress import ip_address
 from itertools import count
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
@@ -40,6 +41,10 @@ def client_id(instance: str | None = None, *, ip: str | None = None, stream: boo
     instance = instance if instance is not None else unique_instance()
     if not _LEGAL_INSTANCE.fullmatch(instance):
         raise ConfigError(f"instance name {instance!r}: letters, digits and _ % # @ . - expected, at most 128")
+    try:
+        ip_address(ip or local_ip())
+    except ValueError as error:
+        raise ConfigError(f"client_ip {ip!r}: an IPv4 or IPv6 address expected") from error
     return f"{ip or local_ip()}@{instance}{'@STREAM' if stream else ''}"
 
 

@@ -1,7 +1,7 @@
 """Requests that brokers send to clients over the clients' own connections.
 
-Served: rebalance now (40), new offsets (220), where are you (221), how are you (307), consume this one (309). Whatever else
-arrives is answered with "not supported" by the router, unless it is one-way.
+Served: rebalance now (40), new offsets (220), where are you (221), how are you (307), consume this one (309). Whatever
+else arrives is answered with "not supported" by the router, unless it is one-way.
 """
 
 from __future__ import annotations

@@ -68,9 +68,16 @@ class RemoteBroker:
 
     async def call(self, command: Command, timeout_s: float) -> Command:
         """The answer as it came, whatever its code."""
+        channel = self._remoting.connected(self.address)
+        if channel is not None:
+            await channel.drained()
         return await self._remoting.call(self.address, command, timeout_s)
 
     async def send_oneway(self, command: Command, timeout_s: float | None = None) -> None:
+        """Hand a request to the socket; waits only while the broker is behind with reading."""
+        channel = self._remoting.connected(self.address)
+        if channel is not None:
+            await channel.drained()
         await self._remoting.send_oneway(self.address, command, timeout_s or self.timeout_s)
 
     async def _ask(
@@ -101,7 +108,9 @@ class RemoteBroker:
         answer = await self._ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListHeader(group), doing)
         return decode_body(ConsumerIdList, answer.body).consumer_id_list
 
-    async def pull(self, header: PullMessageHeader, timeout_s: float, code: int = RequestCode.PULL_MESSAGE) -> PullAnswer:
+    async def pull(
+        self, header: PullMessageHeader, timeout_s: float, code: int = RequestCode.PULL_MESSAGE
+    ) -> PullAnswer:
         """Messages from an offset on; what the offset turned out to be is a status, everything else an error."""
         answer = await self._remoting.call(self.address, Command(code, header.encode()), timeout_s)
         status = _PULL_STATUSES.get(answer.code)

@@ -1,8 +1,8 @@
 """The name servers as a client sees them: several addresses, one answer.
 
-The one that answered last is asked first. When it fails, or stays silent for a moment, the next is asked as well and the
-first answer wins, so an unreachable name server costs half a second once and never the whole time limit. "I do not know
-this topic" is taken from one server only after the others said so too: one of them may just have started.
+The one that answered last is asked first. When it fails, or stays silent for a moment, the next is asked as well and
+the first answer wins, so an unreachable name server costs half a second once and never the whole time limit. "I do not
+know this topic" is taken from one server only after the others said so too: one of them may just have started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The routes a client knows, and the broker addresses they name.
 
-A fetch that fails leaves the old route in place. Callers that want the same topic at the same time share one fetch. A topic
-that does not exist yet can be written through a route borrowed from the template topic (the broker then creates it);
-borrowed routes are never shown to readers.
+A fetch that fails leaves the old route in place. Callers that want the same topic at the same time share one fetch. A
+topic that does not exist yet can be written through a route borrowed from the template topic (the broker then creates
+it); borrowed routes are never shown to readers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Routes turned into what clients use: queues to write, queues to read, addresses of brokers.
 
-Rules of RocketMQ kept here: read and write queues are counted apart and each needs its permission bit; a broker without a
-master cannot be written to; a topic with an order configuration is written exactly as that says. A topic nobody knows yet
-borrows the route of the template topic, with at most as many queues as the producer asks for.
+Rules of RocketMQ kept here: read and write queues are counted apart and each needs its permission bit; a broker without
+a master cannot be written to; a topic with an order configuration is written exactly as that says. A topic nobody knows
+yet borrows the route of the template topic, with at most as many queues as the producer asks for.
 """
 
 from __future__ import annotations

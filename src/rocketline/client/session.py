@@ -1,11 +1,11 @@
 """What all producers and consumers with one client id share: connections, routes, heartbeats and timers.
 
-A session lives on one event loop and is counted: the first client that opens it starts it, the last one that leaves ends
-it. It keeps these rules:
+A session lives on one event loop and is counted: the first client that opens it starts it, the last one that leaves
+ends it. It keeps these rules:
 
 * Every known route is fetched anew every 30 s.
-* A heartbeat goes to all brokers every 30 s, and at once to a broker that a route newly names: a broker refuses pulls of
-  a group it has not heard of. Two heartbeats never run at the same time.
+* A heartbeat goes to all brokers every 30 s, and at once to a broker that a route newly names: a broker refuses pulls
+  of a group it has not heard of. Two heartbeats never run at the same time.
 * Brokers that no route names any more are forgotten and their connections closed.
 * Offsets are committed every 5 s.
 * No failure inside a timer ends the timer.
@@ -145,7 +145,8 @@ class ClientSession:
         return broker
 
     async def heartbeat(self, address: str | None = None) -> None:
-        """Tell one broker, or all, which groups live here. Failures are logged: the next heartbeat repeats it anyway."""
+        """Tell one broker, or all, which groups live here. Failures are logged: the next heartbeat repeats it
+        anyway."""
         async with self._heartbeat_lock:
             data = HeartbeatData(
                 self.client_id,

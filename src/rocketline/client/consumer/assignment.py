@@ -1,7 +1,7 @@
 """Which queues of a topic a member of a consumer group gets.
 
-Pure functions of (group, own client id, all queues, all client ids). Every member computes its own share from the same sorted
-lists, so nobody has to talk to anybody; a Java member and ours must therefore come to the same result.
+Pure functions of (group, own client id, all queues, all client ids). Every member computes its own share from the same
+sorted lists, so nobody has to talk to anybody; a Java member and ours must therefore come to the same result.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A handler that returns has consumed its messages; one that raises gets them agai
 
 * queue dropped meanwhile: the outcome counts for nothing, the queue's new owner delivers again
 * success: the messages leave their buffer and progress moves to the lowest one still there
-* failure, clustering: each message is handed back to the broker; one that nobody takes is tried again here after 5 s and
-  holds progress back until then
+* failure, clustering: each message is handed back to the broker; one that nobody takes is tried again here after 5 s
+  and holds progress back until then
 * failure, broadcasting: logged and left behind, as RocketMQ does: there is no retry topic to return to
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
-from rocketline.client.consumer.handlers import Handler, RetryLater
+from rocketline.client.consumer.handlers import Handler, NotDone, RetryLater
 from rocketline.client.consumer.pull_loop import PullLoop
 from rocketline.client.tasks import OwnedTasks
 from rocketline.clock import Clock
@@ -89,7 +89,9 @@ class ConcurrentDelivery:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         except TimeoutError:
-            log.warning("group %s: %d handlers still ran after %g s and were given up", self._group, self._busy, timeout_s)
+            log.warning(
+                "group %s: %d handlers still ran after %g s and were given up", self._group, self._busy, timeout_s
+            )
         await self._tasks.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -98,7 +100,8 @@ class ConcurrentDelivery:
         return await self._run([message])
 
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
-        """Hand back the oldest messages of a queue whose handler has run for too long, so that progress is not held up."""
+        """Hand back the oldest messages of a queue whose handler has run for too long, so that progress is not held
+        up."""
         if self._give_back is None:
             return
         before_ms = self._clock.now_ms() - timeout_s * 1000
@@ -133,6 +136,8 @@ class ConcurrentDelivery:
         if source.dropped:
             log.info("%s was given away while %d of its messages ran: they will be delivered again", source.queue,
                      len(messages))  # fmt: skip
+            return
+        if isinstance(error, NotDone):
             return
         if error is not None:
             messages = await self._return(source, messages, error)

@@ -13,16 +13,20 @@ from rocketline.message import MessageView
 HandlerFunction = Callable[..., Any]
 
 
-class RetryLater(Exception):  # noqa: N818 (said by a handler, not an error)
+class RetryLater(Exception):
     """Raise it in a handler to get the message again later; any other exception means the same, with a log line.
 
-    `delay_level` 0 lets the broker decide (10 s, 30 s, 1 min, ...), 1 to 18 picks a level, -1 sends the message straight to
-    the dead letters.
+    `delay_level` 0 lets the broker decide (10 s, 30 s, 1 min, ...), 1 to 18 picks a level, -1 sends the message
+    straight to the dead letters.
     """
 
     def __init__(self, reason: str = "later", *, delay_level: int = 0) -> None:
         self.delay_level = delay_level
         super().__init__(reason)
+
+
+class NotDone(Exception):
+    """Raised by our own handlers that end without an outcome: the message stays where it is and is not committed."""
 
 
 class Handler:

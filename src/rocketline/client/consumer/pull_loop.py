@@ -4,18 +4,18 @@
 
 What each answer leads to:
 
-* found: the next pull starts at once; nothing new, nothing matched: likewise, and progress moves along when nothing is held
+* found: the next pull starts at once; nothing new, nothing matched: likewise, and progress moves along when nothing is
+  held
 * offset moved: whoever owns the loop decides; the loop ends
 * flow control: a short wait; any other refusal or failure: one second, the same offset again
-* a record that cannot be read: everything before it is handed on, the loop stays at it and says so. Skipping would lose a
-  message in silence, as Java's client does
+* a record that cannot be read: everything before it is handed on, the loop stays at it and says so. Skipping would lose
+  a message in silence, as Java's client does
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -103,14 +103,16 @@ class PullLoop:
         subscribes: bool = False,
         gate: asyncio.Event | None = None,
     ) -> None:
-        """With `subscribes` every pull carries the subscription itself, so no heartbeat has to announce it. A `gate` that
-        is not set holds the loop before its next pull."""
+        """With `subscribes` every pull carries the subscription itself, so no heartbeat has to announce it. A `gate`
+        that is not set holds the loop before its next pull."""
         self.queue = queue
         self.subscription = subscription
         self.next_offset = QueueOffset(next_offset)
         self.buffer = QueueBuffer()
         self.dropped = False
+        self.limits = settings.limits
         self.stuck_at: str | None = None
+        """Where and why reading cannot go on, if so."""
         self.last_pull_ms = session.clock.now_ms()
         self.last_consume_ms = session.clock.now_ms()
         self._session = session
@@ -142,16 +144,22 @@ class PullLoop:
         self.last_consume_ms = self._session.clock.now_ms()
         offset = self.buffer.remove(messages)
         self._room.set()
-        return offset
+        # With nothing held, what was read and filtered out behind the last message is done with too.
+        return offset if offset is None or self.buffer else ConsumerOffset(max(offset, self.next_offset))
 
     def drop(self) -> None:
         """Nothing held here counts any more: the queue went elsewhere, or its offset was changed."""
         self.dropped = True
         self.buffer.clear()
 
+    def jump(self, offset: int) -> None:
+        """Go on at another offset, also a lower one; what is held is forgotten."""
+        self.buffer = QueueBuffer()
+        self.next_offset = QueueOffset(offset)
+        self._room.set()
+
     async def _wait_for_room(self) -> None:
-        limits = self._settings.limits
-        while (reason := self.buffer.over(limits)) is not None:
+        while (reason := self.buffer.over(self.limits)) is not None:
             if self._full_count % _LOG_EVERY == 0:
                 log.warning("pulling of %s pauses: %s", self.queue, reason)
             self._full_count += 1
@@ -174,11 +182,15 @@ class PullLoop:
             if error.code in _UNKNOWN_SUBSCRIPTION:
                 await self._session.heartbeat(broker.address)
             raise
-        self._recovered()
         self._broker_id = answer.suggested_broker_id
         if answer.status is PullStatus.FOUND:
-            await self._take(answer)
-        elif answer.status is PullStatus.OFFSET_MOVED:
+            self._take(answer)
+            self._recovered()
+            if self._settings.interval_s:
+                await asyncio.sleep(self._settings.interval_s)
+            return
+        self._recovered()
+        if answer.status is PullStatus.OFFSET_MOVED:
             log.warning("%s has nothing at %d for group %s; it names %d", self.queue, self.next_offset, self._group,
                         answer.next_offset)  # fmt: skip
             await self._owner.offset_moved(self, answer.next_offset)
@@ -213,9 +225,11 @@ class PullLoop:
         code = RequestCode.LITE_PULL_MESSAGE if self._subscribes else RequestCode.PULL_MESSAGE
         return await broker.pull(header, settings.timeout_s, code)
 
-    async def _take(self, answer: PullAnswer) -> None:
+    def _take(self, answer: PullAnswer) -> None:
         if answer.next_offset <= self.next_offset:
-            raise RemoteProtocolError(f"{self.queue}: messages found at {self.next_offset}, but next is {answer.next_offset}")
+            raise RemoteProtocolError(
+                f"{self.queue}: messages found at {self.next_offset}, but next is {answer.next_offset}"
+            )
         messages, problem = read_messages(answer, self.queue, self.next_offset)
         accepts = self.subscription.accepts
         # The broker compares hashes of tags, which may be equal by chance.
@@ -232,8 +246,6 @@ class PullLoop:
             self.stuck_at = f"{self.queue} offset {next_offset}: {problem}"
             raise RemoteProtocolError(f"the message at {self.stuck_at}; nothing behind it is delivered")
         self.stuck_at = None
-        if self._settings.interval_s:
-            await asyncio.sleep(self._settings.interval_s)
 
     def _go_on_at(self, offset: QueueOffset) -> None:
         self.next_offset = offset
@@ -248,15 +260,16 @@ class PullLoop:
         self._failures += 1
         unknown = isinstance(error, BrokerError) and error.code in _UNKNOWN_SUBSCRIPTION
         level = logging.DEBUG if unknown or self._failures % 60 != 1 else logging.WARNING
-        log.log(level, "reading %s for group %s failed (%d in a row): %s", self.queue, self._group, self._failures, error)
+        log.log(
+            level, "reading %s for group %s failed (%d in a row): %s", self.queue, self._group, self._failures, error
+        )
         # The heartbeat that makes us known has just been sent: ask again soon, but not for ever.
         await asyncio.sleep(timing.pull_busy_s if unknown and self._failures == 1 else timing.pull_retry_s)
 
     def _recovered(self) -> None:
-        if self._failures > 1 and self.stuck_at is None:
+        if self._failures > 1:
             log.info("reading %s for group %s works again", self.queue, self._group)
-        if self.stuck_at is None:
-            self._failures = 0
+        self._failures = 0
 
 
 def read_messages(
@@ -284,5 +297,3 @@ def read_messages(
             message.topic = properties.get(RETRY_TOPIC, message.topic)
         messages.append(message)
     return messages, None
-
-

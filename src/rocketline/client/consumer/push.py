@@ -1,30 +1,233 @@
 """The push consumer: messages come to your function.
 
-Underneath it pulls: the rebalancer decides which queues are ours, a pull loop per queue keeps one long poll open, delivery runs
-the handlers, and progress is committed with the pulls and every 5 s.
+Underneath it pulls: the rebalancer decides which queues are ours, a pull loop per queue keeps one long poll open,
+delivery runs the handlers, and progress is committed with the pulls and every 5 s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from enum import Enum
 from pathlib import Path
 from typing import Self
 
-from rocketline.client.consumer.assigned_queues import AssignedQueues
 from rocketline.client.consumer.assignment import Strategy, allocate_averagely
-from rocketline.client.consumer.delivery import ConcurrentDelivery
 from rocketline.client.consumer.handlers import Handler, HandlerFunction
-from rocketline.client.consumer.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.consumer.pull_loop import PullSettings
 from rocketline.client.consumer.queue_buffer import BufferLimits
-from rocketline.client.consumer.rebalancer import Rebalancer
-from rocketline.client.consumer.retries import SendBack
-from rocketline.client.consumer.start_offset import StartFrom
+from rocketline.client.consumer.running import MessageModel, PushOptions, RunningConsumer
+from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.stream import MessageStream
 from rocketline.client.consumer.subscription import Subscription
-from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
+from rocketline.client.session import ClientSession, open_session
+from rocketline.client.timing import ClientTiming
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import ClientError, ConfigError, ConsumerClosed
+from rocketline.message import MessageQueue
+from rocketline.protocol.names import retry_topic
+
+
+class PushConsumer:
+    """Calls a function for every message of the subscribed topics; an async context manager.
+
+        async with PushConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("orders", "created || paid", handle)
+            await consumer.run()
+
+    The function may be plain (it then runs in a thread) or async, and takes a MessageView, or a list of them when
+    `batch_size` is above 1. Returning means consumed; raising means "later", and the message comes again. Delivery is
+    at least once: after a crash or a rebalance a message may come twice.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        group: str,
+        model: MessageModel = MessageModel.CLUSTERING,
+        from_where: ConsumeFrom | datetime = ConsumeFrom.LAST,
+        concurrency: int = 20,
+        batch_size: int = 1,
+        max_reconsume_times: int = 16,
+        consume_timeout: float = 15 * 60.0,
+        stop_timeout: float = 10.0,
+        pull_batch: int = 32,
+        pull_interval: float = 0.0,
+        pull_timeout: float = 30.0,
+        suspend: float = 15.0,
+        max_cached_messages: int = 1000,
+        max_cached_mib: int = 100,
+        max_span: int = 2000,
+        max_topic_messages: int | None = None,
+        max_topic_mib: int | None = None,
+        strategy: Strategy = allocate_averagely,
+        offsets: OffsetStore | None = None,
+        offsets_folder: Path | None = None,
+        instance_name: str | None = None,
+        client_ip: str | None = None,
+        timing: ClientTiming | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`concurrency` handlers run at once. `suspend` is how long a broker may hold a pull that finds nothing.
+        `max_cached_messages`, `max_cached_mib` and `max_span` pause a queue whose messages are not consumed fast
+        enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. A message that failed
+        `max_reconsume_times` goes to the dead letters. A broadcasting consumer keeps its offsets in
+        `offsets_folder`."""
+        limits = BufferLimits(max_cached_messages, max_cached_mib, max_span)
+        self._options = PushOptions(
+            group=check_group(group),
+            model=model,
+            start_from=StartFrom(from_where),
+            concurrency=concurrency,
+            batch_size=batch_size,
+            max_reconsume_times=max_reconsume_times,
+            consume_timeout_s=consume_timeout,
+            stop_timeout_s=stop_timeout,
+            pull=PullSettings(pull_batch, suspend, pull_timeout, pull_interval, limits),
+            max_topic_messages=max_topic_messages,
+            max_topic_mib=max_topic_mib,
+            strategy=strategy,
+            offsets=offsets,
+            offsets_folder=offsets_folder or Path.home() / ".rocketmq_offsets",
+        )
+        if self._options.is_broadcasting and instance_name is None:
+            instance_name = DEFAULT_INSTANCE
+        self.client_id = client_id(instance_name, ip=client_ip)
+        self._name_servers = parse_name_servers(name_servers)
+        self._timing = timing
+        self._clock = clock
+        self._subscriptions: dict[str, Subscription] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._streams: dict[str, MessageStream] = {}
+        self._session: ClientSession | None = None
+        self._running: RunningConsumer | None = None
+        self._stopped = asyncio.Event()
+
+    @property
+    def group(self) -> str:
+        return self._options.group
+
+    async def __aenter__(self) -> Self:
+        if self._session is not None or self._stopped.is_set():
+            raise ConsumerClosed(f"consumer {self.group!r} was used before: make a new one")
+        self._session = open_session(self.client_id, self._name_servers, self._timing, self._clock)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def subscribe(
+        self, topic: str, expression: str, handler: HandlerFunction, *, in_thread: bool | None = None
+    ) -> None:
+        """Have `handler` called for messages of a topic whose tag fits: `*` for all, else tags joined by `||`.
+
+        `in_thread=False` runs a plain function on the event loop: quicker, if it never blocks.
+        """
+        made = Handler(handler, takes_list=self._options.batch_size > 1, in_thread=in_thread)
+        self._subscriptions[topic] = self._subscription(topic, expression)
+        self._handlers[topic] = made
+        if self._running is not None:
+            self._running.subscriptions_changed(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop reading a topic; messages that are here already are still delivered."""
+        if self._subscriptions.pop(topic, None) is None:
+            return
+        self._handlers.pop(topic, None)
+        if (stream := self._streams.pop(topic, None)) is not None:
+            stream.abandon()
+        if self._running is not None:
+            self._running.subscriptions_changed(topic)
+
+    def _subscription(self, topic: str, expression: str) -> Subscription:
+        known = self._subscriptions.get(topic)
+        version = self._clock.now_ms()
+        return Subscription(topic, expression, max(version, known.data.sub_version + 1) if known else version)
+
+    def messages(self, topic: str, expression: str = "*") -> MessageStream:
+        """Messages of a topic for `async for`; asking for the next one acknowledges the one before."""
+        if self._options.batch_size > 1:
+            raise ConfigError("messages() hands out one message at a time: batch_size must be 1")
+        if topic in self._handlers:
+            raise ClientError(f"topic {topic!r} already has a handler in group {self.group!r}")
+        stream = MessageStream(self._ensure_started)
+        self.subscribe(topic, expression, stream.handle)
+        self._streams[topic] = stream
+        return stream
+
+    async def run(self) -> None:
+        """Consume until `stop` is called or this is cancelled."""
+        await self._ensure_started()
+        await self._stopped.wait()
+
+    def stop(self) -> None:
+        """End `run` and all `messages` loops; leaving the `async with` block then closes the consumer."""
+        self._stopped.set()
+        for stream in self._streams.values():
+            stream.close()
+
+    async def _ensure_started(self) -> None:
+        if self._running is None:
+            await self.start()
+
+    async def start(self) -> None:
+        """Join the group: routes, heartbeat, first share of queues. `run` and `messages` do this by themselves."""
+        session = self._session
+        if session is None or self._stopped.is_set():
+            raise ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")
+        if self._running is not None:
+            raise ClientError(f"consumer {self.group!r} was started already")
+        if not self._subscriptions:
+            raise ClientError(f"consumer {self.group!r} subscribes to nothing: call subscribe() first")
+        if not self._options.is_broadcasting:
+            topic = retry_topic(self.group)
+            self._subscriptions[topic] = self._subscription(topic, "*")
+        running = self._running = RunningConsumer(session, self._options, self._subscriptions, self._handlers)
+        try:
+            await running.start()
+        except BaseException:
+            self._running = None
+            await running.stop()
+            raise
+
+    async def close(self) -> None:
+        """Stop: no new pulls, running handlers get `stop_timeout`, offsets are committed, brokers told."""
+        self.stop()
+        for stream in self._streams.values():
+            stream.abandon()
+        session, self._session = self._session, None
+        running, self._running = self._running, None
+        if session is None:
+            return
+        try:
+            if running is not None:
+                await running.stop()
+        finally:
+            await session.release()
+
+    def pause(self) -> None:
+        """Pull nothing new until `resume`; what is already here is still delivered."""
+        self._started.queues.gate.clear()
+
+    def resume(self) -> None:
+        self._started.queues.gate.set()
+
+    @property
+    def assigned(self) -> set[MessageQueue]:
+        """The queues this consumer reads at the moment, its retry queue included."""
+        return self._running.queues.owned() if self._running is not None else set()
+
+    @property
+    def problems(self) -> list[str]:
+        """Queues that stand still at a message nobody can read."""
+        loops = self._running.queues.loops() if self._running is not None else []
+        return [loop.stuck_at for loop in loops if loop.stuck_at is not None]
+
+    @property
+    def _started(self) -> RunningConsumer:
+        if self._running is None:
+            raise ConsumerClosed(f"consumer {self.group!r} is not running")
+        return self._running

@@ -1,7 +1,7 @@
 """The messages of one queue between pull and acknowledgement: pure arithmetic.
 
-The rule that makes at-least-once work: what a group commits is the lowest offset still held here, or one past the highest seen
-when nothing is held. Messages may be finished in any order; the commit never passes one that is not.
+The rule that makes at-least-once work: what a group commits is the lowest offset still held here, or one past the
+highest seen when nothing is held. Messages may be finished in any order; the commit never passes one that is not.
 """
 
 from __future__ import annotations

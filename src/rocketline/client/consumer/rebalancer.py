@@ -1,8 +1,9 @@
 """Keeps the queues of one consumer in line with its group.
 
-A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client among the
-members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds come every
-20 s, at once when a broker tells of a membership change, when a route changes, and soon after a round that could not finish.
+A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client
+among the members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds
+come every 20 s, at once when a broker tells of a membership change, when a route changes, and soon after a round that
+could not finish.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class QueueOwner(Protocol):
     async def drop_queue(self, queue: MessageQueue) -> None:
         """Stop reading a queue and leave its progress where the next owner finds it."""
 
-    async def assignment_changed(self, topic: str) -> None: ...
+    def assignment_changed(self, topic: str) -> None: ...
 
 
 class Rebalancer:
@@ -55,27 +56,32 @@ class Rebalancer:
         self._strategy = strategy
         self._chance = chance or random.Random()
         self._wanted = asyncio.Event()
+        self._complete = False
 
     def wake(self) -> None:
         self._wanted.set()
 
     async def run(self) -> None:
+        """Round after round; the first one was the caller's."""
         timing = self._session.timing
         soon_s = timing.rebalance_soon_s
-        pause_s = timing.rebalance_s
         while True:
+            pause_s = timing.rebalance_s if self._complete else min(soon_s, timing.rebalance_s)
+            soon_s = timing.rebalance_soon_s if self._complete else soon_s * 2
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
-            complete = await self.rebalance()
-            soon_s = timing.rebalance_soon_s if complete else min(soon_s * 2, timing.rebalance_s)
-            pause_s = timing.rebalance_s if complete else soon_s
+            await self.rebalance()
 
     async def rebalance(self) -> bool:
         """One round; whether everything that is ours is being read now."""
         self._wanted.clear()
+        self._complete = await self._round()
+        return self._complete
+
+    async def _round(self) -> bool:
         complete = True
         topics = self._owner.topics
         for topic in sorted(topics):
@@ -101,7 +107,7 @@ class Rebalancer:
         new = sorted(mine - owned)
         added = await asyncio.gather(*map(self._add, new))
         if any(added) or owned - mine:
-            await self._owner.assignment_changed(topic)
+            self._owner.assignment_changed(topic)
         return all(added)
 
     async def _add(self, queue: MessageQueue) -> bool:

@@ -1,8 +1,8 @@
 """Failed messages on their way back to the broker, for a later delivery to the same group.
 
-Normally only the commit-log offset travels (code 36): the broker makes a delayed copy on the group's retry topic, or on its
-dead-letter topic when the message failed too often. When the broker refuses that, or cannot be reached, the whole message is
-sent to the retry topic like any other, if need be through another broker.
+Normally only the commit-log offset travels (code 36): the broker makes a delayed copy on the group's retry topic, or on
+its dead-letter topic when the message failed too often. When the broker refuses that, or cannot be reached, the whole
+message is sent to the retry topic like any other, if need be through another broker.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class SendBack:
             await broker.send_back(header, timeout_s)
             return True
         except RocketlineError as error:
-            log.warning("message %s of %s goes to the retry topic as a new message: %s", message.message_id, queue, error)
+            log.warning(
+                "message %s of %s goes to the retry topic as a new message: %s", message.message_id, queue, error
+            )
         try:
             await self._sender.send(self._copy_for_retry(message), timeout_s)
             return True

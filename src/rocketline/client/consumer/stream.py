@@ -1,7 +1,7 @@
 """Messages of a subscription as an async iterator.
 
-Asking for the next message says that the previous one is done. A loop that is left, by `break` or by an exception, leaves its
-last message unacknowledged: it is delivered again.
+Asking for the next message says that the previous one is done. A loop that is left, by `break` or by an exception,
+leaves its last message unacknowledged: it is delivered again.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from rocketline.client.consumer.handlers import NotDone
 from rocketline.message import MessageView
 
 _Offer = tuple[MessageView, "asyncio.Future[None]"]
@@ -25,15 +26,26 @@ class MessageStream:
 
     async def handle(self, message: MessageView) -> None:
         """The handler of the subscription: offers a message and waits until the loop has moved past it."""
+        if self._closed:
+            raise NotDone
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._offers.put_nowait((message, done))
         await done
 
     def close(self) -> None:
-        """End the iteration after the current message."""
-        if not self._closed:
-            self._closed = True
-            self._offers.put_nowait(None)
+        """End the iteration after the current message; what waits behind it stays undone."""
+        self._closed = True
+        while not self._offers.empty():
+            offer = self._offers.get_nowait()
+            if offer is not None:
+                _undo(offer[1])
+        self._offers.put_nowait(None)
+
+    def abandon(self) -> None:
+        """Nobody iterates any more: the current message stays undone too."""
+        self.close()
+        if self._taken is not None:
+            _undo(self._taken)
 
     def __aiter__(self) -> MessageStream:
         return self
@@ -54,3 +66,8 @@ class MessageStream:
                 self._taken = done
                 return message
         raise StopAsyncIteration
+
+
+def _undo(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_exception(NotDone())

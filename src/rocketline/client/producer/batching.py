@@ -1,8 +1,8 @@
 """Several messages of one topic in one request.
 
-Pure. RocketMQ's rules for a batch: one topic, no retry topic, no delay, the same wait for storage, everything within the size
-limit of one message. Each message keeps its own unique id and properties; the broker stores each as its own record, in
-one queue, with consecutive offsets.
+Pure. RocketMQ's rules for a batch: one topic, no retry topic, no delay, the same wait for storage, everything within
+the size limit of one message. Each message keeps its own unique id and properties; the broker stores each as its own
+record, in one queue, with consecutive offsets.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def _check_batch(messages: Sequence[Message], options: SendOptions) -> Message:
     for position, message in enumerate(messages):
         check_message(message, options.max_message_bytes)
         if message.topic != first.topic:
-            raise InvalidMessage(f"a batch has one topic: message {position} is for {message.topic!r}, not {first.topic!r}")
+            raise InvalidMessage(
+                f"a batch has one topic: message {position} is for {message.topic!r}, not {first.topic!r}"
+            )
         if message.delay_level:
             raise InvalidMessage(f"message {position} of the batch is delayed, which batches cannot carry")
         if message.wait_stored != first.wait_stored:

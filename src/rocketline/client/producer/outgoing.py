@@ -1,7 +1,7 @@
 """A message made ready for the wire: checked, numbered, its properties joined.
 
-Everything a broker would refuse is refused here, before a byte is sent and with the reason in words. This runs for every
-message sent, so checks work on the joined text and known topics are remembered.
+Everything a broker would refuse is refused here, before a byte is sent and with the reason in words. This runs for
+every message sent, so checks work on the joined text and known topics are remembered.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class Producer:
         async with Producer("127.0.0.1:9876", group="shop") as producer:
             receipt = await producer.send(Message("orders", b"...", tag="created", keys=["42"]))
 
-    Any number of tasks may send at once (`asyncio.gather`); at most `max_in_flight` messages wait for their answer, the rest
-    wait for their turn.
+    Any number of tasks may send at once (`asyncio.gather`); at most `max_in_flight` messages wait for their answer, the
+    rest wait for their turn.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class Producer:
     ) -> SendReceipt:
         """Send and wait until a broker has stored the message.
 
-        `queue` fixes the queue, or chooses it: a function of (queues, message). `timeout` covers everything, route lookup
-        and retries included.
+        `queue` fixes the queue, or chooses it: a function of (queues, message). `timeout` covers everything, route
+        lookup and retries included.
         """
         outgoing = await self._outgoing(message)
         fixed, selector = _choice(message, queue)

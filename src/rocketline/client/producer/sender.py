@@ -1,9 +1,9 @@
 """Gets one request onto some broker: route, queue, attempts, one time limit over all of them.
 
-Rules, as RocketMQ's synchronous send has them: an attempt that fails on the way (no connection, no answer) or is answered with a
-code that another broker may not share is made again, at most `retries` times, on another broker when there is one.
-Any other refusal is final. A caller who chose the queue gets all attempts on that queue. A retry can store a message twice:
-its unique id stays the same, so consumers can tell.
+Rules, as RocketMQ's synchronous send has them: an attempt that fails on the way (no connection, no answer) or is
+answered with a code that another broker may not share is made again, at most `retries` times, on another broker when
+there is one. Any other refusal is final. A caller who chose the queue gets all attempts on that queue. A retry can
+store a message twice: its unique id stays the same, so consumers can tell.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ class Sender:
             turns = self._turns[topic] = QueuesInTurn(self._chance.randrange(1 << 16))
         return turns.choose(route.writable, avoid)
 
-    async def _attempt(self, outgoing: Outgoing, queue: MessageQueue, broker: RemoteBroker, left_s: float) -> SendReceipt:
+    async def _attempt(
+        self, outgoing: Outgoing, queue: MessageQueue, broker: RemoteBroker, left_s: float
+    ) -> SendReceipt:
         if left_s <= 0:
             raise RequestTimeout("the time limit was used up looking for a route")
         answer = await broker.call(_command(outgoing, queue), left_s)

@@ -1,0 +1,242 @@
+"""The clients for code without an event loop: the same names, the same arguments, no `await`.
+
+    with blocking.Producer("127.0.0.1:9876", group="shop") as producer:
+        producer.send(Message("orders", b"..."))
+
+One background thread runs an event loop for all of them, from the first client that is opened to the last that is
+closed. Every method hands its work to that loop and waits; any thread may call it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, Generic, Self, TypeVar
+
+from rocketline.client import consumer as async_consumer
+from rocketline.client import producer as async_producer
+from rocketline.client.consumer.handlers import HandlerFunction
+from rocketline.client.producer.producer import QueueSelector
+from rocketline.client.producer.receipts import SendReceipt
+from rocketline.errors import ClientError
+from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageView, QueueOffset
+
+T = TypeVar("T")
+ClientT = TypeVar("ClientT", bound=AbstractAsyncContextManager[Any])
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, running while somebody holds it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._pid = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def hold(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._pid != os.getpid():  # after a fork the thread is the parent's
+                self._holders, self._pid, self._loop = 0, os.getpid(), None
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, args=(self._loop,), name="rocketline", daemon=True)
+                self._thread.start()
+            self._holders += 1
+            return self._loop
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders or self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+
+
+_background = _LoopThread()
+
+
+class _Blocking(Generic[ClientT]):
+    """A context manager around an async client."""
+
+    def __init__(self, make: Callable[[], ClientT]) -> None:
+        self._make = make
+        self._client: ClientT | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise ClientError("this client is already open")
+        self._loop = _background.hold()
+        try:
+            self._client = self._wait(self._opened())
+        except BaseException:
+            self._loop = None
+            _background.let_go()
+            raise
+        return self
+
+    async def _opened(self) -> ClientT:
+        client = self._make()
+        await client.__aenter__()
+        return client
+
+    def __exit__(self, *exc_info: Any) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        try:
+            self._wait(_closed(client))
+        finally:
+            self._loop = None
+            _background.let_go()
+
+    def close(self) -> None:
+        self.__exit__(None, None, None)
+
+    @property
+    def _open(self) -> ClientT:
+        if self._client is None:
+            raise ClientError("this client is not open: use it inside 'with'")
+        return self._client
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The work's result; Ctrl-C while waiting cancels the work."""
+        loop = self._loop
+        if loop is None:
+            work.close()
+            raise ClientError("this client is not open: use it inside 'with'")
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """Run a plain function on the loop's thread, where the client lives."""
+
+        async def run() -> T:
+            return work()
+
+        return self._wait(run())
+
+
+async def _closed(client: AbstractAsyncContextManager[Any]) -> None:
+    await client.__aexit__(None, None, None)
+
+
+class Producer(_Blocking[async_producer.Producer]):
+    """See rocketline.client.Producer for the arguments."""
+
+    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
+        super().__init__(lambda: async_producer.Producer(name_servers, group=group, **options))
+
+    def send(
+        self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float | None = None
+    ) -> SendReceipt:
+        return self._wait(self._open.send(message, queue=queue, timeout=timeout))
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
+        self._wait(self._open.send_oneway(message, queue=queue))
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> list[SendReceipt]:
+        return self._wait(self._open.send_batch(messages, queue=queue, timeout=timeout))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        return self._wait(self._open.queues(topic))
+
+
+class PushConsumer(_Blocking[async_consumer.PushConsumer]):
+    """See rocketline.client.PushConsumer for the arguments. Plain handlers run in threads, as there."""
+
+    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
+        super().__init__(lambda: async_consumer.PushConsumer(name_servers, group=group, **options))
+
+    def subscribe(self, topic: str, expression: str, handler: HandlerFunction) -> None:
+        client = self._open
+        self._do(lambda: client.subscribe(topic, expression, handler))
+
+    def unsubscribe(self, topic: str) -> None:
+        client = self._open
+        self._do(lambda: client.unsubscribe(topic))
+
+    def start(self) -> None:
+        """Begin to consume and return."""
+        self._wait(self._open.start())
+
+    def run(self) -> None:
+        """Consume until another thread calls `stop`, or Ctrl-C."""
+        self._wait(self._open.run())
+
+    def stop(self) -> None:
+        self._do(self._open.stop)
+
+    def messages(self, topic: str, expression: str = "*") -> Iterator[MessageView]:
+        """Messages of a topic for `for`; asking for the next one acknowledges the one before."""
+        client = self._open
+        stream = self._do(lambda: client.messages(topic, expression))
+
+        async def next_message() -> MessageView | None:
+            return await anext(stream, None)
+
+        while (message := self._wait(next_message())) is not None:
+            yield message
+
+
+class PullConsumer(_Blocking[async_consumer.PullConsumer]):
+    """See rocketline.client.PullConsumer for the arguments."""
+
+    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
+        super().__init__(lambda: async_consumer.PullConsumer(name_servers, group=group, **options))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        return self._wait(self._open.queues(topic))
+
+    def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+        client = self._open
+        self._do(lambda: client.assign(queues, expression))
+
+    def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[MessageView]:
+        return self._wait(self._open.poll(max_messages, timeout))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        self._wait(self._open.seek(queue, offset))
+
+    def position(self, queue: MessageQueue) -> QueueOffset | None:
+        client = self._open
+        return self._do(lambda: client.position(queue))
+
+    def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        self._wait(self._open.commit(queues))
+
+    def committed(self, queue: MessageQueue) -> ConsumerOffset | None:
+        return self._wait(self._open.committed(queue))
+
+    def begin_offset(self, queue: MessageQueue) -> QueueOffset:
+        return self._wait(self._open.begin_offset(queue))
+
+    def end_offset(self, queue: MessageQueue) -> QueueOffset:
+        return self._wait(self._open.end_offset(queue))
+
+    def offset_at(self, queue: MessageQueue, when: datetime) -> QueueOffset:
+        return self._wait(self._open.offset_at(queue, when))
