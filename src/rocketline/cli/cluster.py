@@ -61,9 +61,7 @@ def plan_cluster(
         own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)
         brokers.append(load(BrokerConfig, own)[0])
     kv_config = str(data / "namesrv" / "kvConfig.json")
-    return ClusterPlan(
-        data, NameServerConfig(host=host, port=namesrv_port, kv_config_path=kv_config), tuple(brokers)
-    )
+    return ClusterPlan(data, NameServerConfig(host=host, port=namesrv_port, kv_config_path=kv_config), tuple(brokers))
 
 
 class Cluster:

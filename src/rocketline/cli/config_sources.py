@@ -1,4 +1,4 @@
-"""Where a server's settings come from: flags win over the environment, the environment over the file, the file over defaults.
+"""Where a server's settings come from: flags win over the environment, that over the file, that over the defaults.
 
 Every RocketMQ key has an environment variable: `flushDiskType` is `ROCKETLINE_FLUSH_DISK_TYPE`. `NAMESRV_ADDR`, which
 RocketMQ's own tools read, counts as well. Each source is checked by itself, so that an error names the source.

@@ -32,7 +32,9 @@ app = typer.Typer(
 
 @app.callback()
 def _rocketline(
-    debug: Annotated[bool, typer.Option(DEBUG_FLAG, help="Show the traceback of a failure; may stand anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG_FLAG, help="Show the traceback of a failure; may stand anywhere.")
+    ] = False,
 ) -> None:
     """RocketMQ in Python: name server, broker and clients on RocketMQ's own protocol and files."""
 
@@ -65,8 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _usage_failed(error)
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        return _reader_left()
     except Exception as error:
         if debug:
             raise
@@ -85,7 +85,7 @@ def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
 def _usage_failed(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "rocketline"
-    message = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().split()).rstrip(".")
     if message:
         print(f"error: {message}; see `{command} --help`", file=sys.stderr)
     return error.exit_code
@@ -101,13 +101,3 @@ def _one_line(error: BaseException) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
     return f"unforeseen {type(error).__name__}: {text}; run again with {DEBUG_FLAG} and report what it shows"
-
-
-def _reader_left() -> int:
-    """Whoever read our output has enough (`| head`): not a failure, but Python must not try to flush the rest."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-

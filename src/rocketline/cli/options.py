@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +16,7 @@ Verbose = Annotated[
 ]
 NameServers = Annotated[
     str,
-    typer.Option(
-        "--namesrv", "-n", envvar="NAMESRV_ADDR", metavar="HOST:PORT", help="Name servers, separated by `;`."
-    ),
+    typer.Option("--namesrv", "-n", envvar="NAMESRV_ADDR", metavar="HOST:PORT", help="Name servers, separated by `;`."),
 ]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, an unmodified RocketMQ file.")
@@ -32,12 +30,12 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
-class Output(str, Enum):
+class Output(StrEnum):
     text = "text"
     json = "json"
 
 
-class Flush(str, Enum):
+class Flush(StrEnum):
     """When a send is answered."""
 
     asynchronous = "async"

@@ -14,9 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def nameserver(
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)] = None,
     port: Port = None,
     config: ConfigFile = None,
     settings: Settings = None,
@@ -43,9 +41,7 @@ def broker(
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the messages.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the broker.", show_default="broker-a")] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)] = None,
     port: Port = None,
     settings: Settings = None,
     verbose: Verbose = 0,

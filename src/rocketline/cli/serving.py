@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +32,16 @@ def run(work: Coroutine[Any, Any, T]) -> T | None:
     """Do the work on the fastest loop there is; None when a signal ended it."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(until_signalled(work))
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Whoever read our output has enough (`| head`): the work ends, and that is no failure."""
+    try:
+        yield
+    except* BrokenPipeError:
+        # Python flushes standard output once more at the end, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -37,9 +37,7 @@ def up(
     ] = None,
     brokers: Annotated[int, typer.Option(min=1, max=26, help="How many brokers.")] = 1,
     config: ConfigFile = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)] = None,
     flush: Annotated[
         Flush | None, typer.Option(help="sync: a send is answered when the disk has it.", show_default="async")
     ] = None,
@@ -109,7 +107,9 @@ def _local_only(values: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(f"bindAddress={bind} would open this to the network: if you want that, say --host {bind}")
     advertised = local.pop("brokerIP1", LOOPBACK)
     if not is_loopback(advertised):
-        log.warning("brokerIP1=%s is ignored: nobody there can reach %s; --host opens the servers", advertised, LOOPBACK)
+        log.warning(
+            "brokerIP1=%s is ignored: nobody there can reach %s; --host opens the servers", advertised, LOOPBACK
+        )
     return local
 
 

@@ -1,0 +1,95 @@
+"""The command line before any command does its work: help, mistakes, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from rocketline.cli import main as command_line
+from rocketline.cli.main import main
+from rocketline.errors import ConfigError
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize("command", ["up", "nameserver", "broker", "produce", "consume", "demo", "version"])
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"rocketline {command}" in capsys.readouterr().out
+
+
+def test_version(rocketline: Run) -> None:
+    result = rocketline("version")
+    assert result.returncode == 0
+    assert result.stdout.startswith("rocketline ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["fly"], "'fly'"),
+        (["up", "--wings", "2"], "--wings"),
+        (["up", "--brokers", "many"], "'--brokers'"),
+        (["up", "--broker-port", "70000"], "'--broker-port'"),
+        (["up", "--flush", "never"], "'--flush'"),
+        (["up", "--set", "flushDiskType"], "KEY=VALUE"),
+        (["up", "--set", "flushdisktype=SYNC_FLUSH"], "no setting 'flushdisktype'"),
+        (["broker", "-n", "127.0.0.1:9876"], "--data DIR"),
+        (["broker", "--data", "/nowhere"], "--namesrv HOST:PORT"),
+        (["produce"], "TOPIC"),
+        (["produce", "orders", "hello", "--property", "colour"], "NAME=VALUE"),
+        (["produce", "orders", "--count", "3"], "--count"),
+        (["consume", "orders", "--output", "xml"], "'--output'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    called: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], named: str
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    result = called(*arguments)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert named.lower() in line.lower()
+    assert "--help`" in line
+    assert result.stdout == ""
+
+
+def _failing(error: BaseException) -> Callable[..., None]:
+    def app(*_: object, **__: object) -> None:
+        raise error
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ConfigError("the port\nis taken"), "error: the port is taken"),
+        (PermissionError(13, "Permission denied", "/data"), "error: /data: Permission denied"),
+        (ExceptionGroup("several", [ConfigError("the first")]), "error: the first"),
+        (
+            KeyError("x"),
+            "error: unforeseen KeyError: 'x'; run again with --debug and report what it shows",
+        ),
+    ],
+)
+def test_a_failure_is_one_line_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, line: str
+) -> None:
+    monkeypatch.setattr(command_line, "app", _failing(error))
+    assert main(["version"]) == 1
+    assert capsys.readouterr().err == line + "\n"
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "version"], ["version", "--debug"]])
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    monkeypatch.setattr(command_line, "app", _failing(ConfigError("broken")))
+    with pytest.raises(ConfigError, match="broken"):
+        main(arguments)
+
+
+def test_debug_after_the_double_dash_is_a_message() -> None:
+    assert command_line._take_debug(["produce", "t", "--", "--debug"]) == (False, ["produce", "t", "--", "--debug"])

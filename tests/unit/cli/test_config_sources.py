@@ -1,0 +1,79 @@
+"""Flags over environment over file over defaults, and errors that name the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketline.broker.config import BrokerConfig
+from rocketline.cli.config_sources import environment_values, is_loopback, merged_values, variable_of
+from rocketline.errors import ConfigError
+from rocketline.nameserver import NameServerConfig
+from rocketline.settings import describe, load
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=file\nbrokerClusterName=file\nlistenPort=1\nnamesrvAddr=file:1\n")
+    return path
+
+
+def test_each_source_wins_over_the_next(file: Path) -> None:
+    environ = {"ROCKETLINE_BROKER_CLUSTER_NAME": "environment", "ROCKETLINE_LISTEN_PORT": "2"}
+    config, _ = load(BrokerConfig, merged_values(BrokerConfig, file, environ, {"listenPort": "3"}))
+    assert (config.name, config.cluster, config.port, config.region) == ("file", "environment", 3, "DefaultRegion")
+
+
+def test_rocketmqs_own_variable_for_name_servers_counts(file: Path) -> None:
+    environ = {"NAMESRV_ADDR": "10.0.0.1:9876"}
+    assert merged_values(BrokerConfig, file, environ, {})["namesrvAddr"] == "10.0.0.1:9876"
+    environ["ROCKETLINE_NAMESRV_ADDR"] = "10.0.0.2:9876"
+    assert merged_values(BrokerConfig, file, environ, {})["namesrvAddr"] == "10.0.0.2:9876"
+    assert "namesrvAddr" not in environment_values(NameServerConfig, environ)
+
+
+def test_no_two_keys_share_a_variable() -> None:
+    keys = [item.key for item in describe(BrokerConfig) if item.key]
+    assert len({variable_of(key) for key in keys}) == len(keys)
+
+
+def test_unknown_keys_of_a_file_are_warned_about_together_and_left_out(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("brokerName=file\nzebra=1\napple=2\n")
+    assert merged_values(BrokerConfig, file, {}, {}) == {"brokerName": "file"}
+    (record,) = caplog.records
+    assert "apple, zebra" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "flags", "named"),
+    [
+        ("listenPort=x", {}, {}, "broker.conf: listenPort='x'"),
+        ("", {"ROCKETLINE_LISTEN_PORT": "x"}, {}, "environment: listenPort='x'"),
+        ("", {}, {"listenPort": "x"}, "flags: listenPort='x'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_source(
+    file: Path, text: str, environ: dict[str, str], flags: dict[str, str], named: str
+) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=named):
+        merged_values(BrokerConfig, file, environ, flags)
+
+
+def test_a_file_that_is_not_text_is_refused(file: Path) -> None:
+    file.write_bytes(b"brokerName=\xff\xfe")
+    with pytest.raises(ConfigError, match=str(file)):
+        merged_values(BrokerConfig, file, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("[::1]", True), ("localhost", True), ("0.0.0.0", False),
+     ("::", False), ("", False), ("10.0.0.1", False), ("example.org", False)],
+)  # fmt: skip
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
