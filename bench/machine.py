@@ -1,0 +1,140 @@
+"""What the machine says: processor time and memory of processes, who else is busy, disk and memory speed.
+
+Everything comes from /proc (Linux only), so nothing here runs inside a measured server.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+FSYNC_PROBES = 200
+MEMCPY_BYTES = 64 << 20
+_memcpy_source, _memcpy_target = bytearray(b"x") * MEMCPY_BYTES, bytearray(b"y") * MEMCPY_BYTES
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident bytes. `anonymous` leaves out mapped files, which the kernel may take back at any time."""
+
+    rss: int
+    anonymous: int
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """User and system time of all threads of these processes."""
+    ticks = 0
+    for pid in pids:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may hold spaces
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICKS_PER_SECOND
+
+
+def memory(pids: Iterable[int]) -> Memory:
+    rss = anonymous = 0
+    for pid in pids:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        values = dict(line.split(":", 1) for line in lines if ":" in line)
+        rss += int(values["VmRSS"].split()[0]) * 1024
+        anonymous += int(values["RssAnon"].split()[0]) * 1024
+    return Memory(rss, anonymous)
+
+
+def process_tree(pid: int) -> list[int]:
+    """The process and its descendants, so that a server started through a wrapper is counted whole."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue  # it ended while we looked
+            parent = int(stat[stat.rindex(")") + 2 :].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    tree = [pid]
+    for known in tree:
+        tree += children.get(known, [])
+    return tree
+
+
+def busy_seconds() -> float:
+    """Time all cores together were busy since boot, time stolen by the hypervisor included."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    return (user + nice + system + irq + softirq + steal) / TICKS_PER_SECOND
+
+
+def busy_cores(seconds: float) -> float:
+    """How many cores are busy, looked at for that long."""
+    began = busy_seconds()
+    time.sleep(seconds)
+    return (busy_seconds() - began) / seconds
+
+
+def fsync_p50_us(directory: Path) -> float:
+    """The median fdatasync of 1 KiB written into a preallocated file."""
+    path = directory / "fsync.probe"
+    block = os.urandom(1024)
+    taken = []
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, 1024 * FSYNC_PROBES)
+        os.fsync(fd)
+        for probe in range(FSYNC_PROBES):
+            os.pwrite(fd, block, 1024 * probe)
+            began = time.perf_counter()
+            os.fdatasync(fd)
+            taken.append(time.perf_counter() - began)
+    finally:
+        os.close(fd)
+        path.unlink()
+    return statistics.median(taken) * 1e6
+
+
+def memcpy_gb_per_s() -> float:
+    """The best of five copies of 64 MiB."""
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        memoryview(_memcpy_target)[:] = _memcpy_source
+        best = min(best, time.perf_counter() - began)
+    return MEMCPY_BYTES / best / 1e9
+
+
+def describe(root: Path) -> dict[str, str]:
+    """The machine and the code, for the head of a report."""
+    return {
+        "processor": _first_value("/proc/cpuinfo", "model name"),
+        "cores": str(os.cpu_count()),
+        "memory_gib": f"{int(_first_value('/proc/meminfo', 'MemTotal').split()[0]) / (1 << 20):.1f}",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "commit": _commit(root),
+    }
+
+
+def _first_value(path: str, key: str) -> str:
+    for line in Path(path).read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return "unknown"
+
+
+def _commit(root: Path) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() or "none yet"

@@ -1,0 +1,193 @@
+"""The two servers that are compared, behind one small face.
+
+A side is a name server and a broker on the server core. While the other side is measured it is stopped with SIGSTOP:
+it then costs nothing, and no timer or garbage collection of one shows in the figures of the other.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import machine, wire
+from tests.support.apache import ApacheCluster, ApacheFailed
+
+APACHE_VERSION = "5.4.0"
+READY_LINE = re.compile(
+    r"^ready namesrv=(?P<namesrv>\S+:\d+) brokers=(?P<name>[^@\s]+)@(?P<broker>[^,\s]+:\d+).*\n", re.MULTILINE
+)
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+PATIENCE = {"waitTimeMillsInSendQueue": "10000", "osPageCacheBusyTimeOutMills": "10000"}
+FIRST_TOPIC = "bench-start"
+
+
+class SideFailed(RuntimeError):
+    """A server under test did not start, or died."""
+
+
+@dataclass(frozen=True)
+class StartTimes:
+    """Seconds from the first process started: until it said it serves, and until it acknowledged a message."""
+
+    ready_s: float
+    first_ack_s: float
+
+
+class Side(ABC):
+    """A server under test. `label` names it in tables; addresses are valid between start and stop."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.namesrv = self.broker = self.broker_name = ""
+
+    def start(self, directory: Path) -> StartTimes:
+        """Start on a fresh directory and prove that it stores a message."""
+        directory.mkdir(parents=True)
+        began = time.monotonic()
+        self._launch(directory)
+        ready = time.monotonic()
+        while True:
+            try:
+                wire.send_one(self.broker, self.broker_name, FIRST_TOPIC)
+                break
+            except wire.WireError as error:
+                if time.monotonic() - began > READY_TIMEOUT_S:
+                    raise SideFailed(f"{self.label} acknowledged nothing for {READY_TIMEOUT_S} s: {error}") from error
+            time.sleep(0.002)
+        return StartTimes(ready - began, time.monotonic() - began)
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.pids():
+            os.kill(pid, number)
+
+    @abstractmethod
+    def pids(self) -> list[int]:
+        """Every process of the side, name server included."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End its processes, frozen or not."""
+
+    @abstractmethod
+    def _launch(self, directory: Path) -> None:
+        """Start the processes and set the addresses once they say they serve."""
+
+
+class ApacheSide(Side):
+    """Apache's servers with the flags they ship with, G1 among them (one core would give the serial collector).
+
+    By default its broker refuses a send that waited 200 ms in its queue. A stall caused by a neighbour would then
+    void the run, so it is told to wait, as ours does. `small_files` avoids the preallocation of 1 GiB segments: for
+    a smoke run, not for figures.
+    """
+
+    def __init__(self, label: str, core: int, heap_mb: int, small_files: bool = False) -> None:
+        super().__init__(label)
+        self._core = core
+        self._heap_mb = heap_mb
+        self._small_files = small_files
+        self._cluster: ApacheCluster | None = None
+
+    def _launch(self, directory: Path) -> None:
+        self._cluster = ApacheCluster(
+            directory,
+            version=APACHE_VERSION,
+            broker_conf=PATIENCE,
+            heap_mb=self._heap_mb,
+            cpu=self._core,
+            apache_defaults=not self._small_files,
+        )
+        try:
+            self._cluster.start()
+        except ApacheFailed as error:
+            raise SideFailed(str(error)) from error
+        self.namesrv, self.broker = self._cluster.namesrv, self._cluster.broker
+        self.broker_name = self._cluster.broker_name
+
+    def pids(self) -> list[int]:
+        return list(self._cluster.pids.values()) if self._cluster else []
+
+    def stop(self) -> None:
+        # A clean stop takes Apache's broker half a minute, and its files are thrown away next.
+        if self._cluster:
+            self._cluster.kill()
+            self._cluster = None
+
+
+class CommandSide(Side):
+    """A server started by a command that prints `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT`.
+
+    `{data}` in the command becomes the data directory. SIGTERM must end it with exit code 0.
+    """
+
+    def __init__(self, label: str, core: int, command: str) -> None:
+        super().__init__(label)
+        self._core = core
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _launch(self, directory: Path) -> None:
+        words = [word.replace("{data}", str(directory / "data")) for word in shlex.split(self._command)]
+        taskset = shutil.which("taskset")
+        if taskset is None:
+            raise SideFailed("the taskset tool (util-linux) is needed to pin servers to a core")
+        # Files and not pipes: nobody would empty a pipe during a run.
+        out_path, log_path = directory / "server.out", directory / "server.log"
+        with out_path.open("wb") as out, log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [taskset, "-c", str(self._core), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+            )
+        said = self._await_ready(self._process, out_path, log_path)
+        self.namesrv, self.broker, self.broker_name = said["namesrv"], said["broker"], said["name"]
+
+    def _await_ready(self, process: subprocess.Popen[bytes], out_path: Path, log_path: Path) -> dict[str, str]:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while process.poll() is None and time.monotonic() < deadline:
+            found = READY_LINE.search(out_path.read_text(errors="replace"))
+            if found:
+                return found.groupdict()
+            time.sleep(0.001)
+        what = f"printed no ready line within {READY_TIMEOUT_S:.0f} s"
+        if process.returncode is not None:
+            what = f"ended with exit code {process.returncode} before it was ready"
+        said = (out_path.read_text(errors="replace") + log_path.read_text(errors="replace"))[-2000:]
+        raise SideFailed(f"{self.label} {what} ({self._command}); it said:\n{said}")
+
+    def pids(self) -> list[int]:
+        return machine.process_tree(self._process.pid) if self._process else []
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        try:
+            code = process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise SideFailed(f"{self.label} did not stop within {STOP_TIMEOUT_S:.0f} s of SIGTERM") from error
+        if code != 0:
+            raise SideFailed(f"{self.label} ended with exit code {code} upon SIGTERM")

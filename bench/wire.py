@@ -1,0 +1,115 @@
+"""The few RocketMQ calls the harness itself makes: create a topic, ask for offsets, send one message.
+
+Written apart from the product on purpose, so that a mistake in its codec cannot agree with itself here. One JSON
+frame out, one in, on a connection of its own; nothing in this module is on a measured path.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any
+
+FRAME_MAX = 16 << 20
+CALL_TIMEOUT_S = 10.0
+ROUTE_TIMEOUT_S = 60.0
+
+SEND_MESSAGE_V2 = 310
+UPDATE_AND_CREATE_TOPIC = 17
+GET_MAX_OFFSET = 30
+GET_ROUTEINFO_BY_TOPIC = 105
+
+
+class WireError(RuntimeError):
+    """A server could not be reached or refused a call of the harness."""
+
+
+def call(address: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+    """One request to "host:port"; returns the answer's header and body, or raises unless its code is 0."""
+    header = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": 493}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT_S) as connection:
+            connection.sendall(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
+            answer, answer_body = _read_answer(connection)
+    except (OSError, ValueError) as error:
+        raise WireError(f"call {code} to {address} failed: {error}") from error
+    if answer.get("code") != 0:
+        raise WireError(f"{address} answered call {code} with {answer.get('code')}: {answer.get('remark')}")
+    return answer, answer_body
+
+
+def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
+    """Create the topic on the broker and wait until the name server routes it."""
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": "",
+        "force": "false",
+    }
+    call(broker, UPDATE_AND_CREATE_TOPIC, fields)
+    await_route(namesrv, topic)
+
+
+def await_route(namesrv: str, topic: str) -> None:
+    """Wait until the name server routes the topic: a server that was frozen for long has to register again."""
+    deadline = time.monotonic() + ROUTE_TIMEOUT_S
+    while True:
+        try:
+            call(namesrv, GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
+            return
+        except WireError as error:
+            if time.monotonic() > deadline:
+                raise WireError(f"no route for {topic} within {ROUTE_TIMEOUT_S:.0f} s: {error}") from error
+        time.sleep(0.05)
+
+
+def stored_messages(broker: str, topic: str, queues: int) -> int:
+    """The sum of the topic's max offsets: what the broker would let consumers read."""
+    total = 0
+    for queue in range(queues):
+        answer, _ = call(broker, GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)})
+        total += int(answer["extFields"]["offset"])
+    return total
+
+
+def send_one(broker: str, broker_name: str, topic: str) -> None:
+    """One acknowledged send, auto-creating the topic; raises WireError while the broker does not serve."""
+    fields = {"a": "bench_start", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0"}
+    fields |= {"g": str(int(time.time() * 1000)), "h": "0", "i": "WAIT\x01true\x02", "j": "0"}
+    fields |= {"k": "false", "m": "false", "n": broker_name}
+    call(broker, SEND_MESSAGE_V2, fields, b"first")
+
+
+def _read_answer(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
+    (length,) = struct.unpack(">I", _read_exactly(connection, 4))
+    if not 4 <= length <= FRAME_MAX:
+        raise ValueError(f"a frame of {length} bytes")
+    frame = _read_exactly(connection, length)
+    header_bytes = int.from_bytes(frame[:4], "big")
+    if header_bytes >> 24:
+        raise ValueError("the answer to a JSON request is not JSON")
+    header = json.loads(frame[4 : 4 + header_bytes])
+    if not isinstance(header, dict):
+        raise ValueError("the answer's header is not an object")
+    return header, frame[4 + header_bytes :]
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            raise ValueError("the server closed the connection")
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,115 @@
+package rocketline.interop;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** The commands of push consumers: each collects every delivery until it is polled for them. */
+final class PushConsumers {
+    private final Open<Collecting> open = new Open<>("push consumer", consumer -> consumer.client.shutdown());
+
+    Object start(Args args) throws Exception {
+        String name = args.string("name");
+        Collecting consumer = new Collecting(args);
+        consumer.client.start();
+        open.add(name, consumer);
+        return null;
+    }
+
+    /** Wait until `count` deliveries are there or the time is over; hands out, and forgets, all there are. */
+    Object poll(Args args) throws Exception {
+        Collecting consumer = open.get(args.string("name"));
+        return consumer.drain(args.integer("count"), args.number("timeout_ms"));
+    }
+
+    Object stop(Args args) throws Exception {
+        open.close(args.string("name"));
+        return null;
+    }
+
+    private static final class Collecting {
+        final DefaultMQPushConsumer client;
+        private final int failFirst;
+        private final int retryLevel;
+        private final Map<String, Integer> failures = new ConcurrentHashMap<>();
+        private List<Map<String, Object>> deliveries = new ArrayList<>();
+
+        Collecting(Args args) throws Exception {
+            failFirst = args.integer("fail_first", 0);
+            retryLevel = args.integer("retry_level", 0);
+            client = new DefaultMQPushConsumer(args.string("group"));
+            client.setNamesrvAddr(args.string("namesrv"));
+            client.setInstanceName(args.string("name"));
+            client.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.string("from", "CONSUME_FROM_FIRST_OFFSET")));
+            client.setConsumeTimestamp(args.string("from_timestamp", client.getConsumeTimestamp()));
+            client.setPollNameServerInterval(args.integer("route_interval_ms", 1000));
+            client.setHeartbeatBrokerInterval(args.integer("heartbeat_interval_ms", 2000));
+            client.setPersistConsumerOffsetInterval(args.integer("persist_interval_ms", 5000));
+            client.setConsumeThreadMin(args.integer("threads", 4));
+            client.setConsumeThreadMax(args.integer("threads", 4));
+            // What the listener has taken counts as consumed even if the consumer is stopped at once.
+            client.setAwaitTerminationMillisWhenShutdown(5000);
+            client.setMaxReconsumeTimes(args.integer("max_reconsume_times", -1));
+            Object model = Reflect.constant("heartbeat.MessageModel", args.string("model", "CLUSTERING"));
+            Reflect.call(client, "setMessageModel", model);
+            for (Map.Entry<String, String> entry : args.strings("subscriptions").entrySet()) {
+                client.subscribe(entry.getKey(), entry.getValue());
+            }
+            if (args.flag("orderly", false)) {
+                client.registerMessageListener((MessageListenerOrderly) this::consumeOrderly);
+            } else {
+                client.registerMessageListener((MessageListenerConcurrently) this::consume);
+            }
+        }
+
+        private ConsumeConcurrentlyStatus consume(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
+            context.setDelayLevelWhenNextConsume(retryLevel);
+            boolean accepted = collect(messages);
+            return accepted ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        }
+
+        private ConsumeOrderlyStatus consumeOrderly(List<MessageExt> messages, ConsumeOrderlyContext context) {
+            boolean accepted = collect(messages);
+            return accepted ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+        }
+
+        /** Record the deliveries; false when this one is to fail. */
+        private boolean collect(List<MessageExt> messages) {
+            boolean accepted = true;
+            for (MessageExt message : messages) {
+                accepted &= failures.merge(message.getMsgId(), 1, Integer::sum) > failFirst;
+            }
+            synchronized (this) {
+                for (MessageExt message : messages) {
+                    Map<String, Object> delivery = new LinkedHashMap<>(Messages.seen(message));
+                    delivery.put("accepted", accepted);
+                    deliveries.add(delivery);
+                }
+                notifyAll();
+            }
+            return accepted;
+        }
+
+        synchronized List<Map<String, Object>> drain(int count, long timeoutMs) throws InterruptedException {
+            long deadline = System.nanoTime() + timeoutMs * 1_000_000L;
+            for (long left = timeoutMs; deliveries.size() < count && left > 0;
+                    left = (deadline - System.nanoTime()) / 1_000_000L) {
+                wait(left);
+            }
+            List<Map<String, Object>> drained = deliveries;
+            deliveries = new ArrayList<>();
+            return drained;
+        }
+    }
+}
