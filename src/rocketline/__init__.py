@@ -1,1 +1,67 @@
-"""RocketMQ in Python."""
+"""Apache RocketMQ in Python: clients here, servers in `rocketline.broker` and `rocketline.nameserver`.
+
+Names are imported when they are first used, so that a server does not load the client and the other way round.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketline.client import (
+        ConsumeFrom,
+        MessageModel,
+        Producer,
+        PullConsumer,
+        PushConsumer,
+        RetryLater,
+        SendReceipt,
+        SendStatus,
+    )
+    from rocketline.errors import RocketlineError
+    from rocketline.message import Message, MessageQueue, MessageView
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConsumeFrom": "rocketline.client",
+    "Message": "rocketline.message",
+    "MessageModel": "rocketline.client",
+    "MessageQueue": "rocketline.message",
+    "MessageView": "rocketline.message",
+    "Producer": "rocketline.client",
+    "PullConsumer": "rocketline.client",
+    "PushConsumer": "rocketline.client",
+    "RetryLater": "rocketline.client",
+    "RocketlineError": "rocketline.errors",
+    "SendReceipt": "rocketline.client",
+    "SendStatus": "rocketline.client",
+}
+
+__all__ = [
+    "ConsumeFrom",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "MessageView",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "RetryLater",
+    "RocketlineError",
+    "SendReceipt",
+    "SendStatus",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rocketline' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -74,8 +74,10 @@ class _Tally:
 
     def summary(self) -> str:
         seconds = monotonic() - self.started
-        messages = "1 message" if self.count == 1 else f"{self.count:,} messages"
-        return f"sent {messages} to {self.topic} in {seconds:.2f} s ({self.count / max(seconds, 1e-9):,.0f}/s)"
+        if self.count == 1:
+            return f"sent 1 message to {self.topic}"
+        rate = self.count / max(seconds, 1e-9)
+        return f"sent {self.count:,} messages to {self.topic} in {seconds:.2f} s ({rate:,.0f}/s)"
 
 
 async def _send(namesrv: str, source: AsyncGenerator[Message, None], tally: _Tally) -> None:
@@ -95,7 +97,8 @@ async def _send(namesrv: str, source: AsyncGenerator[Message, None], tally: _Tal
                 await window.acquire()
                 sends.create_task(send_one(producer, message))
     finally:
-        print(tally.summary(), file=sys.stderr)
+        if tally.count:
+            print(tally.summary(), file=sys.stderr)
 
 
 async def _given(template: Message, bodies: Sequence[str], count: int) -> AsyncGenerator[Message, None]:

@@ -1,0 +1,39 @@
+"""The whole way of a message: producers, `rocketline up` in a process of its own, a consumer group that changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketline.cli.child import ChildCluster
+from rocketline.cli.journey import JourneyPlan, read_back, travel
+from rocketline.cli.ledger import Ledger
+
+
+async def make_journey(data: Path, plan: JourneyPlan) -> None:
+    """Move the messages, look at everything twice, and expect nothing wrong."""
+    ledger = Ledger(plan.messages, plan.body_bytes)
+    events: list[str] = []
+    with ChildCluster(["--data", str(data)]) as cluster:
+        report = await travel(cluster.namesrv, plan, ledger, events.append)
+        assert report.problems == []
+        assert (ledger.sent, ledger.acknowledged, ledger.consumed) == (plan.messages,) * 3
+        assert (ledger.lost(), ledger.invented) == ([], 0)
+        assert [event.split(" after ")[0] for event in events] == ["a consumer left", "a consumer joined"]
+        stored, problems = await read_back(cluster.namesrv, plan.topic, ledger)
+        assert problems == []
+        assert stored >= plan.messages
+        assert cluster.stop() == 0
+    with ChildCluster(["--data", str(data)]) as cluster:
+        assert await read_back(cluster.namesrv, plan.topic, ledger) == (stored, [])
+
+
+async def test_five_thousand_messages_one_by_one(tmp_path: Path) -> None:
+    await make_journey(tmp_path, JourneyPlan(messages=5_000, fail_every=500))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_two_hundred_thousand_messages_by_eight_producers_and_four_consumers(tmp_path: Path) -> None:
+    await make_journey(tmp_path, JourneyPlan(messages=200_000, producers=8, consumers=4, in_flight=8, batch=16))
