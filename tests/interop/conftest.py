@@ -41,11 +41,6 @@ class JavaClients:
             self._running[key] = JavaClient(version, serialize)
         return self._running[key]
 
-    def release(self, namesrv: str) -> None:
-        """Let go of a name server that is about to end."""
-        for client in self._running.values():
-            client.release(namesrv)
-
     def close(self) -> None:
         for client in self._running.values():
             client.close()
@@ -69,17 +64,14 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, java_clients: JavaClients) -> Iterator[Cluster]:
-    """The cluster under test."""
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster under test, shared by the session as Apache's is."""
+    fixtures = {"rocketline": "rocketline_session_cluster", "apache": "apache"}
     target = os.environ.get("ROCKETLINE_INTEROP_TARGET", "rocketline")
-    if target == "apache":
-        yield request.getfixturevalue("apache")
-    elif target == "rocketline":
-        ours = request.getfixturevalue("rocketline_cluster")
-        yield ours
-        java_clients.release(ours.namesrv)
-    else:
+    if target not in fixtures:
         pytest.fail(f"ROCKETLINE_INTEROP_TARGET must be rocketline or apache, not {target!r}", pytrace=False)
+    found: Cluster = request.getfixturevalue(fixtures[target])
+    return found
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ Rules kept here:
 * Every file a server makes (store, logs, configuration) stays inside the given directory.
 * "Started" means the server said "boot success" and the name server shows the broker (it registers a moment
   later); a server that dies or stays silent raises with its log.
+* No server outlives the process that started it: its standard input is a pipe, and it ends when the pipe does.
 * `stop()` is the clean way (SIGTERM, up to half a minute for a broker); `kill()` is a crash.
 * No pytest in here: the benchmarks use it too.
 """
@@ -27,12 +28,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from .java import classpath, tail, tool
+from .java import classpath, compile_java, tail, tool
 
 SERVER_VERSION = "5.4.0"
 BOOT_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 NAMESRV_HEAP_MB = 128
+TETHER = Path(__file__).parent / "tether"
 GET_BROKER_CLUSTER_INFO = 106
 UPDATE_BROKER_CONFIG = 25
 
@@ -188,16 +190,15 @@ class ApacheCluster:
                     process.wait(STOP_TIMEOUT_S)
                 except subprocess.TimeoutExpired as error:
                     raise self._failure(name, f"did not stop within {STOP_TIMEOUT_S:.0f} s") from error
-                del self._processes[name]
+                self._forget(name)
             undo.pop_all()
 
     def kill(self) -> None:
         """SIGKILL: what a crash leaves behind."""
         for process in self._processes.values():
             process.kill()
-        for process in self._processes.values():
-            process.wait()
-        self._processes.clear()
+        for name in list(self._processes):
+            self._forget(name)
 
     def log_tail(self, name: str, lines: int = 40) -> str:
         """The end of what "namesrv" or "broker" printed."""
@@ -205,6 +206,12 @@ class ApacheCluster:
             return tail(self._log_path(name).read_text(encoding="utf-8", errors="replace"), lines)
         except FileNotFoundError:
             return "(no output)"
+
+    def _forget(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
     def _start_namesrv(self) -> None:
         port = free_port()
@@ -242,13 +249,14 @@ class ApacheCluster:
         command += [f"-Duser.home={self.directory}", f"-Djava.io.tmpdir={self._home}", "-XX:-UsePerfData"]
         command += [f"-Drocketmq.home.dir={self._home}"]
         command += [f"-Drmq.logback.configurationFile={self._home}/conf/logback_broker.xml"]
-        command += ["-cp", classpath(*server_coordinates(self.version)), main_class, "-c", str(conf_path)]
+        class_path = f"{compile_java(TETHER, '', 'tether')}:{classpath(*server_coordinates(self.version))}"
+        command += ["-cp", class_path, "rocketline.support.Tethered", main_class, "-c", str(conf_path)]
         hidden = ("ROCKETMQ_HOME", "NAMESRV_ADDR")
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         with self._log_path(name).open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,

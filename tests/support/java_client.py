@@ -268,6 +268,10 @@ class JavaPushConsumer(_Handle):
         reply = self._driver.call("poll_push", timeout_s + CALL_TIMEOUT_S, **arguments)
         return [Seen.of(item) for item in reply]
 
+    def persist(self) -> None:
+        """Tell the broker the offsets now; of its own accord the client waits ten seconds before it first does."""
+        self._driver.call("persist_push", name=self.name)
+
 
 class JavaLitePullConsumer(_Handle):
     STOP = "stop_lite_pull"
@@ -342,7 +346,6 @@ class JavaClient(JavaDriver):
         retry_level: int = 0,
         max_reconsume_times: int = -1,
         threads: int = 4,
-        persist_interval_ms: int = 5000,
         from_timestamp: str | None = None,
     ) -> JavaPushConsumer:
         """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`."""
@@ -359,7 +362,6 @@ class JavaClient(JavaDriver):
             retry_level=retry_level,
             max_reconsume_times=max_reconsume_times,
             threads=threads,
-            persist_interval_ms=persist_interval_ms,
             from_timestamp=from_timestamp,
             **{"from": consume_from},
         )

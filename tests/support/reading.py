@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from .comparing import assert_same_records
-from .java_client import JavaClient, Queue, Seen
+from .java_client import JavaClient, JavaPushConsumer, Queue, Seen
 
 # Topics a broker makes for itself; their content is bookkeeping and changes while one looks.
 SYSTEM_TOPICS = frozenset(
@@ -57,13 +57,10 @@ def push_all(
     With `committed` it stays until the broker knows of them all. Stopping it at once is not enough: a pull carries
     the offset of its own time, and one that waits in the broker's queue can set the last offset back.
     """
-    with java.push_consumer(namesrv, group, {topic: expression}, persist_interval_ms=300) as consumer:
+    with java.push_consumer(namesrv, group, {topic: expression}) as consumer:
         messages = _exactly(count, consumer.poll(count))
         if committed:
-            queues = java.read_queues(namesrv, topic)
-            ends: dict[Queue, int | None] = {queue: java.offsets(namesrv, queue).max for queue in queues}
-            filled = {queue: end for queue, end in ends.items() if end}
-            assert eventually(lambda: {q: java.committed(namesrv, group, q) for q in filled}, filled) == filled
+            _await_committed(java, namesrv, group, topic, consumer)
     return messages
 
 
@@ -124,6 +121,18 @@ def assert_same_contents(before: Mapping[str, list[Seen]], after: Mapping[str, l
     assert {topic for topic, messages in after.items() if messages} == filled
     for topic in filled:
         assert_same_records(before[topic], after[topic])
+
+
+def _await_committed(java: JavaClient, namesrv: str, group: str, topic: str, consumer: JavaPushConsumer) -> None:
+    ends = {queue: java.offsets(namesrv, queue).max for queue in java.read_queues(namesrv, topic)}
+    filled: dict[Queue, int | None] = {}
+    filled.update((queue, end) for queue, end in ends.items() if end)
+
+    def committed() -> dict[Queue, int | None]:
+        consumer.persist()
+        return {queue: java.committed(namesrv, group, queue) for queue in filled}
+
+    assert eventually(committed, filled) == filled
 
 
 def _exactly(count: int, messages: list[Seen]) -> list[Seen]:

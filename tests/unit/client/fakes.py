@@ -1,8 +1,8 @@
 """A scripted name server and brokers for the client's tests: real sockets, real frames, answers as the test wants them.
 
 A fake records every request it gets, in order, and answers as a small, well-behaved server would. A test takes over by
-scripting: `broker.script(code, reply, ...)` uses up one reply per request, `broker.on[code] = function` answers all of them. A
-reply is a response code, a function of the request, or SILENCE.
+scripting: `broker.script(code, reply, ...)` uses up one reply per request, `broker.on[code] = function` answers all of
+them. A reply is a response code, a function of the request, or SILENCE.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rocketline.protocol.headers import (
 )
 from rocketline.protocol.message_ids import encode_host, offset_id
 from rocketline.protocol.names import DEFAULT_TOPIC
-from rocketline.protocol.properties import encode_properties
+from rocketline.protocol.properties import decode_properties, encode_properties
 from rocketline.protocol.records import decode_batch, encode_record, topic_part
 from rocketline.transport import Channel, RemotingServer, Reply, Router
 
@@ -87,7 +87,7 @@ class FakeServer:
         return self._server.channels
 
     async def start(self, port: int = 0) -> None:
-        router = Router({code: self._serve for code in RequestCode})
+        router = Router(dict.fromkeys(RequestCode, self._serve))
         self._server = RemotingServer(router, "127.0.0.1", port)
         await self._server.start()
 
@@ -109,9 +109,7 @@ class FakeServer:
     def requests_of(self, *codes: int) -> list[Command]:
         return [request for request in self.requests if request.code in codes]
 
-    async def request(
-        self, code: int, count: int = 1, where: Callable[[Command], bool] = lambda _: True
-    ) -> Command:
+    async def request(self, code: int, count: int = 1, where: Callable[[Command], bool] = lambda _: True) -> Command:
         """The `count`-th request of a code (that fits), waiting until it has come."""
 
         def found() -> list[Command]:
@@ -264,7 +262,14 @@ class FakeBroker(FakeServer):
     def _send(self, request: Command) -> Reply:
         header = SendMessageHeader.decode(request)
         at = self.log_offset
-        offset = self.store(header.topic, header.queue_id, request.body, flag=header.flag, sys_flag=header.sys_flag)
+        offset = self.store(
+            header.topic,
+            header.queue_id,
+            request.body,
+            decode_properties(header.properties),
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+        )
         return self.stored(request, header, [at], offset)
 
     def _send_batch(self, request: Command) -> Reply:

@@ -30,7 +30,9 @@ def test_shares_are_those_of_javas_client(queue_count: int, member_count: int, o
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 60))
-def test_every_queue_has_exactly_one_owner_and_shares_differ_by_one_at_most(queue_count: int, member_count: int) -> None:
+def test_every_queue_has_exactly_one_owner_and_shares_differ_by_one_at_most(
+    queue_count: int, member_count: int
+) -> None:
     ids = members(member_count)
     shares = [allocate_averagely("g", own, queues(queue_count), ids) for own in ids]
     assert sorted(queue for share in shares for queue in share) == queues(queue_count)
@@ -39,7 +41,9 @@ def test_every_queue_has_exactly_one_owner_and_shares_differ_by_one_at_most(queu
 
 
 @pytest.mark.parametrize(
-    ("own", "queue_count", "ids"), [("", 1, ["a"]), ("a", 0, ["a"]), ("a", 1, [])], ids=["no id", "no queues", "no members"]
+    ("own", "queue_count", "ids"),
+    [("", 1, ["a"]), ("a", 0, ["a"]), ("a", 1, [])],
+    ids=["no id", "no queues", "no members"],
 )
 def test_nothing_cannot_be_shared(own: str, queue_count: int, ids: list[str]) -> None:
     with pytest.raises(ValueError, match="needed"):

@@ -24,6 +24,7 @@ from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import decode_batch
 
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=30)
 MIB4 = 4 * 1024 * 1024
 
 
@@ -173,10 +174,15 @@ def test_a_batch_over_the_limit_says_how_to_go_on() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 900), st.text(max_size=30)), max_size=30))
+@given(st.lists(st.tuples(st.integers(1, 900), TEXT), max_size=30))
 def test_split_batches_fit_and_keep_order(sizes: list[tuple[int, str]]) -> None:
     messages = [
-        Message("T", bytes(size), tag=f"t{number}", properties={"p": f"x{text}"} if "\x01" not in text and "\x02" not in text else {})
+        Message(
+            "T",
+            bytes(size),
+            tag=f"t{number}",
+            properties={"p": f"x{text}"},
+        )
         for number, (size, text) in enumerate(sizes)
     ]
     parts = list(split_batch(messages, max_bytes=2000))
@@ -190,7 +196,11 @@ RECEIPT = SendReceipt(SendStatus.OK, "BATCH", "A,B,C", MessageQueue("T", "b", 1)
 
 def test_a_batch_receipt_becomes_one_per_message() -> None:
     receipts = split_receipt(RECEIPT, ["m1", "m2", "m3"])
-    assert [(r.message_id, r.offset_id, r.queue_offset) for r in receipts] == [("m1", "A", 7), ("m2", "B", 8), ("m3", "C", 9)]
+    assert [(r.message_id, r.offset_id, r.queue_offset) for r in receipts] == [
+        ("m1", "A", 7),
+        ("m2", "B", 8),
+        ("m3", "C", 9),
+    ]
     assert {r.queue for r in receipts} == {RECEIPT.queue}
 
 

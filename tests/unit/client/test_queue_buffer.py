@@ -74,6 +74,8 @@ def test_the_span_limit_holds_back_what_runs_ahead_of_a_stuck_message() -> None:
     assert buffer.over(BufferLimits()) is None
     buffer.add([message(2001)])
     assert "2001 offsets" in (buffer.over(BufferLimits()) or "")
+    buffer.remove([message(2000), message(2001)])
+    assert "2001 offsets" in (buffer.over(BufferLimits()) or "")
     buffer.remove([message(0)])
     assert buffer.over(BufferLimits()) is None
 

@@ -27,7 +27,10 @@ def test_read_and_write_queues_are_counted_apart_and_sorted_by_broker() -> None:
     assert route.addresses == {"a:1", "b:1"}
 
 
-@pytest.mark.parametrize(("perm", "can_write", "can_read"), [(6, True, True), (2, True, False), (4, False, True), (0, False, False), (7, True, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("perm", "can_write", "can_read"),
+    [(6, True, True), (2, True, False), (4, False, True), (0, False, False), (7, True, True)],
+)
 def test_queues_need_their_permission(perm: int, can_write: bool, can_read: bool) -> None:
     route = topic_route("T", route_data(QueueData("a", 1, 1, perm), brokers={"a": {0: "a:1"}}))
     assert bool(route.writable) is can_write

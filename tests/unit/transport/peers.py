@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from rocketline.errors import RequestRejected
 from rocketline.protocol.command import Command
@@ -81,10 +81,8 @@ class RawPeer:
 
     async def close(self) -> None:
         self._writer.close()
-        try:
+        with suppress(ConnectionError):
             await self._writer.wait_closed()
-        except ConnectionError:
-            pass
 
     def abort(self) -> None:
         self._writer.transport.abort()

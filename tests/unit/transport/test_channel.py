@@ -327,7 +327,7 @@ async def test_calls_beyond_the_limit_fail_at_once():
         channel = await _connected(server.port, Limits(max_calls=2))
         calls = [asyncio.ensure_future(channel.call(request(HOLD), 30)) for _ in range(2)]
         await script.wait_held(2)
-        with pytest.raises(TransportError, match="2 requests to .* already waiting"):
+        with pytest.raises(TransportError, match=r"2 requests to .* already waiting"):
             await channel.call(request(ECHO), 1)
         script.release.set()
         assert [answer.remark for answer in await asyncio.gather(*calls)] == ["late", "late"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from tests.unit.transport.peers import BLOAT, ECHO, HOLD, Scripted, eventually, request, serving
@@ -107,10 +109,11 @@ async def test_an_address_that_is_none_says_so(address: str):
             await client.call(address, request(ECHO), 5)
 
 
-async def test_a_host_that_does_not_exist_is_a_failure_to_connect():
+async def test_a_host_that_cannot_exist_is_a_failure_to_connect():
+    address = "x" * 64 + ":9876"
     async with RemotingClient() as client:
-        with pytest.raises(ConnectFailed, match="cannot connect to no-such-host.invalid:9876"):
-            await client.send_oneway("no-such-host.invalid:9876", request(ECHO), 10)
+        with pytest.raises(ConnectFailed, match=f"cannot connect to {address}"):
+            await client.send_oneway(address, request(ECHO), 10)
 
 
 async def test_after_a_failure_calls_fail_at_once_until_the_next_attempt_is_due(monkeypatch: pytest.MonkeyPatch):
@@ -160,61 +163,51 @@ async def test_callers_of_one_address_share_one_attempt():
         assert len({id(channel) for channel in script.channels}) == 1
 
 
-async def _full_listener() -> tuple[socket.socket, list[socket.socket]]:
-    """A listener that completes no further handshake: its queue is full and nobody accepts."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(0)
-    fillers = []
-    for _ in range(8):
-        filler = socket.socket()
-        filler.setblocking(False)
-        filler.connect_ex(listener.getsockname())
-        fillers.append(filler)
-    return listener, fillers
+@pytest.fixture
+def deaf_address() -> Iterator[str]:
+    """The address of a listener that completes no handshake: its queue is full and nobody accepts."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(8):
+            filler = sockets.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(("timeout", "connect_timeout"), [(0.05, 30.0), (30.0, 0.05)])
-async def test_connecting_is_covered_by_the_calls_time_and_by_its_own(timeout: float, connect_timeout: float):
-    listener, fillers = await _full_listener()
-    address = "127.0.0.1:%d" % listener.getsockname()[1]
+async def test_connecting_is_covered_by_the_calls_time_and_by_its_own(
+    deaf_address: str, timeout: float, connect_timeout: float
+):
     async with RemotingClient(connect_timeout_s=connect_timeout) as client:
-        with pytest.raises((RequestTimeout, ConnectFailed), match=rf"{address}.*within 0\.05 s"):
-            await client.call(address, request(ECHO), timeout)
-    for sock in (listener, *fillers):
-        sock.close()
+        with pytest.raises((RequestTimeout, ConnectFailed), match=rf"{deaf_address}.*within 0\.05 s"):
+            await client.call(deaf_address, request(ECHO), timeout)
 
 
 @pytest.mark.parametrize("ending", ["close", "drop"])
-async def test_a_call_that_is_connecting_fails_cleanly_when_the_client_lets_go(ending: str):
-    listener, fillers = await _full_listener()
-    address = "127.0.0.1:%d" % listener.getsockname()[1]
+async def test_a_call_that_is_connecting_fails_cleanly_when_the_client_lets_go(deaf_address: str, ending: str):
     client = RemotingClient(connect_timeout_s=30)
-    call = asyncio.ensure_future(client.call(address, request(ECHO), 30))
-    await eventually(lambda: address in client._links)
+    call = asyncio.ensure_future(client.call(deaf_address, request(ECHO), 30))
+    await eventually(lambda: deaf_address in client._links)
     await asyncio.sleep(0)
     if ending == "close":
         await client.close()
     else:
-        client.drop(address)
-    with pytest.raises(ConnectFailed, match=f"{address}.*given up"):
+        client.drop(deaf_address)
+    with pytest.raises(ConnectFailed, match=f"{deaf_address}.*given up"):
         await call
     await client.close()
-    for sock in (listener, *fillers):
-        sock.close()
 
 
-async def test_a_callers_own_cancellation_stays_one():
-    listener, fillers = await _full_listener()
-    address = "127.0.0.1:%d" % listener.getsockname()[1]
+async def test_a_callers_own_cancellation_stays_one(deaf_address: str):
     async with RemotingClient(connect_timeout_s=30) as client:
-        call = asyncio.ensure_future(client.call(address, request(ECHO), 30))
-        await eventually(lambda: address in client._links)
+        call = asyncio.ensure_future(client.call(deaf_address, request(ECHO), 30))
+        await eventually(lambda: deaf_address in client._links)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-    for sock in (listener, *fillers):
-        sock.close()
 
 
 async def test_dropping_an_address_closes_its_connection_and_the_next_call_makes_another():

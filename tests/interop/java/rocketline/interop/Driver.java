@@ -38,6 +38,7 @@ public final class Driver {
         commands.put("stop_producer", producers::stop);
         commands.put("start_push", pushConsumers::start);
         commands.put("poll_push", pushConsumers::poll);
+        commands.put("persist_push", pushConsumers::persist);
         commands.put("stop_push", pushConsumers::stop);
         commands.put("start_lite_pull", litePullConsumers::start);
         commands.put("lite_pull_assign", litePullConsumers::assign);

@@ -33,6 +33,12 @@ final class PushConsumers {
         return consumer.drain(args.integer("count"), args.number("timeout_ms"));
     }
 
+    /** Tell the broker the offsets now; of its own accord the client waits ten seconds before it first does. */
+    Object persist(Args args) throws Exception {
+        open.get(args.string("name")).client.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        return null;
+    }
+
     Object stop(Args args) throws Exception {
         open.close(args.string("name"));
         return null;
@@ -55,7 +61,6 @@ final class PushConsumers {
             client.setConsumeTimestamp(args.string("from_timestamp", client.getConsumeTimestamp()));
             client.setPollNameServerInterval(args.integer("route_interval_ms", 1000));
             client.setHeartbeatBrokerInterval(args.integer("heartbeat_interval_ms", 2000));
-            client.setPersistConsumerOffsetInterval(args.integer("persist_interval_ms", 5000));
             client.setConsumeThreadMin(args.integer("threads", 4));
             client.setConsumeThreadMax(args.integer("threads", 4));
             // What the listener has taken counts as consumed even if the consumer is stopped at once.

@@ -1,0 +1,423 @@
+"""A broker's parts put together by hand on a disk in memory and a clock that stands still, and clients that talk to them.
+
+A `Peer` is a real channel over a transport in memory: requests go in as frames and answers come out as frames, so a test
+sees what a client would see, without a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rocketline.broker.config import MESSAGE_DELAY_LEVELS, TopicConfigDefaults, parse_delay_levels
+from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.delays import DelayLevels, deliver_time_codes
+from rocketline.broker.durability import Durability
+from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.admin.groups import GroupHandlers
+from rocketline.broker.handlers.admin.topics import TopicHandlers
+from rocketline.broker.handlers.clients import ClientHandlers
+from rocketline.broker.handlers.offsets import OffsetHandlers
+from rocketline.broker.handlers.pull import PullHandlers, PullParts
+from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.send import SendHandlers, SendParts
+from rocketline.broker.handlers.send_back import SendBackHandlers
+from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
+from rocketline.broker.router import broker_router
+from rocketline.broker.saved import SavedTable
+from rocketline.broker.topics import READ, WRITE, Topics, system_topics
+from rocketline.broker.waiters import PullWaiters
+from rocketline.clock import ManualClock
+from rocketline.message import MessageView
+from rocketline.protocol.bodies import (
+    ConsumerData,
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    encode_body,
+)
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.connection import Connection, frame_bytes
+from rocketline.protocol.headers import PullMessageHeader, SendMessageHeader
+from rocketline.protocol.message_ids import UniqueIds, encode_host
+from rocketline.protocol.properties import encode_properties
+from rocketline.protocol.records import LogEntry, decode_messages
+from rocketline.protocol.subscription import build_subscription
+from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
+from rocketline.store.disk import Disk
+from rocketline.store.message_store import MessageStore
+from rocketline.testing.disks import FaultyDisk, MemoryDisk
+from rocketline.transport import Channel, Limits, Router
+
+PATIENCE_S = 10.0
+"""No test waits longer than this for something that must happen."""
+
+ROOT = Path("/data")
+CLUSTER = "DefaultCluster"
+BROKER = "broker-a"
+STORE_HOST = encode_host("10.9.8.7", 10911)
+LEVELS_MS = parse_delay_levels(MESSAGE_DELAY_LEVELS)
+
+
+class GatedDisk(FaultyDisk):
+    """A disk whose flushes (or another operation) wait while its gate is shut."""
+
+    def __init__(self, inner: Disk, operation: str = "sync") -> None:
+        super().__init__(inner)
+        self._gated = operation
+        self.gate = threading.Event()
+        self.gate.set()
+        self.reached = threading.Event()
+        """Somebody came to the gate."""
+
+    def check(self, operation: str, path: Path) -> None:
+        if operation == self._gated:
+            self.reached.set()
+            self.gate.wait(PATIENCE_S)
+        super().check(operation, path)
+
+
+@dataclass
+class Setup:
+    """What differs from test to test."""
+
+    auto_create_topics: bool = True
+    auto_create_groups: bool = True
+    permission: int = 6
+    sync_flush: bool = False
+    sync_timeout_s: float = PATIENCE_S
+    max_held: int = 100
+    levels_ms: tuple[int, ...] = LEVELS_MS
+    holds_locks: Callable[[str], bool] = lambda group: False
+    log_segment_bytes: int = 1 << 20
+    long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
+    clock: ManualClock = field(default_factory=ManualClock)
+    disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
+
+
+class Parts:
+    """Every part of a broker that handlers use, and a router over all of them."""
+
+    def __init__(self, setup: Setup | None = None) -> None:
+        self.setup = setup = setup or Setup()
+        self.clock, self.disk = setup.clock, setup.disk
+        self.store = self._open_store()
+        self.disk.make_folder(ROOT / "config")
+        self.topics = Topics(
+            self.saved("topics.json", TopicConfigSerializeWrapper),
+            system_topics(CLUSTER, BROKER, TopicConfigDefaults(auto_create=setup.auto_create_topics)),
+            self.clock,
+            auto_create=setup.auto_create_topics,
+            writable=bool(setup.permission & WRITE),
+        )
+        self.groups = Groups(
+            self.saved("subscriptionGroup.json", SubscriptionGroupWrapper),
+            self.clock,
+            auto_create=setup.auto_create_groups,
+        )
+        self.offsets = ConsumerOffsets(self.saved("consumerOffset.json", ConsumerOffsetTable), self.clock)
+        self.delays = DelayLevels(
+            setup.levels_ms,
+            self.store,
+            self.saved("delayOffset.json", DelayOffsetTable),
+            self.clock,
+            self._stored,
+        )
+        for table in (self.topics, self.groups, self.offsets, self.delays):
+            table.load()
+        self.waiters = PullWaiters(setup.max_held)
+        self.consumers = ConsumerRegistry(self.clock, 120.0)
+        self.producers = ProducerRegistry(self.clock, 120.0)
+        self.durability = Durability(setup.sync_timeout_s, self.dispatch)
+        self.store.on_arrival = self._arrived
+        self.store.on_flushed = self.durability.flushed_from_thread
+        self.store.on_flush_failed = self.durability.failed_from_thread
+        self.appends = 0
+        self.closed = False
+        self.router = self._build_router()
+
+    def _open_store(self) -> MessageStore:
+        setup = self.setup
+        kind = FlushDiskType.SYNC_FLUSH if setup.sync_flush else FlushDiskType.ASYNC_FLUSH
+        config = StoreConfig(
+            log_segment_bytes=setup.log_segment_bytes,
+            queue_segment_bytes=2000,
+            index_slots=100,
+            index_entries=500,
+            flush=FlushConfig(disk_type=kind),
+        )
+        store = MessageStore(
+            ROOT, config, STORE_HOST, disk=self.disk, clock=self.clock, tags_code_for=deliver_time_codes(setup.levels_ms)
+        )
+        store.open()
+        return store
+
+    def saved(self, name: str, kind: type[Any]) -> SavedTable[Any]:
+        return SavedTable(self.disk, ROOT / "config" / name, kind)
+
+    def _build_router(self) -> Router:
+        setup, random = self.setup, Random(1)
+        writable = bool(setup.permission & WRITE)
+        sends = SendHandlers(
+            SendParts(
+                store=self.store,
+                topics=self.topics,
+                groups=self.groups,
+                delays=self.delays,
+                durability=self.durability,
+                unique_ids=UniqueIds("10.9.8.7", self.clock),
+                stored=self._stored,
+                holds_locks=setup.holds_locks,
+                store_host=STORE_HOST,
+                cluster=CLUSTER,
+                region="DefaultRegion",
+                trace_on=True,
+                sync_flush=setup.sync_flush,
+                random=random,
+            )
+        )
+        pulls = PullHandlers(
+            PullParts(
+                store=self.store,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                consumers=self.consumers,
+                waiters=self.waiters,
+                readable=bool(setup.permission & READ),
+                suspend_s=setup.long_polling_s,
+            )
+        )
+        return broker_router(
+            sends,
+            pulls,
+            SendBackHandlers(
+                self.store, self.topics, self.groups, self.delays, self._stored, writable=writable, random=random
+            ),
+            OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
+            QueryHandlers(self.store),
+            ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock),
+            TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
+            GroupHandlers(self.groups),
+        )
+
+    def _stored(self) -> None:
+        self.appends += 1
+
+    def _arrived(self, entry: LogEntry) -> None:
+        self.waiters.on_arrival(entry)
+        self.delays.on_arrival(entry)
+
+    def dispatch(self) -> None:
+        """What a broker does after each round of appends, and after each flush until it stops."""
+        if self.closed:
+            return
+        self.store.dispatch()
+        self.waiters.answer_woken()
+
+    def peer(self, address: tuple[str, int] = ("192.0.2.5", 40001)) -> Peer:
+        return Peer(self.router, address)
+
+    def messages(self, topic: str, queue_id: int = 0, queue_offset: int = 0) -> list[MessageView]:
+        """What a consumer finds in a queue from an offset on."""
+        self.dispatch()
+        found = self.store.read(topic, queue_id, queue_offset, 32)
+        return [message for chunk in found.chunks for message in decode_messages(chunk)]
+
+    def put_topic(self, name: str, queue_count: int = 4, perm: int = 6) -> None:
+        self.topics.put([TopicConfig(name, queue_count, queue_count, perm)])
+
+    def close(self) -> None:
+        self.closed = True
+        if isinstance(self.disk, GatedDisk):
+            self.disk.gate.set()
+        self.store.close()
+
+
+class MemoryTransport(asyncio.Transport):
+    """The socket of a `Peer`: what the channel writes is kept."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__({"peername": address, "sockname": ("10.9.8.7", 10911)})
+        self.written = bytearray()
+        self.wrote = asyncio.Event()
+        self.closing = False
+        self.channel: Channel | None = None
+
+    def write(self, data: Any) -> None:
+        self.written += data
+        self.wrote.set()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        if not self.closing and self.channel is not None:
+            self.closing = True
+            asyncio.get_running_loop().call_soon(self.channel.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+
+class Peer:
+    """A client on a connection of its own."""
+
+    def __init__(self, router: Router, address: tuple[str, int] = ("192.0.2.5", 40001)) -> None:
+        self.transport = MemoryTransport(address)
+        self.channel = Channel(router, Limits())
+        self.transport.channel = self.channel
+        self.channel.connection_made(self.transport)
+        self._connection = Connection()
+        self._received: list[Command] = []
+        self._opaque = 0
+
+    def send(self, *commands: Command) -> None:
+        """Requests in one read of the server."""
+        for command in commands:
+            self._opaque += 1
+            command.opaque = self._opaque
+        self.channel.data_received(b"".join(map(frame_bytes, commands)))
+
+    def received(self) -> list[Command]:
+        """All that came back so far and was not looked at yet, notices of the broker included."""
+        data = bytes(self.transport.written)
+        self.transport.written.clear()
+        self.transport.wrote.clear()
+        taken, self._received = [*self._received, *self._connection.receive(data)], []
+        return taken
+
+    def ask(self, command: Command) -> Command:
+        """The answer to a request that is answered at once."""
+        self.send(command)
+        answers = [answer for answer in self.received() if answer.is_response]
+        assert len(answers) == 1, answers
+        assert answers[0].opaque == command.opaque
+        return answers[0]
+
+    async def next(self) -> Command:
+        """The next answer or notice, waited for."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := self.received()):
+                await self.transport.wrote.wait()
+        self._received = found[1:]
+        return found[0]
+
+    async def close(self) -> None:
+        self.channel.close()
+        await self.channel.wait_closed()
+        await asyncio.sleep(0)
+
+
+def send_request(
+    topic: str = "orders",
+    body: bytes = b"hello",
+    *,
+    code: int = RequestCode.SEND_MESSAGE_V2,
+    queue_id: int = 0,
+    properties: dict[str, str] | str | None = None,
+    template: str = "TBW102",
+    queue_count: int = 4,
+    sys_flag: int = 0,
+    reconsume_times: int = 0,
+    max_reconsume_times: int | None = None,
+    batch: bool = False,
+    flag: int = 0,
+    **command: Any,
+) -> Command:
+    """A send as a producer makes it; `flag` is the message's, `command` goes to the Command."""
+    if properties is None:
+        properties = {"UNIQ_KEY": "7F0000010001AAAA"}
+    header = SendMessageHeader(
+        producer_group="producers",
+        topic=topic,
+        default_topic=template,
+        default_topic_queue_nums=queue_count,
+        queue_id=queue_id,
+        sys_flag=sys_flag,
+        born_ms=1_600_000_000_123,
+        flag=flag,
+        properties=properties if isinstance(properties, str) else encode_properties(properties),
+        reconsume_times=reconsume_times,
+        max_reconsume_times=max_reconsume_times,
+        batch=batch,
+    )
+    ext = header.encode_long() if code == RequestCode.SEND_MESSAGE else header.encode()
+    return Command(code, ext, body, **command)
+
+
+def pull_request(
+    topic: str = "orders",
+    group: str = "readers",
+    *,
+    code: int = RequestCode.PULL_MESSAGE,
+    queue_id: int = 0,
+    queue_offset: int = 0,
+    max_messages: int = 32,
+    sys_flag: int = 0x4,
+    commit_offset: int = 0,
+    suspend_ms: int = 15_000,
+    sub_version: int = 0,
+    subscription: str | None = "*",
+    expression_type: str | None = None,
+) -> Command:
+    """A pull with its subscription in the request, unless `sys_flag` says otherwise."""
+    header = PullMessageHeader(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,  # type: ignore[arg-type]
+        max_msg_nums=max_messages,
+        sys_flag=sys_flag,
+        commit_offset=commit_offset,  # type: ignore[arg-type]
+        suspend_ms=suspend_ms,
+        sub_version=sub_version,
+        subscription=subscription,
+        expression_type=expression_type,
+    )
+    return Command(code, header.encode())
+
+
+def heartbeat(
+    client_id: str = "client-1",
+    group: str | None = "readers",
+    subscriptions: list[SubscriptionData] | dict[str, str] | None = None,
+    *,
+    producers: tuple[str, ...] = (),
+    version_ms: int = 1,
+    model: str = "CLUSTERING",
+) -> Command:
+    """A heartbeat of one consumer group (`subscriptions`: expression by topic) and some producer groups."""
+    if subscriptions is None:
+        subscriptions = {"orders": "*"}
+    if isinstance(subscriptions, dict):
+        subscriptions = [
+            build_subscription(topic, expression, version_ms=version_ms) for topic, expression in subscriptions.items()
+        ]
+    consumers = [ConsumerData(group, message_model=model, subscription_data_set=subscriptions)] if group else []
+    data = HeartbeatData(client_id, [ProducerData(name) for name in producers], consumers)
+    return Command(RequestCode.HEART_BEAT, {}, encode_body(data))
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until something holds that no event tells; fails when it never does."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)

@@ -1,0 +1,228 @@
+"""Clients that come and go: heartbeats, goodbyes, the members of a group, and which filters the broker knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketline.protocol.bodies import (
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+    SubscriptionGroupConfig,
+    decode_body,
+    encode_body,
+)
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+
+from tests.golden.wire import load as golden
+from tests.unit.broker.conftest import MakeParts
+from tests.unit.broker.parts import Parts, heartbeat
+
+
+def members(group: str = "readers") -> Command:
+    return Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+
+
+def unregister(client_id: str = "client-1", **groups: str) -> Command:
+    return Command(RequestCode.UNREGISTER_CLIENT, {"clientID": client_id, **groups})
+
+
+def check(expression_type: str = "TAG", expression: str = "*") -> Command:
+    subscription = {"topic": "orders", "subString": expression, "expressionType": expression_type}
+    return Command(
+        RequestCode.CHECK_CLIENT_CONFIG,
+        {},
+        encode_body({"clientId": "c", "group": "readers", "subscriptionData": subscription}),
+    )
+
+
+def member_ids(parts: Parts, group: str = "readers") -> list[str]:
+    answer = parts.peer().ask(members(group))
+    return decode_body(ConsumerIdList, answer.body).consumer_id_list if answer.code == 0 else []
+
+
+async def test_a_heartbeat_is_answered_as_old_clients_expect(parts: Parts):
+    answer = parts.peer().ask(heartbeat())
+    assert (answer.code, answer.ext) == (
+        ResponseCode.SUCCESS,
+        {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"},
+    )
+
+
+async def test_a_heartbeat_makes_group_retry_topic_and_member(parts: Parts):
+    peer = parts.peer()
+    peer.ask(heartbeat(producers=("shop", "bank")))
+    assert "readers" in parts.groups.table
+    topic = parts.topics.require("%RETRY%readers")
+    assert (topic.read_queue_nums, topic.perm) == (1, 6)
+    assert member_ids(parts) == ["client-1"]
+    [producer] = parts.producers.members("shop").values()
+    assert (producer.client_id, producer.version, producer.language) == ("client-1", 493, "PYTHON")
+    assert list(parts.producers.members("bank")) == [peer.channel]
+    assert (peer.channel.version, peer.channel.language) == (493, "PYTHON")
+
+
+async def test_a_group_has_as_many_retry_queues_as_configured_or_none(parts: Parts):
+    parts.groups.put(SubscriptionGroupConfig("many", retry_queue_nums=5))
+    parts.groups.put(SubscriptionGroupConfig("none", retry_queue_nums=0))
+    parts.peer().ask(heartbeat(group="many"))
+    parts.peer().ask(heartbeat(group="none"))
+    assert parts.topics.require("%RETRY%many").write_queue_nums == 5
+    assert parts.topics.get("%RETRY%none") is None
+
+
+@pytest.mark.parametrize("group", ["../../x", "a b", "", "g" * 256])
+async def test_a_group_with_an_illegal_name_is_passed_over(parts: Parts, group: str):
+    before = set(parts.topics.table)
+    assert parts.peer().ask(heartbeat(group=group)).code == ResponseCode.SUCCESS
+    assert parts.consumers.get(group) is None
+    assert set(parts.topics.table) == before
+
+
+async def test_without_group_creation_unknown_groups_are_passed_over_silently(make_parts: MakeParts):
+    parts = make_parts(auto_create_groups=False)
+    assert parts.peer().ask(heartbeat(producers=("shop",))).code == ResponseCode.SUCCESS
+    assert parts.consumers.get("readers") is None
+    assert len(parts.producers.members("shop")) == 1
+
+
+async def test_all_that_is_new_in_a_heartbeat_is_saved_and_announced_at_once(parts: Parts):
+    """One by one, a thousand groups in one heartbeat would hold up every other client for seconds."""
+    announced: list[int] = []
+    parts.topics.on_change = lambda topics: announced.append(len(topics))
+    topics, groups = parts.topics.version.counter, parts.groups.version.counter
+    consumers = [ConsumerData(f"readers-{number}") for number in range(200)]
+    answer = parts.peer().ask(Command(RequestCode.HEART_BEAT, {}, encode_body(HeartbeatData("c", [], consumers))))
+    assert answer.code == ResponseCode.SUCCESS
+    assert (parts.topics.version.counter, parts.groups.version.counter) == (topics + 1, groups + 1)
+    assert announced == [200]
+    assert len(list(parts.consumers)) == 200
+
+
+async def test_a_client_cannot_be_in_any_number_of_groups(parts: Parts):
+    before = dict(parts.groups.table)
+    consumers = [ConsumerData(f"readers-{number}") for number in range(4097)]
+    answer = parts.peer().ask(Command(RequestCode.HEART_BEAT, {}, encode_body(HeartbeatData("c", [], consumers))))
+    assert (answer.code, "4096" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert parts.groups.table == before
+
+
+async def test_members_are_told_when_one_joins_and_when_one_disconnects(parts: Parts):
+    first, second = parts.peer(), parts.peer()
+    first.ask(heartbeat("client-1"))
+    first.received()
+    second.ask(heartbeat("client-2"))
+    [joined] = first.received()
+    assert (joined.code, joined.ext) == (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "readers"})
+    assert member_ids(parts) == ["client-1", "client-2"]
+    await second.close()
+    [left] = first.received()
+    assert left.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    assert member_ids(parts) == ["client-1"]
+
+
+async def test_many_heartbeats_leave_one_trace_on_the_connection(parts: Parts):
+    peer = parts.peer()
+    for _ in range(5):
+        peer.ask(heartbeat(producers=("shop",)))
+    assert len(peer.channel.on_close) == 2
+    await peer.close()
+    assert (parts.consumers.get("readers"), parts.producers.members("shop")) == (None, {})
+
+
+async def test_a_heartbeat_keeps_a_member_alive(parts: Parts):
+    peer = parts.peer()
+    for _ in range(5):
+        peer.ask(heartbeat())
+        parts.clock.advance(100)
+        parts.consumers.drop_expired()
+    assert member_ids(parts) == ["client-1"]
+    parts.clock.advance(100)
+    parts.consumers.drop_expired()
+    assert member_ids(parts) == []
+    assert not peer.channel.is_open
+
+
+async def test_unregistering_leaves_the_groups_named(parts: Parts):
+    peer = parts.peer()
+    peer.ask(heartbeat(producers=("shop",)))
+    peer.received()
+    answer = peer.ask(unregister(consumerGroup="readers"))
+    assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {})
+    assert member_ids(parts) == []
+    assert len(parts.producers.members("shop")) == 1
+    peer.ask(unregister(producerGroup="shop"))
+    assert parts.producers.members("shop") == {}
+
+
+async def test_nobody_can_unregister_somebody_else(parts: Parts):
+    peer, stranger = parts.peer(), parts.peer()
+    peer.ask(heartbeat())
+    assert stranger.ask(unregister(consumerGroup="readers")).code == ResponseCode.SUCCESS
+    peer.ask(unregister("client-9", consumerGroup="readers"))
+    assert member_ids(parts) == ["client-1"]
+
+
+@pytest.mark.parametrize("group", ["nobody", "../../x", ""])
+async def test_a_group_without_members_is_an_error_and_not_an_empty_list(parts: Parts, group: str):
+    """An empty list makes a Java client's allocation throw."""
+    answer = parts.peer().ask(members(group))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+
+
+async def test_tags_can_be_filtered_and_nothing_else(parts: Parts):
+    assert parts.peer().ask(check("TAG", "a || b")).code == ResponseCode.SUCCESS
+    answer = parts.peer().ask(check("SQL92", "a > 5"))
+    assert (answer.code, "SQL92" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"not json",
+        b"{}",
+        b'{"clientID":null}',
+        b'{"clientID":"c","consumerDataSet":{}}',
+        b'{"clientID":"c","consumerDataSet":[{}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":5}]}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","subVersion":1e99}]}]}',
+        b'{"clientID":"c","producerDataSet":[{"groupName":{"$ref":"$"}}]}',
+        b'{"clientID":' + b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"\xff\xfe" * 1000,
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+async def test_a_heartbeat_that_is_none_changes_nothing(parts: Parts, body: bytes):
+    answer = parts.peer().ask(Command(RequestCode.HEART_BEAT, {}, body))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark
+    assert list(parts.consumers) == []
+
+
+async def test_heartbeats_of_apaches_clients_are_understood(parts: Parts):
+    """Every kind of heartbeat that was recorded, 4.9.7 and 5.4.0, JSON and binary header."""
+    from rocketline.protocol.connection import Connection
+
+    seen = 0
+    for frame in golden.frames():
+        if frame.request != RequestCode.HEART_BEAT or frame.sender != "client" or frame.peer != "broker":
+            continue
+        [command] = Connection().receive(frame.data)
+        if "errors" in frame.recording:
+            continue  # deliberately broken
+        peer = parts.peer()
+        answer = peer.ask(command)
+        assert (answer.code, answer.encoding) == (ResponseCode.SUCCESS, command.encoding), frame.recording
+        beat = decode_body(HeartbeatData, command.body)
+        for consumer in beat.consumer_data_set:
+            group = parts.consumers.get(consumer.group_name)
+            assert group is not None
+            assert beat.client_id in group.client_ids
+        seen += 1
+        await peer.close()
+    assert seen >= 4

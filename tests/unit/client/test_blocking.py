@@ -1,0 +1,142 @@
+"""The blocking clients against a scripted cluster that runs on an event loop in another thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster
+
+from rocketline.client import ConsumeFrom, SendStatus, blocking
+from rocketline.errors import ClientError, ConfigError, RouteNotFound
+from rocketline.message import Message, MessageView
+
+WAIT_S = 10.0
+
+
+@contextmanager
+def threaded_cluster() -> Iterator[FakeCluster]:
+    ready: list[FakeCluster] = []
+    started, ended = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with fake_cluster() as cluster:
+            ready.append(cluster)
+            started.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert started.wait(WAIT_S)
+    try:
+        yield ready[0]
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(WAIT_S)
+        loop.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with threaded_cluster() as made:
+        made.add_topic("T", 2)
+        yield made
+
+
+def background_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "rocketline"]
+
+
+def test_send_and_receive(cluster: FakeCluster) -> None:
+    received: list[bytes] = []
+    all_here = threading.Event()
+
+    def handle(message: MessageView) -> None:
+        received.append(message.body)
+        if len(received) == 4:
+            all_here.set()
+
+    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+        assert producer.send(Message("T", b"one")).status is SendStatus.OK
+        assert len(producer.send_batch([Message("T", b"two"), Message("T", b"three")])) == 2
+        producer.send_oneway(Message("T", b"four"))
+        assert len(producer.queues("T")) == 2
+        with blocking.PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+            assert len(background_threads()) == 1, "all blocking clients share one thread"
+            consumer.subscribe("T", "*", handle)
+            running = threading.Thread(target=consumer.run)
+            running.start()
+            assert all_here.wait(WAIT_S)
+            consumer.stop()
+            running.join(WAIT_S)
+            assert not running.is_alive()
+    assert sorted(received) == [b"four", b"one", b"three", b"two"]
+    assert not background_threads()
+
+
+def test_messages_in_a_plain_loop(cluster: FakeCluster) -> None:
+    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+        for number in range(3):
+            producer.send(Message("T", b"%d" % number))
+    with blocking.PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+        seen = []
+        for message in consumer.messages("T"):
+            seen.append(message.body)
+            if len(seen) == 3:
+                consumer.stop()
+    assert sorted(seen) == [b"0", b"1", b"2"]
+    committed = [value for (_, topic, _), value in cluster.broker.committed.items() if topic == "T"]
+    assert sum(committed) == 3
+
+
+def test_polling(cluster: FakeCluster) -> None:
+    with (
+        blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer,
+        blocking.PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer,
+    ):
+        receipt = producer.send(Message("T", b"x"))
+        consumer.assign(consumer.queues("T"))
+        (message,) = consumer.poll()
+        assert message.body == b"x"
+        assert consumer.position(receipt.queue) == 1
+        consumer.commit()
+        assert consumer.committed(receipt.queue) == 1
+        consumer.seek(receipt.queue, 0)
+        assert consumer.poll()[0].body == b"x"
+        assert (consumer.begin_offset(receipt.queue), consumer.end_offset(receipt.queue)) == (0, 1)
+        assert consumer.offset_at(receipt.queue, datetime(2026, 1, 1, tzinfo=UTC)) == 7
+
+
+def test_errors_come_through(cluster: FakeCluster) -> None:
+    producer = blocking.Producer(cluster.namesrv, group="shop", timing=QUICK)
+    with pytest.raises(ClientError, match="inside 'with'"):
+        producer.send(Message("T", b"x"))
+    with producer:
+        with pytest.raises(RouteNotFound):
+            producer.send(Message("nowhere", b"x"))
+        with pytest.raises(ClientError, match="already open"):
+            producer.__enter__()
+    with pytest.raises(ConfigError), blocking.Producer("", group="shop"):
+        pass
+    assert not background_threads()
+
+
+def test_many_threads_may_share_a_producer(cluster: FakeCluster) -> None:
+    receipts = []
+    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+
+        def send() -> None:
+            for _ in range(10):
+                receipts.append(producer.send(Message("T", b"x")))
+
+        threads = [threading.Thread(target=send) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+    assert len({(receipt.queue, receipt.queue_offset) for receipt in receipts}) == 50

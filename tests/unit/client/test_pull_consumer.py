@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
+
+from rocketline.client import ConsumeFrom, PullConsumer
+from rocketline.client.consumer_info import ConsumerRunningInfo
+from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage, RouteNotFound
+from rocketline.message import MessageQueue, MessageView
+from rocketline.protocol.bodies import ResetOffsetBody, decode_body, encode_body, queue_key
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import PullMessageHeader
+
+PULL = RequestCode.LITE_PULL_MESSAGE
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+@pytest.fixture
+async def queues(cluster: FakeCluster) -> list[MessageQueue]:
+    return cluster.add_topic("T", 2)
+
+
+@pytest.fixture
+async def consumer(cluster: FakeCluster, queues: list[MessageQueue]) -> AsyncIterator[PullConsumer]:
+    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as made:
+        yield made
+
+
+def fill(cluster: FakeCluster, queue_id: int, count: int, start: int = 0) -> None:
+    for number in range(start, start + count):
+        cluster.broker.store(
+            "T", queue_id, b"%d-%d" % (queue_id, number), {"TAGS": "even" if number % 2 == 0 else "odd"}
+        )
+
+
+async def polled(consumer: PullConsumer, count: int, **options: Any) -> list[MessageView]:
+    messages: list[MessageView] = []
+    while len(messages) < count:
+        batch = await consumer.poll(timeout=5.0, **options)
+        assert batch, f"only {len(messages)} of {count} messages came"
+        messages += batch
+    return messages
+
+
+async def test_assigned_queues_are_read_from_the_start(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 3)
+    fill(cluster, 1, 2)
+    assert await consumer.queues("T") == tuple(queues)
+    consumer.assign(queues)
+    messages = await polled(consumer, 5)
+    assert sorted(message.body for message in messages) == [b"0-0", b"0-1", b"0-2", b"1-0", b"1-1"]
+    assert [m.queue_offset for m in messages if m.queue_id == 0] == [0, 1, 2]
+    assert {message.broker_name for message in messages} == {"broker-a"}
+    assert consumer.assigned == set(queues)
+
+
+async def test_a_pull_is_the_one_javas_lite_client_sends(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    consumer.assign(queues[:1], "even || odd")
+    header = PullMessageHeader.decode(await cluster.broker.request(PULL))
+    assert (header.sys_flag, header.suspend_ms, header.sub_version) == (0x16, 20_000, 0)
+    assert (header.subscription, header.expression_type, header.max_msg_bytes) == ("even || odd", "TAG", 2**31 - 1)
+    assert consumer.client_id.endswith("@STREAM")
+    await cluster.broker.request(RequestCode.HEART_BEAT)
+    await until(lambda: bool(cluster.broker.heartbeats[-1].consumer_data_set[0].subscription_data_set))
+    assert cluster.broker.heartbeats[-1].consumer_data_set[0].consume_type == "CONSUME_ACTIVELY"
+
+
+async def test_poll_returns_what_is_there_and_waits_when_nothing_is(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    consumer.assign(queues)
+    assert await consumer.poll(timeout=0.01) == []
+    waiting = asyncio.create_task(consumer.poll(timeout=10.0))
+    await cluster.broker.request(PULL, 2)
+    fill(cluster, 1, 1)
+    assert [message.body for message in await waiting] == [b"1-0"]
+
+
+async def test_poll_takes_at_most_what_is_asked_and_queues_in_turn(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 30)
+    fill(cluster, 1, 30)
+    consumer.assign(queues)
+    await until(lambda: len(cluster.broker.requests_of(PULL)) >= 4)
+    batches = [await consumer.poll(max_messages=10) for _ in range(6)]
+    assert [len(batch) for batch in batches] == [10] * 6
+    assert {message.queue_id for message in batches[0] + batches[1]} == {0, 1}
+    offsets = [message.queue_offset for batch in batches for message in batch if message.queue_id == 0]
+    assert offsets == list(range(30))
+
+
+async def test_nothing_is_committed_but_by_commit(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 5)
+    consumer.assign(queues)
+    await until(lambda: len(cluster.broker.requests_of(PULL)) >= 3)
+    assert len(await consumer.poll(max_messages=2)) == 2
+    assert not cluster.broker.committed
+    assert await consumer.committed(queues[0]) is None
+    assert consumer.position(queues[0]) == 2
+    await consumer.commit()
+    assert cluster.broker.committed == {("g", "T", 0): 2, ("g", "T", 1): 0}
+    await polled(consumer, 3)
+    await consumer.commit(queues[:1])
+    assert await consumer.committed(queues[0]) == 5
+
+
+async def test_a_group_goes_on_at_what_it_committed(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    fill(cluster, 0, 5)
+    for expected in ([b"0-0", b"0-1"], [b"0-2", b"0-3"]):
+        async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+            consumer.assign(queues[:1])
+            messages = await polled(consumer, 2, max_messages=2)
+            assert [message.body for message in messages] == expected
+            await consumer.commit()
+
+
+async def test_seeking_back_and_forth(consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    fill(cluster, 0, 6)
+    consumer.assign(queues[:1])
+    await polled(consumer, 6)
+    await consumer.seek(queues[0], 2)
+    assert consumer.position(queues[0]) == 2
+    assert [message.queue_offset for message in await polled(consumer, 4)] == [2, 3, 4, 5]
+    await consumer.seek(queues[0], 6)
+    fill(cluster, 0, 1, start=6)
+    assert [message.queue_offset for message in await polled(consumer, 1)] == [6]
+
+
+async def test_seeking_outside_the_queue_is_refused(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 3)
+    consumer.assign(queues[:1])
+    for offset in (-1, 4):
+        with pytest.raises(InvalidMessage, match="0 to 3"):
+            await consumer.seek(queues[0], offset)
+    with pytest.raises(ClientError, match="not assigned"):
+        await consumer.seek(queues[1], 0)
+
+
+async def test_offsets_of_a_queue(consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    await consumer.queues("T")
+    cluster.broker.queues["T", 0].first = 10
+    fill(cluster, 0, 3)
+    assert await consumer.begin_offset(queues[0]) == 10
+    assert await consumer.end_offset(queues[0]) == 13
+    assert await consumer.offset_at(queues[0], datetime(2026, 1, 1, tzinfo=UTC)) == 7
+    request = await cluster.broker.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    assert (request.ext or {})["timestamp"] == "1767225600000"
+
+
+async def test_assigning_anew_keeps_what_stays(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 4)
+    fill(cluster, 1, 4)
+    consumer.assign(queues[:1])
+    await until(lambda: consumer.position(queues[0]) == 0 and len(cluster.broker.requests_of(PULL)) >= 2)
+    assert len(await consumer.poll(max_messages=2)) == 2
+    consumer.assign(queues)
+    messages = await polled(consumer, 6)
+    assert [message.queue_offset for message in messages if message.queue_id == 0] == [2, 3]
+    consumer.assign(queues[1:])
+    assert consumer.position(queues[0]) is None
+    fill(cluster, 0, 1, start=4)
+    fill(cluster, 1, 1, start=4)
+    assert [message.body for message in await polled(consumer, 1)] == [b"1-4"]
+
+
+async def test_tags_select(consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    fill(cluster, 0, 6)
+    consumer.assign(queues[:1], "odd")
+    assert [message.queue_offset for message in await polled(consumer, 3)] == [1, 3, 5]
+    consumer.assign(queues[:1], "even")
+    assert [message.queue_offset for message in await polled(consumer, 3)] == [0, 2, 4]
+    await consumer.commit()
+    assert await consumer.committed(queues[0]) == 6
+
+
+async def test_an_offset_that_is_gone_moves_to_the_oldest_message(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    cluster.broker.queues["T", 0].first = 50
+    fill(cluster, 0, 2)
+    consumer.assign(queues[:1])
+    assert [message.queue_offset for message in await polled(consumer, 2)] == [50, 51]
+
+
+async def test_reading_ahead_is_bounded(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    fill(cluster, 0, 200)
+    async with PullConsumer(
+        cluster.namesrv,
+        group="g",
+        timing=replace(QUICK, pull_recheck_s=0.005),
+        from_where=ConsumeFrom.FIRST,
+        max_cached_messages=20,
+        pull_batch=8,
+    ) as consumer:
+        consumer.assign(queues[:1])
+        await cluster.broker.request(PULL, 3)
+        for _ in range(10):
+            await asyncio.sleep(0.002)
+        assert len(cluster.broker.requests_of(PULL)) == 3, "24 messages are over the limit of 20"
+        assert len(await polled(consumer, 200, max_messages=50)) == 200
+
+
+async def test_a_failing_queue_does_not_keep_the_others_from_being_read(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 1)
+    fill(cluster, 1, 1)
+    cluster.broker.on[PULL] = lambda request: (
+        request.reply(1, remark="broken") if (request.ext or {})["queueId"] == "0" else cluster.broker._pull(request)
+    )
+    consumer.assign(queues)
+    assert [message.body for message in await polled(consumer, 1)] == [b"1-0"]
+    del cluster.broker.on[PULL]
+    assert [message.body for message in await polled(consumer, 1)] == [b"0-0"]
+
+
+async def test_an_unreadable_message_is_reported(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 1)
+    cluster.broker.put("T", 0, b"not a record at all" * 10)
+    consumer.assign(queues[:1])
+    await polled(consumer, 1)
+    await until(lambda: bool(consumer.problems))
+    assert "T@broker-a:0 offset 1" in consumer.problems[0]
+    assert consumer.position(queues[0]) == 1
+
+
+async def test_a_group_the_broker_does_not_know_yet_is_announced_and_committed(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    await consumer.queues("T")
+    cluster.broker.script(COMMIT, 26)
+    beats = len(cluster.broker.heartbeats)
+    await consumer.commit_offset(queues[0], 3)
+    assert cluster.broker.committed["g", "T", 0] == 3
+    assert len(cluster.broker.heartbeats) > beats
+
+
+async def test_an_operator_can_look_and_reset(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 3)
+    consumer.assign(queues[:1])
+    await polled(consumer, 3)
+    ask = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": consumer.client_id})
+    info = decode_body(ConsumerRunningInfo, (await cluster.broker.ask_client(ask)).body)
+    assert info.mq_table[queue_key(queues[0])].commit_offset == 3
+    body = encode_body(ResetOffsetBody({queue_key(queues[0]): 1}))
+    fields = {"group": "g", "topic": "T", "timestamp": "0", "isForce": "true"}
+    await cluster.broker.ask_client(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
+    assert [message.queue_offset for message in await polled(consumer, 2)] == [1, 2]
+    record = cluster.broker.queues["T", 0].records[0]
+    refused = await cluster.broker.ask_client(
+        Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "g"}, record)
+    )
+    assert (refused.code, "no handler" in (refused.remark or "")) == (1, True)
+
+
+async def test_mistakes_are_told(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    consumer = PullConsumer(cluster.namesrv, group="g", timing=QUICK)
+    with pytest.raises(ConsumerClosed, match="async with"):
+        await consumer.poll()
+    async with consumer:
+        with pytest.raises(ClientError, match="assign"):
+            await consumer.poll()
+        with pytest.raises(InvalidMessage, match="max_messages"):
+            await consumer.poll(max_messages=0)
+        with pytest.raises(RouteNotFound):
+            await consumer.queues("nowhere")
+        with pytest.raises(ConsumerClosed):
+            await consumer.__aenter__()
+
+
+async def test_leaving_leaves_nothing_behind(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    before = own_tasks()
+    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+        consumer.assign(queues)
+        await cluster.broker.request(PULL, 2)
+    assert not cluster.broker.requests_of(COMMIT)
+    assert cluster.broker.requests_of(RequestCode.UNREGISTER_CLIENT)
+    await until(lambda: own_tasks() <= before and not cluster.broker.channels)

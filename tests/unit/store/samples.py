@@ -1,0 +1,103 @@
+"""Small stores and messages for the store's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rocketline.clock import ManualClock
+from rocketline.protocol.message_ids import encode_host
+from rocketline.protocol.properties import encode_properties
+from rocketline.protocol.records import BatchItem
+from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
+from rocketline.store.disk import Disk
+from rocketline.store.message_store import MessageStore, StoreMessage
+from rocketline.testing.disks import MemoryDisk
+
+HOST = encode_host("127.0.0.1", 10911)
+BORN = encode_host("127.0.0.1", 5555)
+BORN_V6 = encode_host("::1", 5555)
+ROOT = Path("/data")
+
+# Flushes happen only when a test asks for them.
+NEVER = FlushConfig(log_interval_ms=10**9, queue_interval_ms=10**9)
+
+
+def tiny(**changes: object) -> StoreConfig:
+    """Files so small that everything rolls: 4 KiB of log, 10 units, 50 index slots."""
+    settings: dict[str, object] = {
+        "log_segment_bytes": 4096,
+        "queue_segment_bytes": 200,
+        "index_slots": 50,
+        "index_entries": 20,
+        "max_message_bytes": 2048,
+        "flush": NEVER,
+    }
+    return StoreConfig(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+def sync_flush(**changes: object) -> StoreConfig:
+    return tiny(flush=FlushConfig(FlushDiskType.SYNC_FLUSH, log_interval_ms=10**9, queue_interval_ms=10**9), **changes)
+
+
+def disk_reads(**changes: object) -> StoreConfig:
+    """Nothing counts as in memory."""
+    return tiny(reads=ReadConfig(memory_ratio=0), **changes)
+
+
+def message(body: bytes = b"hello", topic: str = "orders", queue_id: int = 0, **properties: str) -> StoreMessage:
+    return StoreMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=body,
+        properties=properties,
+        properties_raw=encode_properties(properties).encode(),
+        flag=0,
+        sys_flag=0,
+        born_ms=1_600_000_000_000,
+        born_host=BORN,
+    )
+
+
+def item(body: bytes, **properties: str) -> BatchItem:
+    return BatchItem(0, body, encode_properties(properties).encode())
+
+
+def new_store(
+    disk: Disk | None = None, config: StoreConfig | None = None, clock: ManualClock | None = None, root: Path = ROOT
+) -> MessageStore:
+    return MessageStore(root, config or tiny(), HOST, disk=disk or MemoryDisk(), clock=clock or ManualClock())
+
+
+def opened(
+    disk: Disk | None = None, config: StoreConfig | None = None, clock: ManualClock | None = None, root: Path = ROOT
+) -> MessageStore:
+    store = new_store(disk, config, clock, root)
+    store.open()
+    return store
+
+
+def read_all(store: MessageStore, topic: str = "orders", queue_id: int = 0, max_messages: int = 32) -> list[bytes]:
+    """Every record of a queue, in order, each as its own bytes."""
+    records: list[bytes] = []
+    offset = store.min_offset(topic, queue_id)
+    while (result := store.read(topic, queue_id, offset, max_messages)).message_count:
+        records += split(result.chunks)
+        assert result.message_count == result.next_queue_offset - offset
+        offset = result.next_queue_offset
+    assert offset == store.max_offset(topic, queue_id)
+    return records
+
+
+def split(chunks: list[memoryview]) -> list[bytes]:
+    records = []
+    for chunk in chunks:
+        while chunk:
+            size = int.from_bytes(chunk[:4], "big")
+            records.append(bytes(chunk[:size]))
+            chunk = chunk[size:]
+    return records
+
+
+def each(count: int, make: Callable[[int], StoreMessage]) -> list[StoreMessage]:
+    return [make(number) for number in range(count)]

@@ -1,0 +1,82 @@
+"""The disks shipped for tests keep their own promises."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from rocketline.errors import DiskFull, StoreError
+from rocketline.testing.disks import SECTOR_BYTES, FaultyDisk, MemoryDisk
+
+DATA = Path("/data")
+
+
+def disk_with_file(size: int = 4 * SECTOR_BYTES) -> tuple[MemoryDisk, memoryview]:
+    disk = MemoryDisk()
+    disk.make_folder(DATA)
+    file = disk.open_mapped(DATA / "file", size)
+    file.reserve(0, size)
+    return disk, file.buffer
+
+
+def test_a_crash_keeps_only_what_was_synced() -> None:
+    disk, buffer = disk_with_file()
+    buffer[:5] = b"first"
+    disk.sync(DATA / "file")
+    buffer[:5] = b"later"
+    assert disk.read(DATA / "file")[:5] == b"later"
+    assert disk.crash().read(DATA / "file")[:5] == b"first"
+    assert disk.read(DATA / "file")[:5] == b"later"
+
+
+def test_a_file_that_was_never_synced_is_lost() -> None:
+    disk, _ = disk_with_file()
+    assert disk.crash().read(DATA / "file") is None
+
+
+def test_a_seeded_crash_keeps_whole_sectors_and_repeats() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk, buffer = disk_with_file()
+        disk.sync(DATA / "file")
+        buffer[:] = b"n" * len(buffer)
+        found = disk.crash(seed).read(DATA / "file")
+        assert found == disk.crash(seed).read(DATA / "file")
+        sectors = tuple(found[start : start + SECTOR_BYTES] for start in range(0, len(found), SECTOR_BYTES))
+        assert set(sectors) <= {b"n" * SECTOR_BYTES, bytes(SECTOR_BYTES)}
+        outcomes.add(sectors)
+    assert len(outcomes) > 4
+
+
+def test_a_seeded_crash_may_leave_a_new_file_missing_empty_or_whole() -> None:
+    disk, _ = disk_with_file()
+    sizes = {len(found) if (found := disk.crash(seed).read(DATA / "file")) is not None else None for seed in range(30)}
+    assert sizes == {None, 0, 4 * SECTOR_BYTES}
+
+
+def test_files_replaced_atomically_survive() -> None:
+    disk, _ = disk_with_file()
+    disk.write_atomic(DATA / "topics.json", b"{}")
+    assert disk.crash(1).read(DATA / "topics.json") == b"{}"
+
+
+def test_the_nth_matching_call_fails_once() -> None:
+    inner, _ = disk_with_file()
+    disk = FaultyDisk(inner)
+    disk.fail("sync", errno.EIO, nth=2, part="file")
+    disk.sync(DATA / "file")
+    with pytest.raises(StoreError, match="cannot sync /data/file: Input/output error"):
+        disk.sync(DATA / "file")
+    disk.sync(DATA / "file")
+
+
+def test_a_fault_may_last_until_healed() -> None:
+    inner, _ = disk_with_file()
+    disk = FaultyDisk(inner)
+    disk.fail("reserve", errno.ENOSPC, forever=True)
+    file = disk.open_mapped(DATA / "file", 4 * SECTOR_BYTES)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            file.reserve(0, 10)
+    disk.heal()
+    file.reserve(0, 10)

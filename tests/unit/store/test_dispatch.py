@@ -1,0 +1,156 @@
+import errno
+from pathlib import Path
+
+import pytest
+
+from rocketline.clock import ManualClock
+from rocketline.errors import DiskFull
+from rocketline.protocol.records import (
+    INNER_BATCH,
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    LogEntry,
+)
+from rocketline.store.commit_log import CommitLog
+from rocketline.store.consume_queue import ConsumeQueues
+from rocketline.store.dispatch import Dispatcher
+from rocketline.store.key_index import KeyIndex
+from rocketline.testing.disks import FaultyDisk, MemoryDisk
+
+from .samples import HOST, item, message, tiny
+
+DATA = Path("/data")
+FOREVER = (0, 10**15)
+
+
+class Parts:
+    """A log, queues and an index, joined by a dispatcher."""
+
+    def __init__(self, waits_for_flush: bool = False, tags_code_for=None) -> None:  # type: ignore[no-untyped-def]
+        self.disk = FaultyDisk(MemoryDisk())
+        self.log = CommitLog(self.disk, DATA / "commitlog", tiny(), HOST, ManualClock())
+        self.queues = ConsumeQueues(self.disk, DATA / "consumequeue", tiny())
+        self.index = KeyIndex(self.disk, DATA / "index", tiny(), ManualClock())
+        self.dispatcher = Dispatcher(self.log, self.queues, self.index, tags_code_for, waits_for_flush)
+        self.arrived: list[LogEntry] = []
+        self.dispatcher.on_arrival = self.arrived.append
+
+    def in_queue(self, topic: str = "orders", queue_id: int = 0) -> int:
+        queue = self.queues.get(topic, queue_id)
+        return queue.max_offset if queue else 0
+
+    def found(self, key: str) -> int:
+        return len(self.index.find("orders", key, *FOREVER, 64))
+
+
+def test_appended_messages_become_findable_and_are_announced() -> None:
+    parts = Parts()
+    first = parts.log.append(message(KEYS="k1", TAGS="red"))
+    parts.log.append_batch(message(queue_id=2), [item(b"a", KEYS="k1"), item(b"b")])
+    assert parts.dispatcher.dispatch() == 3
+    assert parts.dispatcher.dispatch() == 0
+    queue = parts.queues.get("orders", 0)
+    assert queue is not None
+    assert queue.unit(0) == (first.log_offset, first.size, parts.arrived[0].tags_code)
+    assert parts.in_queue(queue_id=2) == 2
+    assert parts.found("k1") == 2
+    assert [(entry.queue_id, entry.queue_offset) for entry in parts.arrived] == [(0, 0), (2, 0), (2, 1)]
+    assert parts.dispatcher.dispatched == parts.log.wrote
+    assert parts.dispatcher.dispatched_ms == parts.log.last_store_ms
+
+
+@pytest.mark.parametrize(
+    ("sys_flag", "queued", "indexed"),
+    [
+        (TRANSACTION_COMMIT, True, True),
+        (TRANSACTION_PREPARED, False, True),
+        (TRANSACTION_ROLLBACK, False, False),
+        (INNER_BATCH, False, True),
+    ],
+)
+def test_what_is_listed_where(sys_flag: int, queued: bool, indexed: bool) -> None:
+    parts = Parts()
+    sample = message(KEYS="k1")
+    sample.sys_flag = sys_flag
+    parts.log.append(sample)
+    parts.dispatcher.dispatch()
+    assert (parts.in_queue() == 1, parts.found("k1") == 1) == (queued, indexed)
+    assert len(parts.arrived) == 1
+
+
+def test_under_sync_flush_only_what_is_on_disk_is_shown() -> None:
+    parts = Parts(waits_for_flush=True)
+    first = parts.log.append(message())
+    parts.log.append(message())
+    assert parts.dispatcher.dispatch() == 0
+    parts.log.file.flush(first.next_log_offset)
+    assert parts.dispatcher.dispatch() == 1
+    assert parts.in_queue() == 1
+    parts.log.file.flush(parts.log.wrote)
+    assert parts.dispatcher.dispatch() == 1
+
+
+def test_another_tags_code_may_be_given() -> None:
+    parts = Parts(tags_code_for=lambda entry: entry.store_ms + 5000)
+    result = parts.log.append(message(TAGS="red"))
+    parts.dispatcher.dispatch()
+    queue = parts.queues.get("orders", 0)
+    assert queue is not None
+    assert queue.unit(0) == (result.log_offset, result.size, result.store_ms + 5000)
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "index"])
+@pytest.mark.parametrize("operation", ["open", "reserve", "make_folder"])
+def test_a_full_disk_leaves_the_rest_for_later(part: str, operation: str) -> None:
+    parts = Parts()
+    parts.log.append(message(queue_id=0))
+    parts.log.append(message(queue_id=1, KEYS="k1 k2"))
+    parts.log.append(message(queue_id=2))
+    parts.disk.fail(operation, errno.ENOSPC, nth=2 if part == "consumequeue" else 1, part=part)
+    with pytest.raises(DiskFull):
+        parts.dispatcher.dispatch()
+    assert len(parts.arrived) == 1
+    assert parts.dispatcher.dispatch() == 2
+    assert [parts.in_queue(queue_id=number) for number in range(3)] == [1, 1, 1]
+    assert parts.found("k2") == 1
+    assert [entry.queue_id for entry in parts.arrived] == [0, 1, 2]
+
+
+def test_a_failing_listener_does_not_make_a_message_arrive_twice() -> None:
+    parts = Parts()
+    parts.log.append(message())
+    parts.log.append(message())
+
+    def fails(entry: LogEntry) -> None:
+        raise RuntimeError("listener")
+
+    parts.dispatcher.on_arrival = fails
+    with pytest.raises(RuntimeError):
+        parts.dispatcher.dispatch()
+    parts.dispatcher.on_arrival = parts.arrived.append
+    parts.dispatcher.dispatch()
+    assert [entry.queue_offset for entry in parts.arrived] == [1]
+    assert parts.in_queue() == 2
+
+
+def test_replaying_is_silent_and_idempotent() -> None:
+    parts = Parts()
+    for number in range(25):
+        parts.log.append(message(KEYS=f"key-number-{number}"))
+    entries = list(parts.log.entries)
+    parts.dispatcher.dispatch()
+    parts.arrived.clear()
+    parts.dispatcher.replay(entries)
+    assert parts.arrived == []
+    assert parts.in_queue() == 25
+    assert parts.found("key-number-7") == 1
+
+
+def test_replaying_passes_over_a_name_no_folder_can_have() -> None:
+    parts = Parts()
+    parts.log.append(message())
+    entry = parts.log.entries[0]
+    parts.dispatcher.replay([entry._replace(topic="../x"), entry])
+    assert parts.in_queue() == 1
+    assert parts.queues.topics() == {"orders"}
