@@ -18,7 +18,7 @@ from tests.support.comparing import (
 )
 from tests.support.java_client import Outgoing
 from tests.support.java_driver import CLIENT_VERSIONS
-from tests.support.reading import lite_pull_all, push_all, read_topic
+from tests.support.reading import eventually, lite_pull_all, push_all, read_topic
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
 
@@ -163,3 +163,28 @@ def test_a_version_reads_what_every_version_wrote(reader, java_clients, cluster,
             assert_compressed(seen, seen.tags, reader)
     assert_same_records(pushed, pulled)
     assert_same_records(pushed, read_topic(java, cluster.namesrv, topic))
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_a_failed_message_comes_again_and_ends_in_the_dead_letters(version, java_clients, cluster, name):
+    """The first failure asks for a redelivery after a second; with a limit of one redelivery the second is the last."""
+    java, topic, group = java_clients(version), name("retry"), name("push")
+    java.create_topic(cluster.namesrv, topic)
+    with java.producer(cluster.namesrv, name("pg")) as producer:
+        sent = producer.send(topic, b"try me", tags="t", keys=["k"])
+    with java.push_consumer(
+        cluster.namesrv, group, {topic: "*"}, fail_first=2, retry_level=1, max_reconsume_times=1
+    ) as consumer:
+        deliveries = consumer.poll(2)
+        assert [(seen.msg_id, seen.reconsume_times, seen.topic) for seen in deliveries] == [
+            (sent.msg_id, 0, topic),
+            (sent.msg_id, 1, topic),
+        ]
+        assert deliveries[1].properties["RETRY_TOPIC"] == topic
+        assert deliveries[1].properties["ORIGIN_MESSAGE_ID"] == sent.offset_msg_id
+        dead_topic = f"%DLQ%{group}"
+        assert eventually(lambda: dead_topic in java.topic_list(cluster.namesrv), True)
+        assert eventually(lambda: len(read_topic(java, cluster.namesrv, dead_topic)), 1) == 1
+        dead = read_topic(java, cluster.namesrv, dead_topic)[0]
+    assert (dead.msg_id, dead.body, dead.reconsume_times) == (sent.msg_id, b"try me", 2)
+    assert (dead.properties["RETRY_TOPIC"], dead.properties["ORIGIN_MESSAGE_ID"]) == (topic, sent.offset_msg_id)
