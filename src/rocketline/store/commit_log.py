@@ -149,11 +149,9 @@ class CommitLog:
         topic = message.topic
         body = message.body
         raw = message.properties_raw
-        part = self._topic_parts.get(topic)
-        if part is None:
-            part = self._learn(topic)
-            if part is None:
-                return self._bad_topic(topic)
+        part = self._topic_parts.get(topic) or self._learn(topic)
+        if part is None or message.queue_id < 0:
+            return self._bad_place(topic, message.queue_id)
         born_host = message.born_host
         sys_flag = message.sys_flag & ~_HOSTS | self._store_flag
         if len(born_host) > 8:
@@ -194,8 +192,8 @@ class CommitLog:
     def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
         """Store several messages of one queue as neighbours in one file; what they share comes from `common`."""
         part = self._topic_parts.get(common.topic) or self._learn(common.topic)
-        if part is None:
-            return self._bad_topic(common.topic)
+        if part is None or common.queue_id < 0:
+            return self._bad_place(common.topic, common.queue_id)
         magic, topic_bytes = part
         sys_flag = common.sys_flag & ~_HOSTS | self._store_flag | (BORN_IPV6 if len(common.born_host) > 8 else 0)
         sizes = [record_size(len(item.body), len(topic_bytes), len(item.properties), sys_flag) for item in items]
@@ -246,7 +244,9 @@ class CommitLog:
         part = self._topic_parts[topic] = topic_part(topic)
         return part
 
-    def _bad_topic(self, topic: str) -> AppendResult:
+    def _bad_place(self, topic: str, queue_id: int) -> AppendResult:
+        if queue_id < 0:
+            return refused(AppendStatus.MESSAGE_ILLEGAL, f"queue {queue_id} of topic {topic[:300]!r} cannot exist")
         return refused(
             AppendStatus.MESSAGE_ILLEGAL,
             f"the topic {topic[:300]!r} cannot be stored: 1 to {MAX_TOPIC_BYTES} bytes without '/' are needed",

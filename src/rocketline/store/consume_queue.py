@@ -182,10 +182,13 @@ class ConsumeQueue:
         What comes after them may be torn, so neither order nor density can be relied on there.
         """
         kept = 0
-        for segment in reversed(list(self.file)):
-            first = segment.base // UNIT_BYTES
-            if segment is self.file.first or self._is_sound(log, first, next_log_offset):
-                kept = first + _count_sound(segment.open(), next_log_offset)
+        segments = list(self.file)
+        while len(segments) > 1 and not self._is_sound(log, segments[-1].base // UNIT_BYTES, next_log_offset):
+            segments.pop()
+        for segment in segments[-3:]:
+            count = _count_sound(segment.open(), next_log_offset)
+            kept = segment.base // UNIT_BYTES + count
+            if count < self._units_per_file:
                 break
         while kept and not self._is_sound(log, kept - 1, next_log_offset):
             kept -= 1
@@ -205,20 +208,11 @@ class ConsumeQueue:
         record = log.record_at(log_offset)
         return record is not None and len(record) == size
 
-    def truncate(self, queue_offset: int) -> int:
-        """Forget the units from `queue_offset` on; returns how many there were."""
-        dropped = max(0, self.max_offset - queue_offset)
+    def truncate(self, queue_offset: int) -> None:
+        """Forget the units from `queue_offset` on, for good."""
         self.file.truncate(queue_offset * UNIT_BYTES)
         self._set_end(queue_offset)
         self.min_offset = min(self.min_offset, self.max_offset)
-        return dropped
-
-    def truncate_to_log(self, next_log_offset: int) -> int:
-        """Drop the units of records at or past the end of the log; returns how many."""
-        end = self.max_offset
-        while end > 0 and (unit := self.unit(end - 1)) and unit[1] != FILLER_SIZE and sum(unit[:2]) > next_log_offset:
-            end -= 1
-        return self.truncate(end) if end < self.max_offset else 0
 
     def _set_end(self, queue_offset: int) -> None:
         self.max_offset = queue_offset

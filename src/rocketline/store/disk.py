@@ -72,10 +72,11 @@ class MappedFile(Protocol):
 
 
 class Disk(Protocol):
-    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
+    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
         """Map a file, made or extended to `size` as needed.
 
-        A pinned file keeps a descriptor of its own, so that a sync works even when the process has run out of them.
+        A pinned file keeps a descriptor of its own, so that a sync works even when the process has run out of them. A
+        scattered one is used here and there: touching a page must not bring megabytes of its neighbours into memory.
         """
 
     def sync(self, path: Path) -> None:
@@ -125,8 +126,8 @@ def backup_of(path: Path) -> Path:
 def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
     """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
 
-    None when there is nothing to read. A useless file is removed once its backup proved good, so that the next write does not
-    turn it into the backup. `parse` raises ValueError for content it cannot accept.
+    None when there is nothing to read. A useless file is removed once its backup proved good, so that the next write does
+    not turn it into the backup. `parse` raises ValueError for content it cannot accept.
     """
     problem = ""
     for candidate in (path, backup_of(path)):
@@ -149,7 +150,7 @@ def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T |
 class RealMappedFile:
     """A shared mapping of a file. Python's mmap holds one descriptor; a pinned file has a second one."""
 
-    def __init__(self, path: Path, size: int, pinned: bool) -> None:
+    def __init__(self, path: Path, size: int, pinned: bool, scattered: bool) -> None:
         self.path = path
         self.size = size
         self._fd = -1
@@ -160,6 +161,8 @@ class RealMappedFile:
                 self._is_new = _grow_file(fd, path, size)
             with explained("map", path):
                 self._map: mmap.mmap | None = mmap.mmap(fd, size)
+                if scattered:
+                    self._map.madvise(mmap.MADV_RANDOM)
         except BaseException:
             os.close(fd)
             raise
@@ -276,8 +279,8 @@ def _sync_folder(folder: Path) -> None:
 class RealDisk:
     """The operating system's files."""
 
-    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
-        return RealMappedFile(path, size, pinned)
+    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
+        return RealMappedFile(path, size, pinned, scattered)
 
     def sync(self, path: Path) -> None:
         with explained("flush", path):

@@ -52,7 +52,7 @@ class IndexFile:
         self._slots = slots
         self._capacity = entries
         self._entries_at = _HEADER.size + slots * _SLOT.size
-        self._file: MappedFile = disk.open_mapped(path, index_file_bytes(slots, entries), pinned=True)
+        self._file: MappedFile = disk.open_mapped(path, index_file_bytes(slots, entries), pinned=True, scattered=True)
         self._view = self._file.buffer
         self._reserved = 0
         header: tuple[int, ...] = _HEADER.unpack_from(self._view, 0)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import StoreClosed, StoreError, StoreInUse
+from rocketline.errors import StoreClosed, StoreError, StoreInUse, StoreReadOnly
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
 from rocketline.store.checkpoint import Checkpoint
@@ -380,13 +380,15 @@ class MessageStore:
         return self._log.last_store_ms
 
     def flush_now(self) -> None:
-        """Wait until everything appended so far is on disk. Blocks: for tools and tests, not for an event loop."""
+        """Return when everything appended so far is on disk. Blocks: for tools and tests, not for an event loop."""
         self._require_open()
         assert self._log_flusher is not None
         assert self._queue_flusher is not None
         self._log_flusher.run_round(everything=True)
         self._dispatcher.dispatch()
         self._queue_flusher.run_round(everything=True)
+        if self._has_failed:
+            raise StoreReadOnly(self._refusal)
 
 
 def _has_key(record: memoryview, topic: str, key: str, index_type: str) -> bool:

@@ -83,7 +83,7 @@ class Reader:
         chunks = []
         for start, end in spans:
             chunk = log.file.slice(start, end)
-            if chunk is None or end > log.wrote:
+            if chunk is None or start >= end or end > log.wrote:
                 return None
             chunks.append(chunk)
         return _new_result(
@@ -123,7 +123,6 @@ class Reader:
             if accept_record is not None and not accept_record(record):
                 continue
             picked.add(log_offset, record)
-            skip_below = log.min_offset
         lagging = not self.in_memory(log_offset)
         chunks = picked.chunks(log)
         if picked.count:

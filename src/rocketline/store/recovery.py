@@ -55,7 +55,6 @@ class RecoveryReport:
     ended_by: str
     """Why reading the log stopped where it did."""
     files_deleted: int
-    units_dropped: int
     queue_count: int
 
 
@@ -88,7 +87,7 @@ class Recovery:
             self._queues.destroy()
             if self._index is not None:
                 self._index.destroy()
-            return self._report(after_crash, 0, 0, 0)
+            return self._report(after_crash, 0, 0)
         # Until the true end is known, everything in the files may be looked at.
         self._log.set_end(last.next_base, 0)
         start = None if after_crash else self._end_of_queues()
@@ -102,10 +101,10 @@ class Recovery:
             file.flush(end)
         file.flushed = end
         self._log.set_end(end, self._last_store_ms)
-        dropped = self._settle_queues(end)
+        self._settle_queues()
         self._dispatcher.dispatched = end
         self._dispatcher.dispatched_ms = self._last_store_ms
-        return self._report(after_crash, start, files_deleted, dropped)
+        return self._report(after_crash, start, files_deleted)
 
     def _end_of_queues(self) -> int | None:
         """After a clean stop: end of the last record any queue lists; None when that is no record of the log."""
@@ -205,17 +204,14 @@ class Recovery:
         position = offset - segment.base
         return not any(segment.open()[position : position + _LOOK_BYTES])
 
-    def _settle_queues(self, log_end: int) -> int:
-        """Bring every queue in step with the log, and number the next messages; returns how many units were dropped."""
-        dropped = 0
+    def _settle_queues(self) -> None:
+        """Find where each queue begins, now that the log is known, and number its next message."""
         for key, queue in self._queues.by_key.items():
-            dropped += queue.truncate_to_log(log_end)
             queue.follow_log_minimum(self._log.min_offset)
             queue.file.unmap()
             self._log.queue_offsets[key] = queue.max_offset
-        return dropped
 
-    def _report(self, after_crash: bool, start: int, files_deleted: int, dropped: int) -> RecoveryReport:
+    def _report(self, after_crash: bool, start: int, files_deleted: int) -> RecoveryReport:
         return RecoveryReport(
             after_crash=after_crash,
             log_min_offset=self._log.min_offset,
@@ -224,7 +220,6 @@ class Recovery:
             records_scanned=self._records_scanned,
             ended_by=self._ended_by,
             files_deleted=files_deleted,
-            units_dropped=dropped,
             queue_count=len(self._queues.by_key),
         )
 

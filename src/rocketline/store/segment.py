@@ -40,7 +40,7 @@ class Segment:
         """The whole file as memory; mapped now unless it already is."""
         view = self.view
         if view is None:
-            self._file = self._disk.open_mapped(self.path, self.size, self._pinned)
+            self._file = self._disk.open_mapped(self.path, self.size, self._pinned, scattered=not self._pinned)
             self.view = view = self._file.buffer
             if self._pool is not None:
                 self._pool.admit(self)

@@ -99,8 +99,7 @@ class SegmentedFile:
         present = self._segments.get(number)
         if present is not None:
             return present
-        prepared, self._next = self._next, None
-        segment = prepared.result() if prepared is not None else None
+        segment = self._prepared()
         if segment is None or segment.base != number * self.segment_bytes:
             if segment is not None:
                 segment.delete()
@@ -127,6 +126,13 @@ class SegmentedFile:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="rocketline-next-segment")
         self._next = self._worker.submit(self._make, last.next_base)
+
+    def _prepared(self) -> Segment | None:
+        """The file made ahead, if there is one; a failure is forgotten, because making it now may work or says why not."""
+        prepared, self._next = self._next, None
+        if prepared is None or prepared.exception() is not None:
+            return None
+        return prepared.result()
 
     def flush(self, end: int) -> None:
         """Bring everything below `end` to the disk. One thread at a time; `flushed` moves only when it worked."""
@@ -180,9 +186,8 @@ class SegmentedFile:
         if self._worker is not None:
             self._worker.shutdown()
             self._worker = None
-        prepared, self._next = self._next, None
-        if prepared is not None and prepared.exception() is None:
-            prepared.result().delete()
+        if unused := self._prepared():
+            unused.delete()
         self.unmap()
 
     def destroy(self) -> None:

@@ -89,7 +89,7 @@ class MemoryDisk:
                 kept.written_end = min(content.written_end, len(survived))
         return after
 
-    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
+    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
         self._require_folder(path)
         content = self._files.get(path)
         if content is None:
@@ -202,9 +202,9 @@ class FaultyDisk:
             if fault.strikes(operation, path):
                 raise store_error(OSError(fault.code, os.strerror(fault.code)), operation, path)
 
-    def open_mapped(self, path: Path, size: int, pinned: bool = False) -> MappedFile:
+    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
         self.check("open", path)
-        return _FaultyFile(self, self._inner.open_mapped(path, size, pinned))
+        return _FaultyFile(self, self._inner.open_mapped(path, size, pinned, scattered))
 
     def sync(self, path: Path) -> None:
         self.check("sync", path)

@@ -176,6 +176,7 @@ def test_the_store_time_of_a_record_from_ipv6_is_found() -> None:
         (message(bytes(2049)), AppendStatus.MESSAGE_ILLEGAL, "2049 bytes, the limit is 2048"),
         (message(x="y" * 32767), AppendStatus.PROPERTIES_TOO_LARGE, "the limit is 32767"),
         (message(x="y" * 4000), AppendStatus.MESSAGE_ILLEGAL, "more than the limit of 4088"),
+        (message(queue_id=-1), AppendStatus.MESSAGE_ILLEGAL, "queue -1 of topic 'orders'"),
         (message(topic=""), AppendStatus.MESSAGE_ILLEGAL, "topic ''"),
         (message(topic="../../x"), AppendStatus.MESSAGE_ILLEGAL, "topic '../../x'"),
         (message(topic=".."), AppendStatus.MESSAGE_ILLEGAL, "topic '..'"),
@@ -205,7 +206,8 @@ def test_a_batch_is_stored_whole_or_not_at_all(items, why: str) -> None:  # type
     assert result.status is not AppendStatus.OK
     assert why in result.reason
     assert log.wrote == 0
-    assert log.append_batch(message(topic="a/b"), [item(b"")]).status is AppendStatus.MESSAGE_ILLEGAL
+    for bad in (message(topic="a/b"), message(queue_id=-1)):
+        assert log.append_batch(bad, [item(b"")]).status is AppendStatus.MESSAGE_ILLEGAL
 
 
 def test_only_records_are_found_by_offset() -> None:

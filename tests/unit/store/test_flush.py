@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.clock import ManualClock
-from rocketline.errors import StoreError
+from rocketline.errors import StoreError, StoreReadOnly
 from rocketline.store.config import FlushConfig, FlushDiskType
 from rocketline.store.message_store import AppendStatus, MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -240,7 +240,8 @@ class TestAFailedSync:
         flushed = Flushed(store)
         store.append(message(KEYS="k"))
         disk.fail("sync", part="index")
-        store.flush_now()
+        with pytest.raises(StoreReadOnly, match=r"index/.*Input/output error"):
+            store.flush_now()
         flushed.wait_for_failure()
         assert not store.is_writable
         store.close()

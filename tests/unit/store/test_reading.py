@@ -221,6 +221,16 @@ class TestWhenTheLogIsGone:
         assert (result.status, result.next_queue_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 5)
         store.close()
 
+    def test_an_empty_unit_is_no_message(self) -> None:
+        store = filled(opened(), 8)
+        queue = store._queues.get("orders", 0)
+        assert queue is not None
+        queue.put(12, 10**6, 100, 0)
+        result = store.read("orders", 0, 5, 32)
+        assert (result.message_count, result.next_queue_offset) == (3, 10)
+        assert offsets(store, result.chunks) == [5, 6, 7]
+        store.close()
+
     def test_a_filler_unit_is_no_message(self) -> None:
         store = filled(opened(config=roomy()), 2)
         queue = store._queues.get("orders", 0)

@@ -165,10 +165,11 @@ def test_a_file_that_could_not_be_made_ahead_is_made_when_needed(
     file.add(0)
     faulty.fail("open", errno.ENOSPC)
     file.prepare_next()
-    with pytest.raises(DiskFull):
-        file.add(100)
     assert file.add(100).base == 100
-    faulty.fail("open", errno.ENOSPC)
+    faulty.fail("open", errno.ENOSPC, forever=True)
+    file.prepare_next()
+    with pytest.raises(DiskFull):
+        file.add(200)
     file.prepare_next()
     file.close()
 
