@@ -81,6 +81,16 @@ async def until_signalled(work: Coroutine[Any, Any, T]) -> T | None:
 
 async def serve(server: AbstractAsyncContextManager[T], ready_line: Callable[[T], str]) -> None:
     """Start, say so in one line on standard output, and serve until cancelled."""
+    allow_many_files()
     async with server as running:
         print(ready_line(running), flush=True)
         await asyncio.get_running_loop().create_future()
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files as far as this process may: every connection and every mapped file needs one."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -79,3 +79,13 @@ def test_a_name_server_takes_a_file_of_settings(rocketline: Run, tmp_path: Path)
     file.write_text("listenPort=0\n")
     with serving("nameserver", "-c", file) as ready:
         assert ready.startswith("ready namesrv=127.0.0.1:")
+
+
+def test_a_server_may_open_as_many_files_as_the_system_allows():
+    code = (
+        "import resource; from rocketline.cli.serving import allow_many_files; "
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard)); "
+        "allow_many_files(); print(resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr
