@@ -61,7 +61,9 @@ class ClientSession:
         self.routes = RouteCache(self.name_server, self._route_changed, self._greet)
         self._brokers: dict[str, RemoteBroker] = {}
         self._silent: set[str] = set()
+        self._lost: set[str] = set()
         self._heartbeat_lock = asyncio.Lock()
+        self._greeting_lock = asyncio.Lock()
         self._tasks = OwnedTasks()
         self._users = 0
 
@@ -169,6 +171,19 @@ class ClientSession:
             log.log(level, "heartbeat to %s failed: %s", address, error)
         else:
             self._silent.discard(address)
+
+    def connection_failed(self, address: str) -> None:
+        """A call failed on the way: a broker forgets its clients with their connection."""
+        self._lost.add(address)
+
+    async def greet_again(self, address: str) -> None:
+        """Make us known again to a broker that may have forgotten us; costs nothing when it has not."""
+        if address not in self._lost:
+            return
+        async with self._greeting_lock:
+            if address in self._lost:
+                await self.heartbeat(address)
+                self._lost.discard(address)
 
     def _greet(self, address: str) -> None:
         self._tasks.start(self.heartbeat(address), f"heartbeat to {address}")

@@ -307,7 +307,8 @@ class FakeBroker(FakeServer):
     async def _hold(self, request: Command, header: PullMessageHeader, queue: FakeQueue) -> Command:
         try:
             async with asyncio.timeout(header.suspend_ms / 1000):
-                await queue.grown.wait()
+                while queue.end <= header.queue_offset:
+                    await queue.grown.wait()
         except TimeoutError:
             return request.reply(ResponseCode.PULL_NOT_FOUND, pull_fields(queue, header.queue_offset))
         return self._found(request, header, queue)

@@ -51,6 +51,7 @@ class AssignedQueues:
         self._wake = wake
         self._on_change = on_change
         self._moving: set[MessageQueue] = set()
+        self._ended: set[MessageQueue] = set()
         self._loops: dict[MessageQueue, PullLoop] = {}
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
         self._tasks = OwnedTasks()
@@ -82,10 +83,16 @@ class AssignedQueues:
         self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
         return True
 
+    def uncommitted(self) -> set[MessageQueue]:
+        """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""
+        return self.owned() | self._ended
+
     async def drop_queue(self, queue: MessageQueue) -> None:
+        self._ended.add(queue)
         await self._end_loop(queue)
         await self._offsets.persist([queue])
         self._offsets.forget(queue)
+        self._ended.discard(queue)
 
     async def restart_at(self, queue: MessageQueue, offset: ConsumerOffset) -> None:
         """Forget what is held of a queue and read it from another offset on, also a lower one."""

@@ -49,16 +49,16 @@ class AssignedReading:
     def assign(self, queues: Sequence[MessageQueue], expression: str) -> None:
         """Read exactly these queues; those that were read before with the same expression go on undisturbed."""
         wanted = set(queues)
-        now_ms = self._session.clock.now_ms()
-        for topic in {queue.topic for queue in wanted}:
-            known = self._subscriptions.get(topic)
-            if known is None or known.expression != Subscription(topic, expression, now_ms).expression:
-                self._subscriptions[topic] = Subscription(topic, expression, now_ms)
-                wanted_anew = [queue for queue in self._readers if queue.topic == topic]
-                self._drop(wanted_anew)
-        self._drop([queue for queue in self._readers if queue not in wanted])
-        for topic in set(self._subscriptions) - {queue.topic for queue in wanted}:
+        topics = {queue.topic for queue in wanted}
+        changed = set()
+        for topic in topics:
+            new, known = Subscription(topic, expression, self._session.clock.now_ms()), self._subscriptions.get(topic)
+            if known is None or known.expression != new.expression:
+                self._subscriptions[topic] = new
+                changed.add(topic)
+        for topic in set(self._subscriptions) - topics:
             del self._subscriptions[topic]
+        self._drop([queue for queue in self._readers if queue not in wanted or queue.topic in changed])
         for queue in sorted(wanted - set(self._readers)):
             self._readers[queue] = self._tasks.start(self._read(queue, None), f"read {queue}")
         self._tasks.start(self._session.heartbeat(), "heartbeat")
@@ -79,11 +79,13 @@ class AssignedReading:
         await asyncio.sleep(0)  # let it begin, so that its position is the one asked for
 
     async def _read(self, queue: MessageQueue, offset: int | None) -> None:
+        level = logging.WARNING
         while offset is None:
             try:
                 offset = await self._start_from.offset(self._session, self._offsets, queue, store=False)
             except RocketlineError as error:
-                log.warning("group %s cannot start reading %s yet: %s", self._group, queue, error)
+                log.log(level, "group %s cannot start reading %s yet: %s", self._group, queue, error)
+                level = logging.DEBUG
                 await asyncio.sleep(self._session.timing.pull_retry_s)
         subscription = self._subscriptions[queue.topic]
         loop = self._loops[queue] = PullLoop(

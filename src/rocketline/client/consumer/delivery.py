@@ -18,14 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from rocketline.client.consumer.handlers import Handler, NotDone, RetryLater
-from rocketline.client.consumer.pull_loop import PullLoop
+from rocketline.client.consumer.pull_loop import CONSUME_START_TIME, PullLoop
 from rocketline.client.tasks import OwnedTasks
 from rocketline.clock import Clock
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 
 log = logging.getLogger(__name__)
 
-CONSUME_START_TIME = "CONSUME_START_TIME"
 EXPIRED_DELAY_LEVEL = 3
 EXPIRED_PER_QUEUE = 16
 
@@ -97,7 +96,7 @@ class ConcurrentDelivery:
 
     async def run_directly(self, message: MessageView) -> Exception | None:
         """Run the handler for one message outside the normal flow; returns what it raised."""
-        return await self._run([message])
+        return await self._run([message], None)
 
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
         """Hand back the oldest messages of a queue whose handler has run for too long, so that progress is not held
@@ -132,7 +131,7 @@ class ConcurrentDelivery:
                     self._idle.set()
 
     async def _deliver(self, source: PullLoop, messages: list[MessageView]) -> None:
-        error = await self._run(messages)
+        error = await self._run(messages, source.queue)
         if source.dropped:
             log.info("%s was given away while %d of its messages ran: they will be delivered again", source.queue,
                      len(messages))  # fmt: skip
@@ -144,10 +143,12 @@ class ConcurrentDelivery:
         if messages:
             self._finish(source, messages)
 
-    async def _run(self, messages: list[MessageView]) -> Exception | None:
+    async def _run(self, messages: list[MessageView], queue: MessageQueue | None) -> Exception | None:
         topic = messages[0].topic
         handler = self._handler_of(topic)
         if handler is None:
+            if queue is not None and queue.topic == topic:
+                return NotDone()  # unsubscribed a moment ago: the queue is about to be dropped
             return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
         now = str(self._clock.now_ms())
         for message in messages:

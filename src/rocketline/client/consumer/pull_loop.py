@@ -31,6 +31,7 @@ from rocketline.errors import (
     ProtocolError,
     RemoteProtocolError,
     RocketlineError,
+    TransportError,
 )
 from rocketline.message import RETRY_PREFIX, RETRY_TOPIC, ConsumerOffset, MessageQueue, MessageView, QueueOffset
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -42,12 +43,13 @@ log = logging.getLogger(__name__)
 
 MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
+CONSUME_START_TIME = "CONSUME_START_TIME"
 
 PUSH_MAX_BYTES = 256 * 1024
 LITE_MAX_BYTES = (1 << 31) - 1
 
 # An empty answer that comes back sooner was not held by the broker; asking again at once would spin.
-NOT_HELD_S = 0.005
+NOT_HELD_S = 0.1
 
 _UNKNOWN_SUBSCRIPTION = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 _LOG_EVERY = 1000
@@ -175,9 +177,13 @@ class PullLoop:
         loop = asyncio.get_running_loop()
         self.last_pull_ms = self._session.clock.now_ms()
         broker, broker_id = await self._session.find_reader(self.queue, self._broker_id)
+        await self._session.greet_again(broker.address)
         started = loop.time()
         try:
             answer = await self._pull(broker, broker_id)
+        except TransportError:
+            self._session.connection_failed(broker.address)
+            raise
         except BrokerError as error:
             if error.code in _UNKNOWN_SUBSCRIPTION:
                 await self._session.heartbeat(broker.address)
@@ -245,7 +251,6 @@ class PullLoop:
         if problem is not None:
             self.stuck_at = f"{self.queue} offset {next_offset}: {problem}"
             raise RemoteProtocolError(f"the message at {self.stuck_at}; nothing behind it is delivered")
-        self.stuck_at = None
 
     def _go_on_at(self, offset: QueueOffset) -> None:
         self.next_offset = offset
@@ -270,6 +275,7 @@ class PullLoop:
         if self._failures > 1:
             log.info("reading %s for group %s works again", self.queue, self._group)
         self._failures = 0
+        self.stuck_at = None
 
 
 def read_messages(
@@ -293,6 +299,7 @@ def read_messages(
         properties = message.properties
         properties[MIN_OFFSET] = min_offset
         properties[MAX_OFFSET] = max_offset
+        properties.pop(CONSUME_START_TIME, None)  # ours to set; as a property of the sender's it would only mislead us
         if message.topic.startswith(RETRY_PREFIX):
             message.topic = properties.get(RETRY_TOPIC, message.topic)
         messages.append(message)

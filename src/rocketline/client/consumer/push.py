@@ -133,7 +133,7 @@ class PushConsumer:
             self._running.subscriptions_changed(topic)
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop reading a topic; messages that are here already are still delivered."""
+        """Stop reading a topic; messages that are here and were not handled yet stay unacknowledged."""
         if self._subscriptions.pop(topic, None) is None:
             return
         self._handlers.pop(topic, None)

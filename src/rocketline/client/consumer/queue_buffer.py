@@ -24,7 +24,7 @@ class BufferLimits:
     max_messages: int = 1000
     max_mib: int = 100
     max_span: int = 2000
-    """Highest minus lowest offset held: one message that does not finish must not let the others run far ahead."""
+    """Highest offset read minus lowest unfinished: one message that hangs must not let the others run far ahead."""
 
     def __post_init__(self) -> None:
         for name, most in (("max_messages", 65535), ("max_mib", 1024), ("max_span", 65535)):
@@ -99,7 +99,8 @@ class QueueBuffer:
         if self.body_bytes // MIB > limits.max_mib:
             return f"{self.body_bytes // MIB} MiB held, the limit is {limits.max_mib}"
         if self._held:
-            span = next(reversed(self._held)) - next(iter(self._held))
+            # Measured to the highest seen, not the highest held: those that finish must not hide how far they ran.
+            span = self.next_offset - 1 - next(iter(self._held))
             if span > limits.max_span:
-                return f"the messages held span {span} offsets, the limit is {limits.max_span}"
+                return f"reading is {span} offsets past an unfinished message, the limit is {limits.max_span}"
         return None

@@ -128,7 +128,7 @@ class RunningConsumer:
             await self._tasks.cancel()
             await self.queues.stop_pulling()
             await self._delivery.stop(self._options.stop_timeout_s)
-            await self._offsets.persist(self.queues.owned(), wait=True)
+            await self._offsets.persist(self.queues.uncommitted(), wait=True)
         finally:
             await self._session.remove_consumer(self)
 
@@ -140,7 +140,9 @@ class RunningConsumer:
         for error in errors:
             if not isinstance(error, RouteNotFound):
                 raise error
-            log.info("group %s: %s", self.group, error)
+        for topic, result in zip(topics, results):
+            if isinstance(result, RouteNotFound) and not topic.startswith(RETRY_PREFIX):
+                log.warning("group %s waits for topic %s: %s", self.group, topic, result)
         if len(errors) == len(topics) and not any(isinstance(error.__cause__, TopicNotExist) for error in errors):
             raise errors[0]
 
