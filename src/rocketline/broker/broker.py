@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
@@ -53,6 +54,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+DISPATCH_AGAIN_S = 1.0
+"""Pause before the dispatcher tries again what the disk refused."""
+
 
 class _Periodic(Protocol):
     """A table saved now and then."""
@@ -80,13 +84,16 @@ class Broker:
         self._disk = disk or RealDisk()
         self._random = random or Random()
         self._root = Path(config.store_root)
+        self._levels_ms = parse_delay_levels(config.delay_levels)
         self._host = config.advertised_host or _own_address(config.bind_host)
         self._router = Router()
         self._server = RemotingServer(
             self._router, config.bind_host, config.port, max_connections=config.max_connections
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._saves: set[asyncio.Future[None]] = set()
         self._dispatch_scheduled = False
+        self._dispatch_again: asyncio.TimerHandle | None = None
         self._running = False
         self._serving = False
 
@@ -111,47 +118,47 @@ class Broker:
         await self.close()
 
     async def start(self) -> None:
+        """Serve; what did not work out is given back: port, folder, connections, the word to the name servers."""
         self._loop = asyncio.get_running_loop()
-        # The port is part of every message id, so it is taken before the store is opened.
-        await self._server.bind()
-        try:
+        async with AsyncExitStack() as undo:
+            # The port is part of every message id, so it is taken before the store is opened.
+            await self._server.bind()
+            undo.push_async_callback(self._server.close, grace_s=0)
             self._store_host = encode_host(_ip_of(self._host), self.port)
             self._open_store()
-            try:
-                self._build()
-                await self._registration.register_all()
-            except BaseException:
-                self._store.close()
-                raise
-        except BaseException:
-            await self._server.close(grace_s=0)
-            raise
-        await self._server.start()
+            undo.callback(self._store.close)
+            self._build()
+            undo.push_async_callback(self._client.close)
+            undo.push_async_callback(self._registration.unregister)
+            await self._registration.register_all()
+            await self._server.start()
+            undo.pop_all()
         self._running = self._serving = True
+        # A request may have come with the very turn of the loop that began to listen.
+        self._dispatch()
         self._start_tasks()
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
 
     def _open_store(self) -> None:
-        levels_ms = parse_delay_levels(self.config.delay_levels)
         self._store = MessageStore(
             self._root,
             self.config.store,
             self._store_host,
             disk=self._disk,
             clock=self._clock,
-            tags_code_for=deliver_time_codes(levels_ms),
+            tags_code_for=deliver_time_codes(self._levels_ms),
         )
         log.info("%s", self._store.open())
-        self._disk.make_folder(self._root / "config")
-        self._delays = DelayLevels(
-            levels_ms, self._store, self._saved("delayOffset.json", DelayOffsetTable), self._clock, self._stored
-        )
 
     def _saved(self, name: str, kind: type[T]) -> SavedTable[T]:
         return SavedTable(self._disk, self._root / "config" / name, kind)
 
     def _build(self) -> None:
         config, clock, store = self.config, self._clock, self._store
+        self._disk.make_folder(self._root / "config")
+        self._delays = DelayLevels(
+            self._levels_ms, store, self._saved("delayOffset.json", DelayOffsetTable), clock, self._stored
+        )
         self._topics = Topics(
             self._saved("topics.json", TopicConfigSerializeWrapper),
             system_topics(config.cluster, config.name, config.topics),
@@ -268,9 +275,14 @@ class Broker:
             self._store.dispatch()
         except StoreError as error:
             # Stored but not yet listed: the next append, or this timer, goes on where it stopped.
-            log.error("messages cannot be made readable now: %s", error)
-            self._loop.call_later(1.0, self._stored)
+            if self._dispatch_again is None:
+                log.error("messages cannot be made readable now: %s", error)
+                self._dispatch_again = self._loop.call_later(DISPATCH_AGAIN_S, self._try_dispatch_again)
         self._waiters.answer_woken()
+
+    def _try_dispatch_again(self) -> None:
+        self._dispatch_again = None
+        self._dispatch()
 
     def _arrived(self, entry: LogEntry) -> None:
         self._waiters.on_arrival(entry)
@@ -298,7 +310,11 @@ class Broker:
     async def _save(self, table: _Periodic) -> None:
         data = table.take_changes()
         if data is not None:
-            await asyncio.to_thread(table.write, data)
+            save = self._loop.run_in_executor(None, table.write, data)
+            self._saves.add(save)
+            save.add_done_callback(self._saves.discard)
+            # A thread cannot be cancelled: `close` waits for it, or an old table could overwrite the last one.
+            await asyncio.shield(save)
 
     async def _drop_expired(self) -> None:
         self._consumers.drop_expired()
@@ -311,9 +327,9 @@ class Broker:
         self._running = False
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._saves, return_exceptions=True)
         await self._registration.unregister()
-        self._waiters.answer_all()
+        self._waiters.close()
         await self._server.close()
         await self._client.close()
         try:

@@ -17,6 +17,9 @@ class TopicConfigDefaults:
     auto_create: bool = setting(True, "autoCreateTopicEnable", "Create an unknown topic when a message for it arrives.")
     queue_count: int = setting(8, "defaultTopicQueueNums", "Queues of the template topic TBW102.")
 
+    def __post_init__(self) -> None:
+        _above_zero(defaultTopicQueueNums=self.queue_count)
+
 
 @dataclass(frozen=True)
 class GroupConfigDefaults:
@@ -30,6 +33,9 @@ class RegistrationConfig:
     namesrv: str = setting("", "namesrvAddr", "Name servers, `host:port` separated by `;`; empty: register nowhere.")
     interval_ms: int = setting(30_000, "registerNameServerPeriod", "Pause between two full registrations.")
     timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", "How long a name server may take to answer.")
+
+    def __post_init__(self) -> None:
+        _above_zero(registerNameServerPeriod=self.interval_ms, registerBrokerTimeoutMills=self.timeout_ms)
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,17 @@ class BrokerConfig:
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:
+        for key, name in (("brokerName", self.name), ("brokerClusterName", self.cluster)):
+            # Both are topics as well, and so folders.
+            if not name or "/" in name or not name.isprintable() or name in (".", ".."):
+                raise ConfigError(f"{key}={name!r} cannot be a name: it is empty or has a '/' or invisible characters")
+        _above_zero(
+            flushConsumerOffsetInterval=self.flush_offsets_ms,
+            flushDelayOffsetInterval=self.flush_delay_offsets_ms,
+            channelExpiredTimeout=self.client_expiry_ms,
+            client_scan_ms=self.client_scan_ms,
+            max_connections=self.max_connections,
+        )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"listenPort={self.port} is not a port")
         if self.broker_id < 0:
@@ -78,6 +95,12 @@ class BrokerConfig:
         if self.permission & ~6:
             raise ConfigError(f"brokerPermission={self.permission} must be 0, 2, 4 or 6")
         parse_delay_levels(self.delay_levels)
+
+
+def _above_zero(**values: int) -> None:
+    for key, value in values.items():
+        if value <= 0:
+            raise ConfigError(f"{key}={value} must be above zero")
 
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -93,8 +116,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         levels = tuple(int(item[:-1]) * _UNITS_MS[item[-1]] for item in text.split())
     except (ValueError, KeyError, IndexError) as error:
         raise ConfigError(f"messageDelayLevel={text!r} is not a list such as '1s 5s 1m 2h'") from error
-    if not levels:
-        raise ConfigError("messageDelayLevel is empty")
+    if not levels or min(levels) < 0:
+        raise ConfigError(f"messageDelayLevel={text!r} is empty or has a level below zero")
     return levels
 
 

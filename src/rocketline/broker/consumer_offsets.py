@@ -10,6 +10,7 @@ import logging
 
 from rocketline.broker.saved import SavedTable
 from rocketline.clock import Clock
+from rocketline.errors import StoreError
 from rocketline.message import ConsumerOffset
 from rocketline.protocol.bodies import ConsumerOffsetTable, DataVersion
 
@@ -78,4 +79,8 @@ class ConsumerOffsets:
         return self._file.encode(table)
 
     def write(self, data: bytes) -> None:
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except StoreError:
+            self._changed = True  # or the next save would think that there is nothing to do
+            raise

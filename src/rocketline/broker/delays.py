@@ -15,7 +15,7 @@ from collections.abc import Callable
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.topics import SCHEDULE_TOPIC
 from rocketline.clock import Clock
-from rocketline.errors import RequestRejected
+from rocketline.errors import RequestRejected, StoreError
 from rocketline.message import DELAY, REAL_QID, REAL_TOPIC, WAIT, LogOffset, QueueOffset
 from rocketline.protocol.bodies import DataVersion, DelayOffsetTable
 from rocketline.protocol.codes import ResponseCode
@@ -172,4 +172,8 @@ class DelayLevels:
         return self._file.encode(DelayOffsetTable(data_version=self._version, offset_table=self._next))
 
     def write(self, data: bytes) -> None:
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except StoreError:
+            self._changed = True  # or the next save would think that there is nothing to do
+            raise

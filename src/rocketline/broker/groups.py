@@ -58,15 +58,18 @@ class Groups:
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """The group, created when it is new and that is allowed; None when not."""
-        group = self.table.get(name)
-        if group is not None:
-            return group
-        if group_problem(name, MAX_OLD_GROUP_CHARS) or not (self._auto_create or name.startswith(SYSTEM_PREFIX)):
-            return None
-        group = SubscriptionGroupConfig(group_name=name)
-        log.info("consumer group %s created on first use", name)
-        self.put(group)
-        return group
+        return self.table.get(name) or self.get_all([name]).get(name)
+
+    def get_all(self, names: list[str]) -> dict[str, SubscriptionGroupConfig]:
+        """Those of the groups that are there or may be created; new ones are saved together."""
+        new = [name for name in names if name not in self.table and self._may_create(name)]
+        if new:
+            log.info("consumer groups created on first use: %s", ", ".join(new))
+            self._add({name: SubscriptionGroupConfig(group_name=name) for name in new})
+        return {name: self.table[name] for name in names if name in self.table}
+
+    def _may_create(self, name: str) -> bool:
+        return not group_problem(name, MAX_OLD_GROUP_CHARS) and (self._auto_create or name.startswith(SYSTEM_PREFIX))
 
     def require(self, name: str) -> SubscriptionGroupConfig:
         group = self.get(name)
@@ -84,9 +87,14 @@ class Groups:
         return group
 
     def put(self, group: SubscriptionGroupConfig) -> None:
-        self.table[group.group_name] = group
-        self.version = self.version.advanced(self._clock.now_ms())
-        self.save()
+        self._add({group.group_name: group})
+
+    def _add(self, groups: dict[str, SubscriptionGroupConfig]) -> None:
+        """Saved before it counts: a change that the disk refuses has not happened."""
+        version = self.version.advanced(self._clock.now_ms())
+        table = self.table | groups
+        self._file.save(SubscriptionGroupWrapper(version, self._forbidden, table))
+        self.table, self.version = table, version
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether an administrator has not barred this group from this topic."""

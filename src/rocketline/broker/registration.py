@@ -28,6 +28,12 @@ from rocketline.transport import RemotingClient
 
 log = logging.getLogger(__name__)
 
+FIRST_ANSWER_S = 3.0
+"""How long a starting broker waits for a name server."""
+
+SECOND_FULL_S = 10.0
+"""Apache's brokers register again this long after their start, and then at the configured interval."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -40,8 +46,27 @@ class Identity:
     ha_address: str
 
 
+class _NameServer:
+    """One name server, and what it has not been told yet."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_failing = False
+        self.wake = asyncio.Event()
+        self._changed: dict[str, TopicConfig] = {}
+
+    def note(self, topics: list[TopicConfig]) -> None:
+        self._changed.update((topic.topic_name, topic) for topic in topics)
+        self.wake.set()
+
+    def take_changes(self) -> dict[str, TopicConfig]:
+        changed, self._changed = self._changed, {}
+        self.wake.clear()
+        return changed
+
+
 class Registration:
-    """Keeps the name servers informed."""
+    """Keeps the name servers informed, each at its own pace."""
 
     def __init__(
         self,
@@ -56,49 +81,49 @@ class Registration:
         broker_perm: int = 6,
     ) -> None:
         self._identity = identity
-        self._name_servers = list(name_servers)
+        self._name_servers = [_NameServer(address) for address in name_servers]
         self._topics = topics
         self._client = client
         self._clock = clock
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._broker_perm = broker_perm
-        self._changed: dict[str, TopicConfig] = {}
-        self._wake = asyncio.Event()
-        self._failing: set[str] = set()
 
     def topics_changed(self, topics: list[TopicConfig]) -> None:
         """Announce these soon."""
-        for topic in topics:
-            self._changed[topic.topic_name] = topic
-        self._wake.set()
+        for name_server in self._name_servers:
+            name_server.note(topics)
+
+    async def register_all(self) -> None:
+        """Tell everyone everything; one that does not answer is waited for only a little, `run` will try it again."""
+        timeout_s = min(FIRST_ANSWER_S, self._timeout_s)
+        await asyncio.gather(*(self._tell_all(name_server, timeout_s) for name_server in self._name_servers))
 
     async def run(self) -> None:
         """Register for ever; the first full registration is `register_all`, called before."""
-        next_full = self._clock.monotonic() + self._interval_s
+        async with asyncio.TaskGroup() as tasks:
+            for name_server in self._name_servers:
+                tasks.create_task(self._keep_informed(name_server))
+
+    async def _keep_informed(self, name_server: _NameServer) -> None:
+        next_full = self._clock.monotonic() + min(SECOND_FULL_S, self._interval_s)
         while True:
             try:
                 async with asyncio.timeout(max(0.0, next_full - self._clock.monotonic())):
-                    await self._wake.wait()
+                    await name_server.wake.wait()
             except TimeoutError:
-                await self.register_all()
+                await self._tell_all(name_server, self._timeout_s)
                 next_full = self._clock.monotonic() + self._interval_s
                 continue
-            await self._register_changed()
+            if not name_server.is_failing:
+                await self._tell(name_server, name_server.take_changes(), self._timeout_s)
+            if name_server.is_failing:
+                # It missed something, or was restarted and takes no single topic of a broker it does not know.
+                await self._tell_all(name_server, self._timeout_s)
 
-    async def register_all(self) -> None:
-        self._changed.clear()
-        self._wake.clear()
-        await self._tell_everyone(self._topics.table)
-
-    async def _register_changed(self) -> None:
-        changed, self._changed = self._changed, {}
-        self._wake.clear()
-        if self._failing:
-            # A name server that missed something gets the whole picture.
-            await self.register_all()
-        else:
-            await self._tell_everyone(changed)
+    async def _tell_all(self, name_server: _NameServer, timeout_s: float) -> None:
+        name_server.take_changes()
+        await self._tell(name_server, self._topics.table, timeout_s)
 
     async def unregister(self) -> None:
         header = UnregisterBrokerHeader(
@@ -109,12 +134,12 @@ class Registration:
         )
         await asyncio.gather(
             *(
-                self._call(address, Command(RequestCode.UNREGISTER_BROKER, header.encode()), 1.0)
-                for address in self._name_servers
+                self._call(name_server, Command(RequestCode.UNREGISTER_BROKER, header.encode()), 1.0)
+                for name_server in self._name_servers
             )
         )
 
-    async def _tell_everyone(self, topics: dict[str, TopicConfig]) -> None:
+    async def _tell(self, name_server: _NameServer, topics: dict[str, TopicConfig], timeout_s: float) -> None:
         body = self._body(topics)
         header = RegisterBrokerHeader(
             broker_name=self._identity.name,
@@ -125,11 +150,7 @@ class Registration:
             compressed=False,
             body_crc32=crc32(body) & 0x7FFFFFFF,
         )
-        calls = [
-            self._call(address, Command(RequestCode.REGISTER_BROKER, header.encode(), body), self._timeout_s)
-            for address in self._name_servers
-        ]
-        await asyncio.gather(*calls)
+        await self._call(name_server, Command(RequestCode.REGISTER_BROKER, header.encode(), body), timeout_s)
 
     def _body(self, topics: dict[str, TopicConfig]) -> bytes:
         table = {name: self._visible(topic) for name, topic in topics.items()}
@@ -160,16 +181,17 @@ class Registration:
             attributes=topic.attributes,
         )
 
-    async def _call(self, address: str, command: Command, timeout_s: float) -> None:
+    async def _call(self, name_server: _NameServer, command: Command, timeout_s: float) -> None:
+        address = name_server.address
         try:
             answer = await self._client.call(address, command, timeout_s)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError.of(answer.code, answer.remark, address, "registration")
         except RocketlineError as error:
-            if address not in self._failing:
+            if not name_server.is_failing:
                 log.warning("name server %s: %s", address, error)
-            self._failing.add(address)
+            name_server.is_failing = True
         else:
-            if address in self._failing:
+            if name_server.is_failing:
                 log.info("name server %s is back", address)
-            self._failing.discard(address)
+            name_server.is_failing = False

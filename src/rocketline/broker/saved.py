@@ -6,11 +6,11 @@ its backup; when neither can be read the broker refuses to start, because going 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from rocketline.errors import ProtocolError
-from rocketline.protocol.bodies import decode_body, pretty_json
+from rocketline.protocol.bodies import decode_file, pretty_json
 from rocketline.store.disk import Disk, read_with_backup
 
 T = TypeVar("T")
@@ -26,13 +26,7 @@ class SavedTable(Generic[T]):
 
     def load(self) -> T | None:
         """What was saved last; None when nothing ever was."""
-        return read_with_backup(self._disk, self._path, self._parse)
-
-    def _parse(self, data: bytes) -> T:
-        try:
-            return decode_body(self._kind, data)
-        except ProtocolError as error:
-            raise ValueError(str(error)) from error
+        return read_with_backup(self._disk, self._path, partial(decode_file, self._kind))
 
     def encode(self, table: T) -> bytes:
         return pretty_json(table)

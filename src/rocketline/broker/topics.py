@@ -102,12 +102,13 @@ class Topics:
 
     def for_send(self, name: str, template: str, queue_count: int) -> TopicConfig:
         """The topic a message may be stored under, made from its template when it is new."""
+        if not self._writable:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         topic = self.table.get(name)
         if topic is None or name in NOT_SENDABLE:
             topic = self._for_first_send(name, template, queue_count)
-        if not self._writable or not topic.perm & WRITE:
-            what = "broker" if topic.perm & WRITE else f"topic[{name}]"
-            raise RequestRejected(ResponseCode.NO_PERMISSION, f"the {what} sending message is forbidden")
+        if not topic.perm & WRITE:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         return topic
 
     def require(self, name: str) -> TopicConfig:
@@ -118,29 +119,32 @@ class Topics:
 
     def require_derived(self, name: str, queue_count: int) -> TopicConfig:
         """A group's retry or dead-letter topic, created on demand."""
-        topic = self.table.get(name)
-        if topic is None:
-            topic = _topic(name, max(1, queue_count))
-            self.put([topic])
-        return topic
+        self.require_all_derived({name: queue_count})
+        return self.table[name]
+
+    def require_all_derived(self, queue_counts: dict[str, int]) -> None:
+        """Several such topics; those that are new are saved and announced together."""
+        new = [_topic(name, max(1, count)) for name, count in queue_counts.items() if name not in self.table]
+        if new:
+            self.put(new)
 
     def put(self, topics: list[TopicConfig]) -> None:
         """Create or change topics: saved first, then announced."""
-        for topic in topics:
-            self.table[topic.topic_name] = topic
-        self._changed()
+        self._replace(self.table | {topic.topic_name: topic for topic in topics})
         if self.on_change is not None:
             self.on_change(topics)
 
     def delete(self, name: str) -> bool:
-        if self.table.pop(name, None) is None:
+        if name not in self.table:
             return False
-        self._changed()
+        self._replace({other: topic for other, topic in self.table.items() if other != name})
         return True
 
-    def _changed(self) -> None:
-        self.version = self.version.advanced(self._clock.now_ms())
-        self.save()
+    def _replace(self, table: dict[str, TopicConfig]) -> None:
+        """Saved before it counts: a change that the disk refuses has not happened."""
+        version = self.version.advanced(self._clock.now_ms())
+        self._file.save(TopicConfigSerializeWrapper(data_version=version, topic_config_table=table))
+        self.table, self.version = table, version
 
     def _for_first_send(self, name: str, template_name: str, queue_count: int) -> TopicConfig:
         if problem := topic_problem(name):

@@ -89,10 +89,15 @@ class PullWaiters:
             self._answer(waiter)
 
     def answer_all(self) -> None:
-        """Answer everyone now: the broker stops, or a topic went away."""
+        """Answer everyone now: a topic went away."""
         for waiters in list(self._held.values()):
             for waiter in list(waiters):
                 self._answer(waiter)
+
+    def close(self) -> None:
+        """Answer everyone and hold nobody any more: a client that asks again at once must not delay the stop."""
+        self._max_held = 0
+        self.answer_all()
 
     def _answer(self, waiter: PullWaiter) -> None:
         if waiter.done():

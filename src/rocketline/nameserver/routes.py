@@ -111,14 +111,14 @@ class RouteTable:
         key = BrokerKey(header.cluster_name, header.broker_addr)
         topics = body.topic_config_serialize_wrapper
         addresses = self._addresses(header.broker_name)
-        if self._is_outdated(header, topics.data_version, addresses):
-            self.unregister(*key, header.broker_name)
-            return RegisterBrokerResponseHeader()
         first = header.broker_id not in addresses
         if first and len(topics.topic_config_table) == 1:
             # A broker announces a new topic alone. Taken as its first registration, the others would stay unknown.
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "register broker failed")
         self._leave_former_group(key, header.broker_name)
+        if self._is_outdated(header, topics.data_version, addresses):
+            self.unregister(*key, header.broker_name)
+            return RegisterBrokerResponseHeader()
         lowest_before = min(addresses, default=MASTER_ID)
         group = self._enrol(header)
         if _leads(header, group):
@@ -132,8 +132,9 @@ class RouteTable:
     def unregister(self, cluster: str, address: str, broker_name: str) -> None:
         """Take a broker out, and all that is only known through it."""
         key = BrokerKey(cluster, address)
-        self._live.pop(key, None)
-        self._set_filter_servers(key, [])
+        if (live := self._live.get(key)) and live.broker_name == broker_name:
+            del self._live[key]
+            self._set_filter_servers(key, [])
         lowest_before = min(self._addresses(broker_name), default=MASTER_ID)
         if not self._drop_address(broker_name, address):
             return
@@ -251,7 +252,7 @@ class RouteTable:
             group = self._groups[header.broker_name] = BrokerData(header.cluster_name, header.broker_name)
         before = (group.broker_addrs, group.enable_acting_master, group.zone_name)
         others = {number: address for number, address in group.broker_addrs.items() if address != header.broker_addr}
-        group.broker_addrs = {**others, header.broker_id: header.broker_addr}
+        group.broker_addrs = dict(sorted((others | {header.broker_id: header.broker_addr}).items()))
         group.enable_acting_master = bool(header.enable_acting_master)
         group.zone_name = header.zone_name
         if (group.broker_addrs, group.enable_acting_master, group.zone_name) != before:

@@ -1,14 +1,23 @@
-"""A broker's parts for each test, closed at its end."""
+"""A broker's parts for each test, closed at its end; whole brokers run on asyncio's own loop and on uvloop."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+import uvloop
+from tests.unit.broker.parts import MakeParts, Parts, Setup
 
-from tests.unit.broker.parts import Parts, Setup
 
-MakeParts = Callable[..., Parts]
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+    if item.path.name == "test_broker.py":
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
 
 
 @pytest.fixture

@@ -158,7 +158,12 @@ class Parts:
             flush=FlushConfig(disk_type=kind),
         )
         store = MessageStore(
-            ROOT, config, STORE_HOST, disk=self.disk, clock=self.clock, tags_code_for=deliver_time_codes(setup.levels_ms)
+            ROOT,
+            config,
+            STORE_HOST,
+            disk=self.disk,
+            clock=self.clock,
+            tags_code_for=deliver_time_codes(setup.levels_ms),
         )
         store.open()
         return store
@@ -243,6 +248,10 @@ class Parts:
         if isinstance(self.disk, GatedDisk):
             self.disk.gate.set()
         self.store.close()
+
+
+MakeParts = Callable[..., Parts]
+"""Makes parts from the settings of a `Setup`."""
 
 
 class MemoryTransport(asyncio.Transport):

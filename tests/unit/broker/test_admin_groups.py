@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.broker.parts import MakeParts, Parts
 
 from rocketline.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper, decode_body, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-
-from tests.unit.broker.conftest import MakeParts
-from tests.unit.broker.parts import Parts
 
 
 def create(group: SubscriptionGroupConfig | bytes) -> Command:
@@ -21,7 +19,7 @@ def get(group: str) -> Command:
     return Command(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
 
 
-async def test_a_group_is_created_and_changed(parts: Parts):
+async def test_a_group_is_created_and_changed(parts: Parts) -> None:
     peer = parts.peer()
     for config in (
         SubscriptionGroupConfig("readers", retry_max_times=3, attributes={"a": "b"}),
@@ -34,28 +32,30 @@ async def test_a_group_is_created_and_changed(parts: Parts):
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../../x", "g" * 256])
-async def test_an_illegal_name_is_refused(parts: Parts, name: str):
+async def test_an_illegal_name_is_refused(parts: Parts, name: str) -> None:
     answer = parts.peer().ask(create(SubscriptionGroupConfig(name)))
     assert (answer.code, "group" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
     assert name not in parts.groups.table
 
 
-async def test_retry_queues_are_range_checked(parts: Parts):
+async def test_retry_queues_are_range_checked(parts: Parts) -> None:
     """Each becomes a queue of the retry topic: a billion of them would kill every client that asks for its route."""
     answer = parts.peer().ask(create(SubscriptionGroupConfig("readers", retry_queue_nums=1 << 30)))
     assert (answer.code, "retryQueueNums" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
     assert "readers" not in parts.groups.table
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"groupName":5}', b'{"groupName":"g","retryMaxTimes":"x"}', b"{"])
-async def test_a_body_that_is_no_group_is_refused(parts: Parts, body: bytes):
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b'{"groupName":5}', b'{"groupName":"g","retryMaxTimes":"x"}', b"{"]
+)
+async def test_a_body_that_is_no_group_is_refused(parts: Parts, body: bytes) -> None:
     before = dict(parts.groups.table)
     answer = parts.peer().ask(create(body))
     assert (answer.code, parts.groups.table) == (ResponseCode.SYSTEM_ERROR, before)
     assert "SubscriptionGroupConfig" in answer.remark
 
 
-async def test_asking_for_an_unknown_group_creates_it_where_that_is_allowed(make_parts: MakeParts):
+async def test_asking_for_an_unknown_group_creates_it_where_that_is_allowed(make_parts: MakeParts) -> None:
     parts = make_parts()
     answer = parts.peer().ask(get("readers"))
     assert decode_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("readers")
@@ -63,7 +63,7 @@ async def test_asking_for_an_unknown_group_creates_it_where_that_is_allowed(make
     assert strict.peer().ask(get("readers")).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_all_groups_are_shown(parts: Parts):
+async def test_all_groups_are_shown(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(create(SubscriptionGroupConfig("readers")))
     answer = peer.ask(Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}))

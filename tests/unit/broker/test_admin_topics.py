@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.broker.parts import Parts, send_request
 
 from rocketline.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-
-from tests.unit.broker.parts import Parts, send_request
 
 ILLEGAL_NAMES = ["", "../../x", "a b", "x" * 128, "a/b", "nul\0", "grün"]
 
@@ -32,7 +31,7 @@ def delete(topic: str = "orders") -> Command:
     return Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
 
 
-async def test_a_topic_is_created_as_asked_for_and_announced(parts: Parts):
+async def test_a_topic_is_created_as_asked_for_and_announced(parts: Parts) -> None:
     announced: list[TopicConfig] = []
     parts.topics.on_change = announced.extend
     answer = parts.peer().ask(
@@ -44,7 +43,7 @@ async def test_a_topic_is_created_as_asked_for_and_announced(parts: Parts):
     assert announced == [expected]
 
 
-async def test_a_topic_is_changed_and_keeps_its_attributes(parts: Parts):
+async def test_a_topic_is_changed_and_keeps_its_attributes(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(create(attributes="+message.type=FIFO,+queue.type=SimpleCQ"))
     peer.ask(create(readQueueNums="9", attributes="-message.type,+cleanup.policy=DELETE"))
@@ -69,7 +68,7 @@ async def test_a_topic_is_changed_and_keeps_its_attributes(parts: Parts):
         ({"perm": "-1"}, "permission -1"),
     ],
 )
-async def test_what_makes_no_topic_is_refused(parts: Parts, changes: dict[str, str], word: str):
+async def test_what_makes_no_topic_is_refused(parts: Parts, changes: dict[str, str], word: str) -> None:
     before, version = dict(parts.topics.table), parts.topics.version
     answer = parts.peer().ask(create(**changes))
     assert (answer.code, word in answer.remark) == (ResponseCode.INVALID_PARAMETER, True), answer
@@ -91,14 +90,14 @@ async def test_what_makes_no_topic_is_refused(parts: Parts, changes: dict[str, s
         "=",
     ],
 )
-async def test_attributes_that_mean_nothing_here_are_refused_and_not_remembered(parts: Parts, attributes: str):
+async def test_attributes_that_mean_nothing_here_are_refused_and_not_remembered(parts: Parts, attributes: str) -> None:
     """A topic that says BatchCQ or COMPACTION and is neither would mislead every tool that looks at it."""
     answer = parts.peer().ask(create(attributes=attributes))
     assert (answer.code, "attribute" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
     assert parts.topics.get("orders") is None
 
 
-async def test_deleting_takes_topic_queues_and_offsets(parts: Parts):
+async def test_deleting_takes_topic_queues_and_offsets(parts: Parts) -> None:
     peer = parts.peer()
     for name in ("orders", "others"):
         peer.ask(create(name))
@@ -111,7 +110,7 @@ async def test_deleting_takes_topic_queues_and_offsets(parts: Parts):
     assert parts.offsets.items() == [("others@readers", 0, 1)]
 
 
-async def test_a_topic_made_again_starts_at_0(parts: Parts):
+async def test_a_topic_made_again_starts_at_0(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(send_request(body=b"old"))
     parts.dispatch()
@@ -121,7 +120,7 @@ async def test_a_topic_made_again_starts_at_0(parts: Parts):
     assert [message.body for message in parts.messages("orders")] == [b"new"]
 
 
-async def test_a_message_still_on_its_way_to_the_queue_does_not_break_the_topic_made_again(parts: Parts):
+async def test_a_message_still_on_its_way_to_the_queue_does_not_break_the_topic_made_again(parts: Parts) -> None:
     """Send, delete and send arrive in one read: the first is appended, not yet dispatched, when its queue goes."""
     peer = parts.peer()
     peer.ask(send_request(body=b"old 0"))
@@ -135,19 +134,19 @@ async def test_a_message_still_on_its_way_to_the_queue_does_not_break_the_topic_
 
 
 @pytest.mark.parametrize("name", [*ILLEGAL_NAMES, "TBW102", "rmq_sys_mine", "broker-a"])
-async def test_what_is_no_topic_of_users_cannot_be_deleted(parts: Parts, name: str):
+async def test_what_is_no_topic_of_users_cannot_be_deleted(parts: Parts, name: str) -> None:
     before = dict(parts.topics.table)
     answer = parts.peer().ask(delete(name))
     assert (answer.code, parts.topics.table) == (ResponseCode.INVALID_PARAMETER, before)
 
 
-async def test_deleting_what_is_not_there_is_fine(parts: Parts):
+async def test_deleting_what_is_not_there_is_fine(parts: Parts) -> None:
     version = parts.topics.version
     assert parts.peer().ask(delete("never-was")).code == ResponseCode.SUCCESS
     assert parts.topics.version == version
 
 
-async def test_one_topic_is_shown(parts: Parts):
+async def test_one_topic_is_shown(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(create())
     answer = peer.ask(Command(RequestCode.GET_TOPIC_CONFIG, {"topic": "orders"}))
@@ -156,7 +155,7 @@ async def test_one_topic_is_shown(parts: Parts):
     assert (answer.code, answer.remark) == (17, "No topic in this broker. topic: ../../x")
 
 
-async def test_all_topics_are_shown(parts: Parts):
+async def test_all_topics_are_shown(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(create())
     answer = peer.ask(Command(RequestCode.GET_ALL_TOPIC_CONFIG, {}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.golden.wire import load as golden
+from tests.unit.broker.parts import MakeParts, Parts, heartbeat
 
 from rocketline.protocol.bodies import (
     ConsumerData,
@@ -14,10 +16,6 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-
-from tests.golden.wire import load as golden
-from tests.unit.broker.conftest import MakeParts
-from tests.unit.broker.parts import Parts, heartbeat
 
 
 def members(group: str = "readers") -> Command:
@@ -42,7 +40,7 @@ def member_ids(parts: Parts, group: str = "readers") -> list[str]:
     return decode_body(ConsumerIdList, answer.body).consumer_id_list if answer.code == 0 else []
 
 
-async def test_a_heartbeat_is_answered_as_old_clients_expect(parts: Parts):
+async def test_a_heartbeat_is_answered_as_old_clients_expect(parts: Parts) -> None:
     answer = parts.peer().ask(heartbeat())
     assert (answer.code, answer.ext) == (
         ResponseCode.SUCCESS,
@@ -50,7 +48,7 @@ async def test_a_heartbeat_is_answered_as_old_clients_expect(parts: Parts):
     )
 
 
-async def test_a_heartbeat_makes_group_retry_topic_and_member(parts: Parts):
+async def test_a_heartbeat_makes_group_retry_topic_and_member(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(heartbeat(producers=("shop", "bank")))
     assert "readers" in parts.groups.table
@@ -63,7 +61,7 @@ async def test_a_heartbeat_makes_group_retry_topic_and_member(parts: Parts):
     assert (peer.channel.version, peer.channel.language) == (493, "PYTHON")
 
 
-async def test_a_group_has_as_many_retry_queues_as_configured_or_none(parts: Parts):
+async def test_a_group_has_as_many_retry_queues_as_configured_or_none(parts: Parts) -> None:
     parts.groups.put(SubscriptionGroupConfig("many", retry_queue_nums=5))
     parts.groups.put(SubscriptionGroupConfig("none", retry_queue_nums=0))
     parts.peer().ask(heartbeat(group="many"))
@@ -73,21 +71,21 @@ async def test_a_group_has_as_many_retry_queues_as_configured_or_none(parts: Par
 
 
 @pytest.mark.parametrize("group", ["../../x", "a b", "", "g" * 256])
-async def test_a_group_with_an_illegal_name_is_passed_over(parts: Parts, group: str):
+async def test_a_group_with_an_illegal_name_is_passed_over(parts: Parts, group: str) -> None:
     before = set(parts.topics.table)
     assert parts.peer().ask(heartbeat(group=group)).code == ResponseCode.SUCCESS
     assert parts.consumers.get(group) is None
     assert set(parts.topics.table) == before
 
 
-async def test_without_group_creation_unknown_groups_are_passed_over_silently(make_parts: MakeParts):
+async def test_without_group_creation_unknown_groups_are_passed_over_silently(make_parts: MakeParts) -> None:
     parts = make_parts(auto_create_groups=False)
     assert parts.peer().ask(heartbeat(producers=("shop",))).code == ResponseCode.SUCCESS
     assert parts.consumers.get("readers") is None
     assert len(parts.producers.members("shop")) == 1
 
 
-async def test_all_that_is_new_in_a_heartbeat_is_saved_and_announced_at_once(parts: Parts):
+async def test_all_that_is_new_in_a_heartbeat_is_saved_and_announced_at_once(parts: Parts) -> None:
     """One by one, a thousand groups in one heartbeat would hold up every other client for seconds."""
     announced: list[int] = []
     parts.topics.on_change = lambda topics: announced.append(len(topics))
@@ -100,7 +98,7 @@ async def test_all_that_is_new_in_a_heartbeat_is_saved_and_announced_at_once(par
     assert len(list(parts.consumers)) == 200
 
 
-async def test_a_client_cannot_be_in_any_number_of_groups(parts: Parts):
+async def test_a_client_cannot_be_in_any_number_of_groups(parts: Parts) -> None:
     before = dict(parts.groups.table)
     consumers = [ConsumerData(f"readers-{number}") for number in range(4097)]
     answer = parts.peer().ask(Command(RequestCode.HEART_BEAT, {}, encode_body(HeartbeatData("c", [], consumers))))
@@ -108,7 +106,7 @@ async def test_a_client_cannot_be_in_any_number_of_groups(parts: Parts):
     assert parts.groups.table == before
 
 
-async def test_members_are_told_when_one_joins_and_when_one_disconnects(parts: Parts):
+async def test_members_are_told_when_one_joins_and_when_one_disconnects(parts: Parts) -> None:
     first, second = parts.peer(), parts.peer()
     first.ask(heartbeat("client-1"))
     first.received()
@@ -122,7 +120,7 @@ async def test_members_are_told_when_one_joins_and_when_one_disconnects(parts: P
     assert member_ids(parts) == ["client-1"]
 
 
-async def test_many_heartbeats_leave_one_trace_on_the_connection(parts: Parts):
+async def test_many_heartbeats_leave_one_trace_on_the_connection(parts: Parts) -> None:
     peer = parts.peer()
     for _ in range(5):
         peer.ask(heartbeat(producers=("shop",)))
@@ -131,7 +129,7 @@ async def test_many_heartbeats_leave_one_trace_on_the_connection(parts: Parts):
     assert (parts.consumers.get("readers"), parts.producers.members("shop")) == (None, {})
 
 
-async def test_a_heartbeat_keeps_a_member_alive(parts: Parts):
+async def test_a_heartbeat_keeps_a_member_alive(parts: Parts) -> None:
     peer = parts.peer()
     for _ in range(5):
         peer.ask(heartbeat())
@@ -144,7 +142,7 @@ async def test_a_heartbeat_keeps_a_member_alive(parts: Parts):
     assert not peer.channel.is_open
 
 
-async def test_unregistering_leaves_the_groups_named(parts: Parts):
+async def test_unregistering_leaves_the_groups_named(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(heartbeat(producers=("shop",)))
     peer.received()
@@ -156,7 +154,7 @@ async def test_unregistering_leaves_the_groups_named(parts: Parts):
     assert parts.producers.members("shop") == {}
 
 
-async def test_nobody_can_unregister_somebody_else(parts: Parts):
+async def test_nobody_can_unregister_somebody_else(parts: Parts) -> None:
     peer, stranger = parts.peer(), parts.peer()
     peer.ask(heartbeat())
     assert stranger.ask(unregister(consumerGroup="readers")).code == ResponseCode.SUCCESS
@@ -165,13 +163,13 @@ async def test_nobody_can_unregister_somebody_else(parts: Parts):
 
 
 @pytest.mark.parametrize("group", ["nobody", "../../x", ""])
-async def test_a_group_without_members_is_an_error_and_not_an_empty_list(parts: Parts, group: str):
+async def test_a_group_without_members_is_an_error_and_not_an_empty_list(parts: Parts, group: str) -> None:
     """An empty list makes a Java client's allocation throw."""
     answer = parts.peer().ask(members(group))
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
 
 
-async def test_tags_can_be_filtered_and_nothing_else(parts: Parts):
+async def test_tags_can_be_filtered_and_nothing_else(parts: Parts) -> None:
     assert parts.peer().ask(check("TAG", "a || b")).code == ResponseCode.SUCCESS
     answer = parts.peer().ask(check("SQL92", "a > 5"))
     assert (answer.code, "SQL92" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
@@ -197,14 +195,14 @@ async def test_tags_can_be_filtered_and_nothing_else(parts: Parts):
     ],
     ids=lambda body: repr(body[:40]),
 )
-async def test_a_heartbeat_that_is_none_changes_nothing(parts: Parts, body: bytes):
+async def test_a_heartbeat_that_is_none_changes_nothing(parts: Parts, body: bytes) -> None:
     answer = parts.peer().ask(Command(RequestCode.HEART_BEAT, {}, body))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark
     assert list(parts.consumers) == []
 
 
-async def test_heartbeats_of_apaches_clients_are_understood(parts: Parts):
+async def test_heartbeats_of_apaches_clients_are_understood(parts: Parts) -> None:
     """Every kind of heartbeat that was recorded, 4.9.7 and 5.4.0, JSON and binary header."""
     from rocketline.protocol.connection import Connection
 

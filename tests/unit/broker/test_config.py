@@ -57,14 +57,14 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_apaches_own_file_loads_and_what_means_nothing_here_is_named(tmp_path: Path):
+def test_apaches_own_file_loads_and_what_means_nothing_here_is_named(tmp_path: Path) -> None:
     config, unknown = load_broker_config(write(tmp_path, APACHE))
     assert (config.cluster, config.name, config.broker_id) == ("DefaultCluster", "broker-a", 0)
     assert config.store.flush.disk_type is FlushDiskType.ASYNC_FLUSH
     assert unknown == ["brokerRole", "deleteWhen", "fileReservedTime"]
 
 
-def test_a_file_of_an_operator_sets_what_it_says(tmp_path: Path):
+def test_a_file_of_an_operator_sets_what_it_says(tmp_path: Path) -> None:
     config, unknown = load_broker_config(write(tmp_path, OPERATORS))
     assert (config.cluster, config.name, config.broker_id, config.port) == ("shop", "broker-7", 1, 20911)
     assert (config.bind_host, config.advertised_host) == ("0.0.0.0", "192.0.2.7")
@@ -80,7 +80,7 @@ def test_a_file_of_an_operator_sets_what_it_says(tmp_path: Path):
     assert unknown == ["sendMessageThreadPoolNums", "storePathCommitLog"]
 
 
-def test_what_is_not_said_is_apaches_default_and_loopback():
+def test_what_is_not_said_is_apaches_default_and_loopback() -> None:
     config = BrokerConfig()
     assert (config.port, config.bind_host, config.permission) == (10911, "127.0.0.1", 6)
     assert (config.topics.auto_create, config.topics.queue_count) == (True, 8)
@@ -89,7 +89,7 @@ def test_what_is_not_said_is_apaches_default_and_loopback():
     assert len(parse_delay_levels(config.delay_levels)) == 18
 
 
-def test_overrides_win_over_the_file(tmp_path: Path):
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     config, unknown = load_broker_config(write(tmp_path, APACHE), {"brokerName": "other", "mystery": "1"})
     assert config.name == "other"
     assert "mystery" in unknown
@@ -123,13 +123,13 @@ def test_overrides_win_over_the_file(tmp_path: Path):
         ("brokerName=", ["brokerName=''"]),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, line: str, words: list[str]):
+def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, line: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load_broker_config(write(tmp_path, APACHE + line + "\n"))
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.conf", tmp_path):
         with pytest.raises(ConfigError, match=str(path)):
             load_broker_config(path)
@@ -142,11 +142,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "levels"), [("1s", (1000,)), (" 5m   1h ", (300_000, 3_600_000)), ("1d", (86_400_000,)), ("0s", (0,))]
 )
-def test_delay_levels(text: str, levels: tuple[int, ...]):
+def test_delay_levels(text: str, levels: tuple[int, ...]) -> None:
     assert parse_delay_levels(text) == levels
 
 
-def test_every_setting_says_what_it_is_for_and_no_key_is_used_twice():
+def test_every_setting_says_what_it_is_for_and_no_key_is_used_twice() -> None:
     settings = list(describe(BrokerConfig))
     keys = [item.key for item in settings if item.key]
     assert len(keys) == len(set(keys))

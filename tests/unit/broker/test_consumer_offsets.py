@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from tests.golden.wire import load as golden
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.saved import SavedTable
@@ -15,8 +16,6 @@ from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from tests.golden.wire import load as golden
 
 FILE = Path("/config/consumerOffset.json")
 
@@ -40,13 +39,13 @@ def save(offsets: ConsumerOffsets) -> None:
     offsets.write(data)
 
 
-def test_a_group_starts_without_offset(disk: FaultyDisk):
+def test_a_group_starts_without_offset(disk: FaultyDisk) -> None:
     offsets = start(disk)
     assert offsets.get("readers", "orders", 0) is None
     assert offsets.items() == []
 
 
-def test_offsets_are_kept_by_group_topic_and_queue(disk: FaultyDisk):
+def test_offsets_are_kept_by_group_topic_and_queue(disk: FaultyDisk) -> None:
     offsets = start(disk)
     offsets.commit("c", "readers", "orders", 0, 5)
     offsets.commit("c", "readers", "orders", 1, 6)
@@ -58,7 +57,7 @@ def test_offsets_are_kept_by_group_topic_and_queue(disk: FaultyDisk):
     assert sorted(offsets.items()) == [("orders@others", 0, 7), ("orders@readers", 0, 5), ("orders@readers", 1, 6)]
 
 
-def test_backwards_is_accepted_and_told(disk: FaultyDisk, caplog: pytest.LogCaptureFixture):
+def test_backwards_is_accepted_and_told(disk: FaultyDisk, caplog: pytest.LogCaptureFixture) -> None:
     offsets = start(disk)
     offsets.commit("10.0.0.1:99", "readers", "orders", 0, 50)
     with caplog.at_level(logging.WARNING):
@@ -67,7 +66,7 @@ def test_backwards_is_accepted_and_told(disk: FaultyDisk, caplog: pytest.LogCapt
     assert "10.0.0.1:99 moves orders@readers queue 0 back from 50 to 20" in caplog.text
 
 
-def test_an_offset_past_the_log_is_capped(disk: FaultyDisk):
+def test_an_offset_past_the_log_is_capped(disk: FaultyDisk) -> None:
     offsets = start(disk)
     offsets.commit("c", "readers", "orders", 0, 50)
     offsets.commit("c", "readers", "orders", 1, 10)
@@ -80,7 +79,7 @@ def test_an_offset_past_the_log_is_capped(disk: FaultyDisk):
     assert start(disk).get("readers", "orders", 0) == 30
 
 
-def test_a_deleted_topic_is_forgotten_and_no_other(disk: FaultyDisk):
+def test_a_deleted_topic_is_forgotten_and_no_other(disk: FaultyDisk) -> None:
     offsets = start(disk)
     for topic in ("orders", "orders2", "%RETRY%orders"):
         offsets.commit("c", "readers", topic, 0, 1)
@@ -91,7 +90,7 @@ def test_a_deleted_topic_is_forgotten_and_no_other(disk: FaultyDisk):
     assert start(disk).get("readers", "orders", 0) is None
 
 
-def test_only_changes_are_saved(disk: FaultyDisk):
+def test_only_changes_are_saved(disk: FaultyDisk) -> None:
     offsets = start(disk)
     assert offsets.take_changes() is None
     offsets.commit("c", "readers", "orders", 0, 5)
@@ -104,14 +103,14 @@ def test_only_changes_are_saved(disk: FaultyDisk):
     assert offsets.take_changes() is not None
 
 
-def test_offsets_survive_a_restart(disk: FaultyDisk):
+def test_offsets_survive_a_restart(disk: FaultyDisk) -> None:
     offsets = start(disk)
     offsets.commit("c", "readers", "orders", 3, (1 << 62) + 1)
     save(offsets)
     assert start(disk).items() == [("orders@readers", 3, (1 << 62) + 1)]
 
 
-def test_what_could_not_be_saved_is_saved_next_time(disk: FaultyDisk):
+def test_what_could_not_be_saved_is_saved_next_time(disk: FaultyDisk) -> None:
     offsets = start(disk)
     offsets.commit("c", "readers", "orders", 0, 5)
     disk.fail("write", errno.ENOSPC)
@@ -123,7 +122,7 @@ def test_what_could_not_be_saved_is_saved_next_time(disk: FaultyDisk):
     assert start(disk).get("readers", "orders", 0) == 5
 
 
-def test_a_commit_while_the_file_is_written_is_not_lost(disk: FaultyDisk):
+def test_a_commit_while_the_file_is_written_is_not_lost(disk: FaultyDisk) -> None:
     offsets = start(disk)
     offsets.commit("c", "readers", "orders", 0, 5)
     data = offsets.take_changes()
@@ -135,7 +134,7 @@ def test_a_commit_while_the_file_is_written_is_not_lost(disk: FaultyDisk):
     assert start(disk).get("readers", "orders", 0) == 6
 
 
-def test_the_file_has_the_members_apache_reads(disk: FaultyDisk):
+def test_the_file_has_the_members_apache_reads(disk: FaultyDisk) -> None:
     offsets = start(disk)
     offsets.commit("c", "readers", "orders", 0, 5)
     offsets.commit("c", "readers", "orders", 10, 6)
@@ -147,7 +146,7 @@ def test_the_file_has_the_members_apache_reads(disk: FaultyDisk):
     assert save_again is None
 
 
-def test_an_apache_file_is_read(disk: FaultyDisk):
+def test_an_apache_file_is_read(disk: FaultyDisk) -> None:
     disk.write_atomic(FILE, golden.config("consumerOffset.json"))
     offsets = start(disk)
     items = offsets.items()
@@ -158,7 +157,7 @@ def test_an_apache_file_is_read(disk: FaultyDisk):
     assert offsets.get(group, topic, queue_id) == offset
 
 
-def test_when_neither_file_nor_backup_can_be_read_the_start_is_refused(disk: FaultyDisk):
+def test_when_neither_file_nor_backup_can_be_read_the_start_is_refused(disk: FaultyDisk) -> None:
     disk.write_atomic(FILE, b"{broken")
     with pytest.raises(StoreError, match=r"consumerOffset\.json"):
         start(disk)

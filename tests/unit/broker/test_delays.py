@@ -6,6 +6,7 @@ import asyncio
 import errno
 
 import pytest
+from tests.unit.broker.parts import LEVELS_MS, STORE_HOST, MakeParts, Parts, eventually, send_request
 
 from rocketline.broker.delays import DELIVERIES_A_TURN
 from rocketline.errors import StoreError
@@ -14,9 +15,6 @@ from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.properties import encode_properties
 from rocketline.store.message_store import StoreMessage
-
-from tests.unit.broker.conftest import MakeParts
-from tests.unit.broker.parts import LEVELS_MS, STORE_HOST, Parts, eventually, send_request
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -37,7 +35,7 @@ def bodies(parts: Parts) -> list[bytes]:
 
 
 @pytest.mark.parametrize("level", range(1, 19))
-async def test_a_message_comes_out_when_its_level_is_over_and_not_before(parts: Parts, level: int):
+async def test_a_message_comes_out_when_its_level_is_over_and_not_before(parts: Parts, level: int) -> None:
     delay_ms = LEVELS_MS[level - 1]
     send_delayed(parts, level)
     assert parts.delays.deliver_due() == delay_ms
@@ -51,7 +49,7 @@ async def test_a_message_comes_out_when_its_level_is_over_and_not_before(parts: 
     assert len(bodies(parts)) == 1
 
 
-async def test_the_delivered_copy_is_the_message_that_was_sent(parts: Parts):
+async def test_the_delivered_copy_is_the_message_that_was_sent(parts: Parts) -> None:
     parts.put_topic("orders", queue_count=8)
     send_delayed(parts, 1, b"body", queue_id=6, flag=5, reconsume_times=2)
     sent_ms = parts.clock.now_ms()
@@ -76,7 +74,7 @@ async def test_the_delivered_copy_is_the_message_that_was_sent(parts: Parts):
     }
 
 
-async def test_a_delivered_message_is_found_by_its_tag_again(parts: Parts):
+async def test_a_delivered_message_is_found_by_its_tag_again(parts: Parts) -> None:
     """In the schedule queue the deliver time stands where its tag hash belongs."""
     send_delayed(parts, 1)
     unit = parts.store.unit_at(SCHEDULE, 0, 0)
@@ -90,7 +88,7 @@ async def test_a_delivered_message_is_found_by_its_tag_again(parts: Parts):
     assert unit.tags_code == tag_hash("t")
 
 
-async def test_a_delivered_message_is_not_delayed_again(parts: Parts):
+async def test_a_delivered_message_is_not_delayed_again(parts: Parts) -> None:
     send_delayed(parts, 1)
     parts.clock.advance(1)
     parts.delays.deliver_due()
@@ -98,7 +96,7 @@ async def test_a_delivered_message_is_not_delayed_again(parts: Parts):
     assert parts.store.max_offset(SCHEDULE, 0) == 1
 
 
-async def test_within_a_level_order_is_kept_and_shorter_levels_overtake(parts: Parts):
+async def test_within_a_level_order_is_kept_and_shorter_levels_overtake(parts: Parts) -> None:
     send_delayed(parts, 2, b"slow 1")
     send_delayed(parts, 1, b"fast")
     send_delayed(parts, 2, b"slow 2")
@@ -110,7 +108,7 @@ async def test_within_a_level_order_is_kept_and_shorter_levels_overtake(parts: P
     assert bodies(parts) == [b"fast", b"slow 1", b"slow 2"]
 
 
-async def test_many_due_messages_are_delivered_in_turns(make_parts: MakeParts):
+async def test_many_due_messages_are_delivered_in_turns(make_parts: MakeParts) -> None:
     parts = make_parts()
     for number in range(DELIVERIES_A_TURN + 5):
         send_delayed(parts, 1, b"%d" % number)
@@ -123,7 +121,7 @@ async def test_many_due_messages_are_delivered_in_turns(make_parts: MakeParts):
     assert parts.store.max_offset("orders", 0) == DELIVERIES_A_TURN + 5
 
 
-async def test_a_restart_neither_forgets_nor_repeats(make_parts: MakeParts):
+async def test_a_restart_neither_forgets_nor_repeats(make_parts: MakeParts) -> None:
     before = make_parts()
     for number in range(3):
         send_delayed(before, 1, b"early %d" % number)
@@ -142,7 +140,7 @@ async def test_a_restart_neither_forgets_nor_repeats(make_parts: MakeParts):
     assert bodies(parts) == [b"early 0", b"early 1", b"early 2", b"pending"]
 
 
-async def test_a_crash_before_the_save_repeats_and_never_loses(make_parts: MakeParts):
+async def test_a_crash_before_the_save_repeats_and_never_loses(make_parts: MakeParts) -> None:
     before = make_parts()
     send_delayed(before, 1, b"a")
     before.clock.advance(1)
@@ -153,7 +151,7 @@ async def test_a_crash_before_the_save_repeats_and_never_loses(make_parts: MakeP
     assert bodies(parts) == [b"a", b"a"]
 
 
-async def test_an_offset_past_the_schedule_queue_is_capped(make_parts: MakeParts):
+async def test_an_offset_past_the_schedule_queue_is_capped(make_parts: MakeParts) -> None:
     """What a power failure can leave: the offset file is younger than the log."""
     before = make_parts()
     send_delayed(before, 1, b"a")
@@ -171,14 +169,14 @@ async def test_an_offset_past_the_schedule_queue_is_capped(make_parts: MakeParts
     assert bodies(parts) == [b"b", b"c"]
 
 
-async def test_a_clock_set_back_delivers_at_once_instead_of_in_years(parts: Parts):
+async def test_a_clock_set_back_delivers_at_once_instead_of_in_years(parts: Parts) -> None:
     send_delayed(parts, 1, b"a")
     parts.clock.jump_wall(-86_400)
     assert parts.delays.deliver_due() is None
     assert bodies(parts) == [b"a"]
 
 
-async def test_a_clock_set_back_a_little_only_makes_it_wait(parts: Parts):
+async def test_a_clock_set_back_a_little_only_makes_it_wait(parts: Parts) -> None:
     send_delayed(parts, 3, b"a")
     parts.clock.advance(9)
     parts.clock.jump_wall(-5)
@@ -186,7 +184,7 @@ async def test_a_clock_set_back_a_little_only_makes_it_wait(parts: Parts):
     assert bodies(parts) == []
 
 
-async def test_only_changes_are_saved_and_failed_saves_are_made_up_for(parts: Parts):
+async def test_only_changes_are_saved_and_failed_saves_are_made_up_for(parts: Parts) -> None:
     assert parts.delays.take_changes() is None
     send_delayed(parts, 1)
     parts.delays.deliver_due()
@@ -205,7 +203,7 @@ async def test_only_changes_are_saved_and_failed_saves_are_made_up_for(parts: Pa
     assert parts.delays.take_changes() is None
 
 
-async def test_a_store_that_refuses_is_tried_again(parts: Parts):
+async def test_a_store_that_refuses_is_tried_again(parts: Parts) -> None:
     send_delayed(parts, 1, b"a")
     parts.clock.advance(1)
     parts.store._refusal = "no"
@@ -219,7 +217,7 @@ async def test_a_store_that_refuses_is_tried_again(parts: Parts):
     "properties",
     [{}, {"REAL_TOPIC": "orders"}, {"REAL_TOPIC": "orders", "REAL_QID": "x"}, {"REAL_QID": "0"}],
 )
-async def test_a_record_that_names_no_target_does_not_stop_its_level(parts: Parts, properties: dict[str, str]):
+async def test_a_record_that_names_no_target_does_not_stop_its_level(parts: Parts, properties: dict[str, str]) -> None:
     broken = StoreMessage(
         SCHEDULE, 0, b"broken", properties, encode_properties(properties).encode(), 0, 0, 0, STORE_HOST
     )
@@ -230,7 +228,7 @@ async def test_a_record_that_names_no_target_does_not_stop_its_level(parts: Part
     assert bodies(parts) == [b"good"]
 
 
-async def test_levels_are_as_configured(make_parts: MakeParts):
+async def test_levels_are_as_configured(make_parts: MakeParts) -> None:
     parts = make_parts(levels_ms=(50, 100))
     send_delayed(parts, 2, b"b")
     send_delayed(parts, 9, b"c")
@@ -241,7 +239,7 @@ async def test_levels_are_as_configured(make_parts: MakeParts):
     assert bodies(parts) == [b"a", b"b", b"c"]
 
 
-async def test_the_task_sleeps_until_something_arrives_or_is_due(make_parts: MakeParts):
+async def test_the_task_sleeps_until_something_arrives_or_is_due(make_parts: MakeParts) -> None:
     parts = make_parts(levels_ms=(1,))
     runner = asyncio.create_task(parts.delays.run())
     try:
@@ -262,7 +260,7 @@ async def test_the_task_sleeps_until_something_arrives_or_is_due(make_parts: Mak
             await runner
 
 
-async def test_a_message_whose_properties_leave_no_room_for_the_detour_is_refused(parts: Parts):
+async def test_a_message_whose_properties_leave_no_room_for_the_detour_is_refused(parts: Parts) -> None:
     added = len("MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02")
     room = 32767 - added - len("UNIQ_KEY\x01U\x02DELAY\x011\x02x\x01\x02")
     answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U", "DELAY": "1", "x": "v" * room}))

@@ -29,7 +29,7 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_flush_releases_everyone_up_to_it():
+async def test_one_flush_releases_everyone_up_to_it() -> None:
     flushes = Flushes()
     durability = Durability(LONG_S, flushes)
     waiting = [durability.wait(end) for end in (100, 200, 300)]
@@ -42,7 +42,7 @@ async def test_one_flush_releases_everyone_up_to_it():
     assert await waiting[2] is Durable.YES
 
 
-async def test_readers_see_the_messages_before_the_producer_is_told():
+async def test_readers_see_the_messages_before_the_producer_is_told() -> None:
     order: list[str] = []
     durability = Durability(LONG_S, lambda: order.append("dispatched"))
     waiting = durability.wait(100)
@@ -52,7 +52,7 @@ async def test_readers_see_the_messages_before_the_producer_is_told():
     assert order == ["dispatched", "answered"]
 
 
-async def test_what_is_flushed_already_does_not_wait():
+async def test_what_is_flushed_already_does_not_wait() -> None:
     durability = Durability(LONG_S, Flushes())
     durability.flushed_from_thread(500)
     await _settle()
@@ -60,7 +60,7 @@ async def test_what_is_flushed_already_does_not_wait():
     assert not durability.wait(501).done()
 
 
-async def test_a_report_out_of_order_never_moves_back():
+async def test_a_report_out_of_order_never_moves_back() -> None:
     durability = Durability(LONG_S, Flushes())
     durability.flushed_from_thread(500)
     durability.flushed_from_thread(100)
@@ -68,7 +68,7 @@ async def test_a_report_out_of_order_never_moves_back():
     assert durability.wait(400).done()
 
 
-async def test_late_ones_are_told_and_a_flush_afterwards_releases_the_rest():
+async def test_late_ones_are_told_and_a_flush_afterwards_releases_the_rest() -> None:
     durability = Durability(0.001, Flushes())
     late = durability.wait(100)
     assert await late is Durable.TIMED_OUT
@@ -79,7 +79,7 @@ async def test_late_ones_are_told_and_a_flush_afterwards_releases_the_rest():
     assert late.result() is Durable.TIMED_OUT
 
 
-async def test_a_failure_reaches_everyone_and_cancels_their_timers():
+async def test_a_failure_reaches_everyone_and_cancels_their_timers() -> None:
     durability = Durability(LONG_S, Flushes())
     waiting = [durability.wait(end) for end in (100, 200)]
     durability.failed_from_thread(StoreError("the disk is gone"))
@@ -89,7 +89,7 @@ async def test_a_failure_reaches_everyone_and_cancels_their_timers():
     assert not durability._waiting
 
 
-async def test_someone_who_left_is_skipped():
+async def test_someone_who_left_is_skipped() -> None:
     durability = Durability(LONG_S, Flushes())
     gone, here = durability.wait(100), durability.wait(200)
     gone.cancel()
@@ -102,7 +102,7 @@ async def test_someone_who_left_is_skipped():
     assert gone.cancelled()
 
 
-async def test_the_report_may_come_from_any_thread():
+async def test_the_report_may_come_from_any_thread() -> None:
     durability = Durability(LONG_S, Flushes())
     waiting = durability.wait(100)
     thread = threading.Thread(target=durability.flushed_from_thread, args=(100,))
@@ -111,7 +111,7 @@ async def test_the_report_may_come_from_any_thread():
     thread.join()
 
 
-def test_a_report_after_the_loop_is_closed_is_dropped():
+def test_a_report_after_the_loop_is_closed_is_dropped() -> None:
     """The store is closed last and flushes once more; the loop may be gone by then."""
 
     async def make() -> Durability:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.golden.wire import load as golden
 
 from rocketline.broker.groups import BUILT_IN, Groups
 from rocketline.broker.saved import SavedTable
@@ -15,8 +16,6 @@ from rocketline.errors import RequestRejected, StoreError
 from rocketline.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketline.protocol.codes import ResponseCode
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from tests.golden.wire import load as golden
 
 FILE = Path("/config/subscriptionGroup.json")
 ILLEGAL = ["", "a b", "../../x", "g" * 256, "grün", "a\0"]
@@ -47,11 +46,11 @@ def refusal(call: Callable[[], object]) -> int:
     return caught.value.code
 
 
-def test_a_new_broker_has_the_built_in_groups(make: MakeGroups):
+def test_a_new_broker_has_the_built_in_groups(make: MakeGroups) -> None:
     assert make().table == {name: SubscriptionGroupConfig(name) for name in BUILT_IN}
 
 
-def test_a_group_is_created_by_its_first_use_and_survives_a_restart(make: MakeGroups):
+def test_a_group_is_created_by_its_first_use_and_survives_a_restart(make: MakeGroups) -> None:
     groups = make()
     created = groups.require("readers")
     assert created == SubscriptionGroupConfig("readers")
@@ -62,14 +61,14 @@ def test_a_group_is_created_by_its_first_use_and_survives_a_restart(make: MakeGr
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
-def test_an_illegal_name_is_no_group(make: MakeGroups, name: str):
+def test_an_illegal_name_is_no_group(make: MakeGroups, name: str) -> None:
     groups = make()
     assert groups.get(name) is None
     assert refusal(lambda: groups.require(name)) == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert name not in groups.table
 
 
-def test_without_auto_creation_only_groups_of_the_system_come_by_themselves(make: MakeGroups):
+def test_without_auto_creation_only_groups_of_the_system_come_by_themselves(make: MakeGroups) -> None:
     groups = make(auto_create=False)
     assert refusal(lambda: groups.require("readers")) == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert groups.require("CID_RMQ_SYS_REVIVE_GROUP").group_name == "CID_RMQ_SYS_REVIVE_GROUP"
@@ -77,7 +76,7 @@ def test_without_auto_creation_only_groups_of_the_system_come_by_themselves(make
     assert groups.require("readers").group_name == "readers"
 
 
-def test_a_disabled_group_cannot_read(make: MakeGroups):
+def test_a_disabled_group_cannot_read(make: MakeGroups) -> None:
     groups = make()
     groups.put(SubscriptionGroupConfig("readers", consume_enable=False))
     assert refusal(lambda: groups.require_readable("readers")) == ResponseCode.NO_PERMISSION
@@ -85,7 +84,7 @@ def test_a_disabled_group_cannot_read(make: MakeGroups):
     assert groups.require_readable("readers").consume_enable
 
 
-def test_every_change_gets_a_new_version(make: MakeGroups):
+def test_every_change_gets_a_new_version(make: MakeGroups) -> None:
     groups = make()
     start = groups.version.counter
     groups.put(SubscriptionGroupConfig("readers"))
@@ -94,7 +93,7 @@ def test_every_change_gets_a_new_version(make: MakeGroups):
     assert groups.table["readers"].retry_max_times == 3
 
 
-def test_a_group_that_cannot_be_saved_is_not_there(make: MakeGroups, disk: FaultyDisk):
+def test_a_group_that_cannot_be_saved_is_not_there(make: MakeGroups, disk: FaultyDisk) -> None:
     groups = make()
     disk.fail("write", errno.ENOSPC, forever=True)
     with pytest.raises(StoreError, match="No space left"):
@@ -104,7 +103,7 @@ def test_a_group_that_cannot_be_saved_is_not_there(make: MakeGroups, disk: Fault
     assert make().table == groups.table
 
 
-def test_an_apache_file_is_taken_as_it_is_and_kept(make: MakeGroups, disk: FaultyDisk):
+def test_an_apache_file_is_taken_as_it_is_and_kept(make: MakeGroups, disk: FaultyDisk) -> None:
     disk.write_atomic(FILE, golden.config("subscriptionGroup.json"))
     groups = make()
     assert len(groups.table) > len(BUILT_IN)
@@ -114,7 +113,7 @@ def test_an_apache_file_is_taken_as_it_is_and_kept(make: MakeGroups, disk: Fault
     assert again.snapshot() == groups.snapshot()
 
 
-def test_a_barred_pair_stays_barred_after_a_restart(make: MakeGroups, disk: FaultyDisk):
+def test_a_barred_pair_stays_barred_after_a_restart(make: MakeGroups, disk: FaultyDisk) -> None:
     wrapper = SubscriptionGroupWrapper(forbidden_table={"readers": {"orders": 1, "bills": 2}})
     SavedTable(disk, FILE, SubscriptionGroupWrapper).save(wrapper)
     groups = make()
@@ -125,7 +124,7 @@ def test_a_barred_pair_stays_barred_after_a_restart(make: MakeGroups, disk: Faul
     assert again.may_read("others", "orders")
 
 
-def test_an_unreadable_table_is_not_replaced_by_an_empty_one(make: MakeGroups, disk: FaultyDisk):
+def test_an_unreadable_table_is_not_replaced_by_an_empty_one(make: MakeGroups, disk: FaultyDisk) -> None:
     disk.write_atomic(FILE, b"{broken")
     with pytest.raises(StoreError, match=r"subscriptionGroup\.json"):
         make()

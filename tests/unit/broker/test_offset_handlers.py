@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.broker.parts import ROOT, MakeParts, Parts, pull_request, send_request
 
 from rocketline.protocol.bodies import SubscriptionGroupConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
-
-from tests.unit.broker.conftest import MakeParts
-from tests.unit.broker.parts import ROOT, Parts, pull_request, send_request
 
 
 def query(group: str = "readers", topic: str = "orders", queue_id: int = 0, **more: str) -> Command:
@@ -37,7 +35,7 @@ def fill(parts: Parts, count: int, step_s: float = 1.0, queue_id: int = 0) -> No
 # 14
 
 
-async def test_a_committed_offset_is_returned(parts: Parts):
+async def test_a_committed_offset_is_returned(parts: Parts) -> None:
     fill(parts, 5)
     parts.offsets.commit("c", "readers", "orders", 0, 3)
     answer = parts.peer().ask(query())
@@ -45,7 +43,7 @@ async def test_a_committed_offset_is_returned(parts: Parts):
 
 
 @pytest.mark.parametrize("count", [0, 5])
-async def test_a_new_group_starts_at_0_while_the_first_message_is_at_hand(parts: Parts, count: int):
+async def test_a_new_group_starts_at_0_while_the_first_message_is_at_hand(parts: Parts, count: int) -> None:
     """On an empty queue too: a client told "none" would start at the end and could miss what comes first."""
     parts.put_topic("orders")
     fill(parts, count)
@@ -54,14 +52,14 @@ async def test_a_new_group_starts_at_0_while_the_first_message_is_at_hand(parts:
         assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"offset": "0"})
 
 
-async def test_a_new_group_that_wants_no_guess_is_told_22(parts: Parts):
+async def test_a_new_group_that_wants_no_guess_is_told_22(parts: Parts) -> None:
     fill(parts, 5)
     answer = parts.peer().ask(query(setZeroIfNotFound="false"))
     assert (answer.code, answer.ext) == (ResponseCode.QUERY_NOT_FOUND, {})
     assert "Not found" in answer.remark
 
 
-async def test_a_new_group_on_a_queue_that_lost_its_start_is_told_22(make_parts: MakeParts):
+async def test_a_new_group_on_a_queue_that_lost_its_start_is_told_22(make_parts: MakeParts) -> None:
     before = make_parts(log_segment_bytes=4096)
     fill(before, 60)
     before.close()
@@ -74,7 +72,7 @@ async def test_a_new_group_on_a_queue_that_lost_its_start_is_told_22(make_parts:
 # 15
 
 
-async def test_a_commit_is_stored_as_given_also_backwards(parts: Parts):
+async def test_a_commit_is_stored_as_given_also_backwards(parts: Parts) -> None:
     fill(parts, 5)
     parts.groups.put(SubscriptionGroupConfig("readers"))
     peer = parts.peer()
@@ -84,7 +82,7 @@ async def test_a_commit_is_stored_as_given_also_backwards(parts: Parts):
         assert parts.offsets.get("readers", "orders", 0) == offset
 
 
-async def test_a_oneway_commit_counts_and_is_not_answered(parts: Parts):
+async def test_a_oneway_commit_counts_and_is_not_answered(parts: Parts) -> None:
     fill(parts, 1)
     parts.groups.put(SubscriptionGroupConfig("readers"))
     peer = parts.peer()
@@ -97,7 +95,7 @@ async def test_a_oneway_commit_counts_and_is_not_answered(parts: Parts):
     assert parts.offsets.items() == [("orders@readers", 0, 1)]
 
 
-async def test_a_commit_of_a_group_nobody_has_seen_is_26_and_creates_nothing(parts: Parts):
+async def test_a_commit_of_a_group_nobody_has_seen_is_26_and_creates_nothing(parts: Parts) -> None:
     """Apache 5.4.0 with group creation on answers so; a pull or heartbeat creates the group, a commit does not."""
     fill(parts, 1)
     answer = parts.peer().ask(update(1, "nobody"))
@@ -117,7 +115,7 @@ async def test_a_commit_of_a_group_nobody_has_seen_is_26_and_creates_nothing(par
     ],
     ids=["topic", "queue", "negative queue", "negative offset"],
 )
-async def test_a_commit_that_makes_no_sense_is_refused(parts: Parts, request_: Command, code: int, word: str):
+async def test_a_commit_that_makes_no_sense_is_refused(parts: Parts, request_: Command, code: int, word: str) -> None:
     parts.put_topic("orders", queue_count=4)
     parts.groups.put(SubscriptionGroupConfig("readers"))
     answer = parts.peer().ask(request_)
@@ -128,7 +126,7 @@ async def test_a_commit_that_makes_no_sense_is_refused(parts: Parts, request_: C
 # 29, 30, 31, 32
 
 
-async def test_the_ends_of_a_queue(parts: Parts):
+async def test_the_ends_of_a_queue(parts: Parts) -> None:
     parts.put_topic("orders")
     peer = parts.peer()
     assert peer.ask(of_queue(RequestCode.GET_MAX_OFFSET)).ext == {"offset": "0"}
@@ -138,14 +136,14 @@ async def test_the_ends_of_a_queue(parts: Parts):
     assert peer.ask(of_queue(RequestCode.GET_MAX_OFFSET, queue_id=1)).ext == {"offset": "0"}
 
 
-async def test_the_end_is_what_can_be_read_not_what_was_appended(parts: Parts):
+async def test_the_end_is_what_can_be_read_not_what_was_appended(parts: Parts) -> None:
     parts.peer().ask(send_request())
     assert parts.peer().ask(of_queue(RequestCode.GET_MAX_OFFSET)).ext == {"offset": "0"}
     parts.dispatch()
     assert parts.peer().ask(of_queue(RequestCode.GET_MAX_OFFSET)).ext == {"offset": "1"}
 
 
-async def test_the_start_moves_with_the_log(make_parts: MakeParts):
+async def test_the_start_moves_with_the_log(make_parts: MakeParts) -> None:
     before = make_parts(log_segment_bytes=4096)
     fill(before, 60)
     before.close()
@@ -172,7 +170,7 @@ async def test_the_start_moves_with_the_log(make_parts: MakeParts):
         (9000, "UPPER", 4),
     ],
 )
-async def test_an_offset_by_time(parts: Parts, after_ms: int, boundary: str | None, offset: int):
+async def test_an_offset_by_time(parts: Parts, after_ms: int, boundary: str | None, offset: int) -> None:
     start_ms = parts.clock.now_ms()
     fill(parts, 5)
     more = {"boundaryType": boundary} if boundary else {}
@@ -180,7 +178,7 @@ async def test_an_offset_by_time(parts: Parts, after_ms: int, boundary: str | No
     assert parts.peer().ask(request).ext == {"offset": str(offset)}
 
 
-async def test_the_time_of_the_oldest_message(parts: Parts):
+async def test_the_time_of_the_oldest_message(parts: Parts) -> None:
     parts.put_topic("orders")
     assert parts.peer().ask(of_queue(RequestCode.GET_EARLIEST_MSG_STORETIME)).ext == {"timestamp": "-1"}
     stamp = parts.clock.now_ms()
@@ -189,14 +187,14 @@ async def test_the_time_of_the_oldest_message(parts: Parts):
 
 
 @pytest.mark.parametrize("code", [29, 30, 31, 32])
-async def test_an_unknown_topic_is_17(parts: Parts, code: int):
+async def test_an_unknown_topic_is_17(parts: Parts, code: int) -> None:
     answer = parts.peer().ask(of_queue(code, "../../x", timestamp="0"))
     assert (answer.code, "../../x" in answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, True)
 
 
 @pytest.mark.parametrize("code", [29, 30, 31, 32])
 @pytest.mark.parametrize("queue_id", [-1, 99, (1 << 31) - 1])
-async def test_a_queue_that_is_not_there_is_empty(parts: Parts, code: int, queue_id: int):
+async def test_a_queue_that_is_not_there_is_empty(parts: Parts, code: int, queue_id: int) -> None:
     fill(parts, 2)
     answer = parts.peer().ask(of_queue(code, queue_id=queue_id, timestamp="0"))
     assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"timestamp": "-1"} if code == 32 else {"offset": "0"})

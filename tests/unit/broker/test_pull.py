@@ -7,15 +7,13 @@ import struct
 from pathlib import Path
 
 import pytest
+from tests.unit.broker.parts import ROOT, MakeParts, Parts, heartbeat, pull_request, send_request
 
 from rocketline.protocol.bodies import SubscriptionData, SubscriptionGroupConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.records import decode_messages
-
-from tests.unit.broker.conftest import MakeParts
-from tests.unit.broker.parts import ROOT, Parts, heartbeat, pull_request, send_request
 
 HELD = SUBSCRIPTION | SUSPEND
 
@@ -48,7 +46,7 @@ def offsets(answer: Command) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
-async def test_messages_come_in_order_with_the_next_offset(parts: Parts, code: int):
+async def test_messages_come_in_order_with_the_next_offset(parts: Parts, code: int) -> None:
     fill(parts, 40)
     answer = parts.peer().ask(pull_request(code=code, max_messages=10))
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "FOUND")
@@ -59,14 +57,14 @@ async def test_messages_come_in_order_with_the_next_offset(parts: Parts, code: i
     assert offsets(answer) == (40, 0, 40)
 
 
-async def test_the_broker_limits_a_pull_whatever_it_asks_for(parts: Parts):
+async def test_the_broker_limits_a_pull_whatever_it_asks_for(parts: Parts) -> None:
     fill(parts, 40)
     answer = parts.peer().ask(pull_request(max_messages=2_000_000_000))
     assert bodies(answer) == list(range(32))
 
 
 @pytest.mark.parametrize("asked", [0, -1, -(1 << 31)])
-async def test_a_pull_for_no_messages_still_moves_on(parts: Parts, asked: int):
+async def test_a_pull_for_no_messages_still_moves_on(parts: Parts, asked: int) -> None:
     fill(parts, 2)
     answer = parts.peer().ask(pull_request(max_messages=asked))
     assert (answer.code, bodies(answer)) == (ResponseCode.SUCCESS, [0])
@@ -85,7 +83,7 @@ async def test_a_pull_for_no_messages_still_moves_on(parts: Parts, asked: int):
 )
 async def test_an_offset_outside_the_queue_is_answered_with_a_better_one(
     make_parts: MakeParts, queue_offset: int, code: int, status: str, after: int
-):
+) -> None:
     before = make_parts(log_segment_bytes=4096)
     fill(before, 40, size=300)
     before.close()
@@ -100,14 +98,14 @@ async def test_an_offset_outside_the_queue_is_answered_with_a_better_one(
 @pytest.mark.parametrize(
     ("queue_offset", "code"), [(0, ResponseCode.PULL_NOT_FOUND), (3, ResponseCode.PULL_OFFSET_MOVED)]
 )
-async def test_a_queue_that_never_had_a_message(parts: Parts, queue_offset: int, code: int):
+async def test_a_queue_that_never_had_a_message(parts: Parts, queue_offset: int, code: int) -> None:
     parts.put_topic("orders")
     answer = parts.peer().ask(pull_request(queue_offset=queue_offset))
     assert (answer.code, answer.remark) == (code, "NO_MATCHED_LOGIC_QUEUE")
     assert offsets(answer) == (0, 0, 0)
 
 
-async def test_records_that_are_gone_from_the_log_are_passed_over(parts: Parts):
+async def test_records_that_are_gone_from_the_log_are_passed_over(parts: Parts) -> None:
     fill(parts, 3)
     queue_file = _content(parts, ROOT / "consumequeue" / "orders" / "0" / "00000000000000000000")
     for number in range(3):
@@ -125,7 +123,7 @@ def _content(parts: Parts, path: Path) -> bytearray:
 # Checks, in their order
 
 
-async def test_checks_come_in_apaches_order(make_parts: MakeParts):
+async def test_checks_come_in_apaches_order(make_parts: MakeParts) -> None:
     """Each request has everything wrong that is checked later; what is mended moves the refusal on by one."""
     parts = make_parts(auto_create_groups=False)
     parts.put_topic("secret", perm=2)
@@ -150,27 +148,27 @@ async def test_checks_come_in_apaches_order(make_parts: MakeParts):
         assert (answer.code, word in answer.remark) == (code, True), answer
 
 
-async def test_a_broker_that_may_not_be_read_refuses_first(make_parts: MakeParts):
+async def test_a_broker_that_may_not_be_read_refuses_first(make_parts: MakeParts) -> None:
     parts = make_parts(permission=2)
     answer = parts.peer().ask(pull_request("nowhere", "../../x"))
     assert (answer.code, "broker" in answer.remark) == (ResponseCode.NO_PERMISSION, True)
 
 
 @pytest.mark.parametrize("group", ["../../x", "a b", "", "g" * 256])
-async def test_a_group_with_an_illegal_name_is_never_created(parts: Parts, group: str):
+async def test_a_group_with_an_illegal_name_is_never_created(parts: Parts, group: str) -> None:
     parts.put_topic("orders")
     answer = parts.peer().ask(pull_request(group=group))
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert group not in parts.groups.table
 
 
-async def test_a_legal_group_is_created_by_its_first_pull(parts: Parts):
+async def test_a_legal_group_is_created_by_its_first_pull(parts: Parts) -> None:
     parts.put_topic("orders")
     parts.peer().ask(pull_request(group="newcomers"))
     assert parts.groups.table["newcomers"] == SubscriptionGroupConfig("newcomers")
 
 
-async def test_a_refused_pull_commits_nothing(parts: Parts):
+async def test_a_refused_pull_commits_nothing(parts: Parts) -> None:
     parts.put_topic("orders")
     parts.peer().ask(pull_request(queue_id=9, sys_flag=HELD | COMMIT_OFFSET, commit_offset=7))
     parts.peer().ask(pull_request(subscription="||", sys_flag=HELD | COMMIT_OFFSET, commit_offset=7))
@@ -178,7 +176,7 @@ async def test_a_refused_pull_commits_nothing(parts: Parts):
 
 
 @pytest.mark.parametrize("kind", ["SQL92", "tag", "nonsense"])
-async def test_a_filter_that_is_not_supported_is_refused_and_never_ignored(parts: Parts, kind: str):
+async def test_a_filter_that_is_not_supported_is_refused_and_never_ignored(parts: Parts, kind: str) -> None:
     fill(parts, 1)
     answer = parts.peer().ask(pull_request(expression_type=kind, subscription="a > 5"))
     assert (answer.code, kind in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
@@ -190,25 +188,25 @@ async def test_a_filter_that_is_not_supported_is_refused_and_never_ignored(parts
 # Tags
 
 
-async def test_only_messages_with_a_wanted_tag_are_returned(parts: Parts):
+async def test_only_messages_with_a_wanted_tag_are_returned(parts: Parts) -> None:
     fill(parts, 12, tags=["a", "b", None])
     answer = parts.peer().ask(pull_request(subscription="a || c"))
     assert (bodies(answer), offsets(answer)) == ([0, 3, 6, 9], (12, 0, 12))
 
 
 @pytest.mark.parametrize("expression", ["*", "", None])
-async def test_everything_matches_a_star_or_nothing(parts: Parts, expression: str | None):
+async def test_everything_matches_a_star_or_nothing(parts: Parts, expression: str | None) -> None:
     fill(parts, 3, tags=["a", None])
     assert bodies(parts.peer().ask(pull_request(subscription=expression))) == [0, 1, 2]
 
 
-async def test_tags_with_the_same_hash_are_left_to_the_consumer(parts: Parts):
+async def test_tags_with_the_same_hash_are_left_to_the_consumer(parts: Parts) -> None:
     """Java's hash of "Aa" equals that of "BB": a broker compares hashes only."""
     fill(parts, 3, tags=["Aa", "BB", "Cc"])
     assert bodies(parts.peer().ask(pull_request(subscription="Aa"))) == [0, 1]
 
 
-async def test_no_match_moves_the_consumer_on(parts: Parts):
+async def test_no_match_moves_the_consumer_on(parts: Parts) -> None:
     fill(parts, 5, tags=["a"])
     answer = parts.peer().ask(pull_request(subscription="b", sys_flag=HELD))
     assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
@@ -218,7 +216,7 @@ async def test_no_match_moves_the_consumer_on(parts: Parts):
 # The subscription of the last heartbeat
 
 
-async def test_the_subscription_of_the_heartbeat_counts_unless_the_request_brings_one(parts: Parts):
+async def test_the_subscription_of_the_heartbeat_counts_unless_the_request_brings_one(parts: Parts) -> None:
     fill(parts, 4, tags=["a", "b"])
     peer = parts.peer()
     peer.ask(heartbeat(subscriptions={"orders": "a"}))
@@ -226,7 +224,7 @@ async def test_the_subscription_of_the_heartbeat_counts_unless_the_request_bring
     assert bodies(peer.ask(pull_request(sys_flag=SUBSCRIPTION, subscription="b"))) == [1, 3]
 
 
-async def test_a_newer_heartbeat_changes_the_filter_and_an_older_one_does_not(parts: Parts):
+async def test_a_newer_heartbeat_changes_the_filter_and_an_older_one_does_not(parts: Parts) -> None:
     fill(parts, 4, tags=["a", "b"])
     peer = parts.peer()
     peer.ask(heartbeat(subscriptions={"orders": "a"}, version_ms=5))
@@ -237,7 +235,7 @@ async def test_a_newer_heartbeat_changes_the_filter_and_an_older_one_does_not(pa
     assert bodies(peer.ask(pull_request(sys_flag=0))) == [1, 3]
 
 
-async def test_a_topic_missing_from_the_heartbeat_is_24(parts: Parts):
+async def test_a_topic_missing_from_the_heartbeat_is_24(parts: Parts) -> None:
     fill(parts, 1)
     peer = parts.peer()
     peer.ask(heartbeat(subscriptions={"other": "*"}))
@@ -245,7 +243,7 @@ async def test_a_topic_missing_from_the_heartbeat_is_24(parts: Parts):
     assert (answer.code, "orders" in answer.remark) == (ResponseCode.SUBSCRIPTION_NOT_EXIST, True)
 
 
-async def test_a_request_newer_than_the_heartbeat_is_25(parts: Parts):
+async def test_a_request_newer_than_the_heartbeat_is_25(parts: Parts) -> None:
     fill(parts, 1)
     peer = parts.peer()
     peer.ask(heartbeat(version_ms=100))
@@ -253,7 +251,7 @@ async def test_a_request_newer_than_the_heartbeat_is_25(parts: Parts):
     assert peer.ask(pull_request(sys_flag=0, sub_version=100)).code == ResponseCode.SUCCESS
 
 
-async def test_broadcasting_can_be_forbidden_to_a_group(parts: Parts):
+async def test_broadcasting_can_be_forbidden_to_a_group(parts: Parts) -> None:
     fill(parts, 1)
     parts.groups.put(SubscriptionGroupConfig("readers", consume_broadcast_enable=False))
     peer = parts.peer()
@@ -264,7 +262,7 @@ async def test_broadcasting_can_be_forbidden_to_a_group(parts: Parts):
     assert peer.ask(pull_request(sys_flag=0)).code == ResponseCode.SUCCESS
 
 
-async def test_a_group_can_be_barred_from_a_topic(make_parts: MakeParts):
+async def test_a_group_can_be_barred_from_a_topic(make_parts: MakeParts) -> None:
     parts = make_parts()
     fill(parts, 1)
     parts.groups.put(SubscriptionGroupConfig("readers"))
@@ -278,7 +276,7 @@ async def test_a_group_can_be_barred_from_a_topic(make_parts: MakeParts):
     assert (answer.code, "forbidden" in answer.remark) == (ResponseCode.NO_PERMISSION, True)
 
 
-async def test_after_the_last_member_left_its_subscription_is_gone(parts: Parts):
+async def test_after_the_last_member_left_its_subscription_is_gone(parts: Parts) -> None:
     fill(parts, 1)
     peer, other = parts.peer(), parts.peer()
     peer.ask(heartbeat())
@@ -290,7 +288,7 @@ async def test_after_the_last_member_left_its_subscription_is_gone(parts: Parts)
 # Committing with a pull
 
 
-async def test_a_pull_commits_when_its_flag_says_so(parts: Parts):
+async def test_a_pull_commits_when_its_flag_says_so(parts: Parts) -> None:
     fill(parts, 10)
     parts.peer().ask(pull_request(queue_offset=5, sys_flag=SUBSCRIPTION, commit_offset=5))
     assert parts.offsets.items() == []
@@ -299,7 +297,7 @@ async def test_a_pull_commits_when_its_flag_says_so(parts: Parts):
     assert parts.offsets.items() == [("orders@readers", 0, 5)]
 
 
-async def test_a_held_pull_commits_once_and_not_again_when_it_is_woken(parts: Parts):
+async def test_a_held_pull_commits_once_and_not_again_when_it_is_woken(parts: Parts) -> None:
     fill(parts, 3)
     peer = parts.peer()
     peer.send(pull_request(queue_offset=3, sys_flag=HELD | COMMIT_OFFSET, commit_offset=3))
@@ -313,7 +311,7 @@ async def test_a_held_pull_commits_once_and_not_again_when_it_is_woken(parts: Pa
 # Long polling
 
 
-async def test_a_pull_that_finds_nothing_is_held_until_something_arrives(parts: Parts):
+async def test_a_pull_that_finds_nothing_is_held_until_something_arrives(parts: Parts) -> None:
     fill(parts, 2)
     peer = parts.peer()
     peer.send(pull_request(queue_offset=2, sys_flag=HELD))
@@ -325,7 +323,7 @@ async def test_a_pull_that_finds_nothing_is_held_until_something_arrives(parts: 
     assert (peer.received(), len(parts.waiters), peer.channel.waiting_count) == ([], 0, 0)
 
 
-async def test_a_pull_on_a_queue_without_any_message_is_held_too(parts: Parts):
+async def test_a_pull_on_a_queue_without_any_message_is_held_too(parts: Parts) -> None:
     parts.put_topic("orders")
     peer = parts.peer()
     peer.send(pull_request(sys_flag=HELD))
@@ -335,13 +333,13 @@ async def test_a_pull_on_a_queue_without_any_message_is_held_too(parts: Parts):
 
 
 @pytest.mark.parametrize(("sys_flag", "offset"), [(SUBSCRIPTION, 2), (HELD, 0), (HELD, 9)])
-async def test_what_need_not_wait_is_answered_at_once(parts: Parts, sys_flag: int, offset: int):
+async def test_what_need_not_wait_is_answered_at_once(parts: Parts, sys_flag: int, offset: int) -> None:
     fill(parts, 2)
     parts.peer().ask(pull_request(queue_offset=offset, sys_flag=sys_flag))
     assert len(parts.waiters) == 0
 
 
-async def test_a_message_of_another_queue_or_topic_wakes_nobody(parts: Parts):
+async def test_a_message_of_another_queue_or_topic_wakes_nobody(parts: Parts) -> None:
     parts.put_topic("orders")
     peer = parts.peer()
     peer.send(pull_request(sys_flag=HELD))
@@ -351,7 +349,7 @@ async def test_a_message_of_another_queue_or_topic_wakes_nobody(parts: Parts):
     assert (peer.received(), len(parts.waiters)) == ([], 1)
 
 
-async def test_a_message_wakes_only_those_who_want_its_tag(parts: Parts):
+async def test_a_message_wakes_only_those_who_want_its_tag(parts: Parts) -> None:
     fill(parts, 1)
     wants_a, wants_b, wants_all = parts.peer(), parts.peer(), parts.peer()
     for peer, expression in ((wants_a, "a"), (wants_b, "b"), (wants_all, "*")):
@@ -365,7 +363,7 @@ async def test_a_message_wakes_only_those_who_want_its_tag(parts: Parts):
     assert (bodies(answer), offsets(answer)) == ([0], (4, 0, 4))
 
 
-async def test_one_answer_carries_the_whole_burst(parts: Parts):
+async def test_one_answer_carries_the_whole_burst(parts: Parts) -> None:
     parts.put_topic("orders")
     peer = parts.peer()
     peer.send(pull_request(sys_flag=HELD))
@@ -378,7 +376,7 @@ async def test_one_answer_carries_the_whole_burst(parts: Parts):
     assert peer.received() == []
 
 
-async def test_a_held_pull_ends_with_19_when_its_time_is_up(parts: Parts):
+async def test_a_held_pull_ends_with_19_when_its_time_is_up(parts: Parts) -> None:
     fill(parts, 2)
     peer = parts.peer()
     peer.send(pull_request(queue_offset=2, sys_flag=HELD, suspend_ms=1))
@@ -387,7 +385,7 @@ async def test_a_held_pull_ends_with_19_when_its_time_is_up(parts: Parts):
     assert (offsets(answer), len(parts.waiters)) == ((2, 0, 2), 0)
 
 
-async def test_a_held_pull_whose_filter_matched_nothing_moves_on_when_its_time_is_up(parts: Parts):
+async def test_a_held_pull_whose_filter_matched_nothing_moves_on_when_its_time_is_up(parts: Parts) -> None:
     fill(parts, 1)
     peer = parts.peer()
     peer.send(pull_request(queue_offset=1, sys_flag=HELD, suspend_ms=50, subscription="a"))
@@ -396,7 +394,7 @@ async def test_a_held_pull_whose_filter_matched_nothing_moves_on_when_its_time_i
     assert (answer.code, offsets(answer)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, (4, 0, 4))
 
 
-async def test_nobody_is_held_longer_than_two_minutes(make_parts: MakeParts):
+async def test_nobody_is_held_longer_than_two_minutes(make_parts: MakeParts) -> None:
     parts = make_parts()
     parts.put_topic("orders")
     peer = parts.peer()
@@ -409,7 +407,7 @@ async def test_nobody_is_held_longer_than_two_minutes(make_parts: MakeParts):
     assert (await peer.next()).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_a_negative_wait_is_none(make_parts: MakeParts):
+async def test_a_negative_wait_is_none(make_parts: MakeParts) -> None:
     parts = make_parts(long_polling_s=lambda asked_ms: max(0, asked_ms) / 1000)
     parts.put_topic("orders")
     peer = parts.peer()
@@ -417,7 +415,7 @@ async def test_a_negative_wait_is_none(make_parts: MakeParts):
     assert (await peer.next()).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_a_client_that_disconnects_leaves_no_held_pull_behind(parts: Parts):
+async def test_a_client_that_disconnects_leaves_no_held_pull_behind(parts: Parts) -> None:
     parts.put_topic("orders")
     peer, other = parts.peer(), parts.peer()
     for _ in range(3):
@@ -431,7 +429,7 @@ async def test_a_client_that_disconnects_leaves_no_held_pull_behind(parts: Parts
     assert parts.waiters._held == {}
 
 
-async def test_more_pulls_than_may_be_held_are_answered_at_once(make_parts: MakeParts):
+async def test_more_pulls_than_may_be_held_are_answered_at_once(make_parts: MakeParts) -> None:
     parts = make_parts(max_held=2)
     parts.put_topic("orders")
     peers = [parts.peer() for _ in range(3)]
@@ -443,7 +441,7 @@ async def test_more_pulls_than_may_be_held_are_answered_at_once(make_parts: Make
     assert peers[2].received() == []
 
 
-async def test_a_second_pull_of_the_same_connection_waits_by_itself(parts: Parts):
+async def test_a_second_pull_of_the_same_connection_waits_by_itself(parts: Parts) -> None:
     parts.put_topic("orders", queue_count=2)
     peer = parts.peer()
     peer.send(pull_request(sys_flag=HELD), pull_request(sys_flag=HELD, queue_id=1))
@@ -453,7 +451,7 @@ async def test_a_second_pull_of_the_same_connection_waits_by_itself(parts: Parts
     assert len(parts.waiters) == 1
 
 
-async def test_deleting_a_topic_answers_its_held_pulls(parts: Parts):
+async def test_deleting_a_topic_answers_its_held_pulls(parts: Parts) -> None:
     fill(parts, 3)
     peer = parts.peer()
     peer.send(pull_request(queue_offset=3, sys_flag=HELD))
@@ -462,7 +460,7 @@ async def test_deleting_a_topic_answers_its_held_pulls(parts: Parts):
     assert (answer.code, offsets(answer)) == (ResponseCode.PULL_OFFSET_MOVED, (0, 0, 0))
 
 
-async def test_with_sync_flush_a_held_pull_sees_only_what_is_on_disk(make_parts: MakeParts):
+async def test_with_sync_flush_a_held_pull_sees_only_what_is_on_disk(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
     parts.put_topic("orders")
     gate = parts.disk.gate
@@ -477,7 +475,7 @@ async def test_with_sync_flush_a_held_pull_sees_only_what_is_on_disk(make_parts:
     assert bodies(await consumer.next()) == [1]
 
 
-async def test_a_store_that_fails_while_a_pull_is_held_answers_it_with_an_error(make_parts: MakeParts):
+async def test_a_store_that_fails_while_a_pull_is_held_answers_it_with_an_error(make_parts: MakeParts) -> None:
     parts = make_parts()
     parts.put_topic("orders")
     peer = parts.peer()
@@ -489,7 +487,7 @@ async def test_a_store_that_fails_while_a_pull_is_held_answers_it_with_an_error(
     assert len(parts.waiters) == 0
 
 
-async def test_what_was_sent_stays_intact_when_the_store_is_closed_meanwhile(make_parts: MakeParts):
+async def test_what_was_sent_stays_intact_when_the_store_is_closed_meanwhile(make_parts: MakeParts) -> None:
     parts = make_parts()
     fill(parts, 1)
     peer = parts.peer()
@@ -497,4 +495,3 @@ async def test_what_was_sent_stays_intact_when_the_store_is_closed_meanwhile(mak
     parts.close()
     [answer] = peer.received()
     assert bodies(answer) == [0]
-

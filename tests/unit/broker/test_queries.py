@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.broker.parts import Parts, send_request
 
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.records import decode_messages
 
-from tests.unit.broker.parts import Parts, send_request
-
 FOREVER_MS = (1 << 63) - 1
 
 
-def query(key: str, topic: str = "orders", count: int = 32, begin: int = 0, end: int = FOREVER_MS, **more: str):
+def query(
+    key: str, topic: str = "orders", count: int = 32, begin: int = 0, end: int = FOREVER_MS, **more: str
+) -> Command:
     ext = {
         "topic": topic,
         "key": key,
@@ -45,7 +46,7 @@ def bodies(answer: Command) -> list[bytes]:
     return [message.body for message in decode_messages(answer.body)]
 
 
-async def test_by_key(parts: Parts):
+async def test_by_key(parts: Parts) -> None:
     fill(parts)
     peer = parts.peer()
     assert bodies(peer.ask(query("k2"))) == [b"2"]
@@ -53,7 +54,7 @@ async def test_by_key(parts: Parts):
     assert bodies(peer.ask(query("k2", indexType="K"))) == [b"2"]
 
 
-async def test_the_answer_says_how_far_the_index_is(parts: Parts):
+async def test_the_answer_says_how_far_the_index_is(parts: Parts) -> None:
     fill(parts)
     answer = parts.peer().ask(query("k2"))
     assert answer.ext.keys() == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}
@@ -61,7 +62,7 @@ async def test_the_answer_says_how_far_the_index_is(parts: Parts):
     assert int(answer.ext["indexLastUpdatePhyoffset"]) > 0
 
 
-async def test_by_unique_id(parts: Parts):
+async def test_by_unique_id(parts: Parts) -> None:
     fill(parts)
     peer = parts.peer()
     assert bodies(peer.ask(query("U1", count=0, _UNIQUE_KEY_QUERY="true"))) == [b"1"]
@@ -70,12 +71,12 @@ async def test_by_unique_id(parts: Parts):
     assert peer.ask(query("k1", _UNIQUE_KEY_QUERY="true")).code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_at_most_as_many_as_asked_for_the_newest(parts: Parts):
+async def test_at_most_as_many_as_asked_for_the_newest(parts: Parts) -> None:
     fill(parts)
     assert bodies(parts.peer().ask(query("shared", count=2))) == [b"2", b"3"]
 
 
-async def test_within_a_time(parts: Parts):
+async def test_within_a_time(parts: Parts) -> None:
     start_ms = parts.clock.now_ms()
     fill(parts)
     assert bodies(parts.peer().ask(query("shared", begin=start_ms + 1000, end=start_ms + 2000))) == [b"1", b"2"]
@@ -96,19 +97,19 @@ async def test_within_a_time(parts: Parts):
     ],
     ids=["key", "topic", "empty", "path", "none", "negative", "reversed", "past", "long"],
 )
-async def test_nothing_is_22_with_the_whole_header(parts: Parts, request_: Command):
+async def test_nothing_is_22_with_the_whole_header(parts: Parts, request_: Command) -> None:
     fill(parts)
     answer = parts.peer().ask(request_)
     assert (answer.code, answer.body) == (ResponseCode.QUERY_NOT_FOUND, b"")
     assert answer.ext.keys() == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}
 
 
-async def test_a_huge_count_is_capped_by_the_store(parts: Parts):
+async def test_a_huge_count_is_capped_by_the_store(parts: Parts) -> None:
     fill(parts)
     assert len(bodies(parts.peer().ask(query("shared", count=(1 << 31) - 1)))) == 4
 
 
-async def test_by_log_offset(parts: Parts):
+async def test_by_log_offset(parts: Parts) -> None:
     peer = parts.peer()
     sent = [peer.ask(send_request(body=b"%d" % number)) for number in range(3)]
     for number, answer in enumerate(sent):
@@ -119,13 +120,13 @@ async def test_by_log_offset(parts: Parts):
 
 
 @pytest.mark.parametrize("log_offset", [-1, 1, 12345678, FOREVER_MS, -FOREVER_MS - 1])
-async def test_where_no_record_starts_there_is_no_message(parts: Parts, log_offset: int):
+async def test_where_no_record_starts_there_is_no_message(parts: Parts, log_offset: int) -> None:
     fill(parts)
     answer = parts.peer().ask(view(log_offset))
     assert (answer.code, str(log_offset) in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
 
 
-async def test_a_body_that_looks_like_a_record_is_none(parts: Parts):
+async def test_a_body_that_looks_like_a_record_is_none(parts: Parts) -> None:
     """Anyone may ask for any offset: the inside of a body, written by a client, must not pass for a record."""
     peer = parts.peer()
     first = peer.ask(send_request(body=b"victim"))

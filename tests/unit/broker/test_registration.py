@@ -10,6 +10,8 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from tests.unit.broker.name_servers import FakeNameServer
+from tests.unit.broker.parts import PATIENCE_S, eventually
 
 from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.registration import Identity, Registration
@@ -21,9 +23,6 @@ from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.headers import RegisterBrokerHeader, UnregisterBrokerHeader
 from rocketline.testing.disks import MemoryDisk
 from rocketline.transport import RemotingClient
-
-from tests.unit.broker.name_servers import FakeNameServer
-from tests.unit.broker.parts import PATIENCE_S, eventually
 
 IDENTITY = Identity("broker-a", "DefaultCluster", 0, "10.9.8.7:10911", "10.9.8.7:10912")
 NEVER_S = 1000.0
@@ -68,7 +67,7 @@ async def running(registration: Registration) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_every_name_server_is_told_everything(topics: Topics):
+async def test_every_name_server_is_told_everything(topics: Topics) -> None:
     async with FakeNameServer() as first, FakeNameServer() as second:
         async with registering(topics, first.address, second.address) as registration:
             await registration.register_all()
@@ -83,29 +82,31 @@ async def test_every_name_server_is_told_everything(topics: Topics):
             assert wrapper.data_version == topics.version
 
 
-async def test_a_changed_topic_is_announced_at_once_and_alone(topics: Topics):
-    async with FakeNameServer() as first, FakeNameServer() as second:
-        async with registering(topics, first.address, second.address) as registration:
-            await registration.register_all()
-            async with running(registration):
-                topics.put([TopicConfig("orders", 3, 3)])
-                await eventually(lambda: len(first.told) == len(second.told) == 2)
-                assert first.topics() == second.topics() == {"orders"}
-                topics.put([TopicConfig("bills")])
-                topics.put([TopicConfig("refunds")])
-                await eventually(lambda: len(first.told) == 3)
-                assert first.topics() == {"bills", "refunds"}
+async def test_a_changed_topic_is_announced_at_once_and_alone(topics: Topics) -> None:
+    async with (
+        FakeNameServer() as first,
+        FakeNameServer() as second,
+        registering(topics, first.address, second.address) as registration,
+    ):
+        await registration.register_all()
+        async with running(registration):
+            topics.put([TopicConfig("orders", 3, 3)])
+            await eventually(lambda: len(first.told) == len(second.told) == 2)
+            assert first.topics() == second.topics() == {"orders"}
+            topics.put([TopicConfig("bills")])
+            topics.put([TopicConfig("refunds")])
+            await eventually(lambda: len(first.told) == 3)
+            assert first.topics() == {"bills", "refunds"}
 
 
-async def test_everything_is_told_again_and_again(topics: Topics):
+async def test_everything_is_told_again_and_again(topics: Topics) -> None:
     async with FakeNameServer() as name_server:
-        async with registering(topics, name_server.address, interval_s=0.01) as registration:
-            async with running(registration):
-                await eventually(lambda: len(name_server.told) >= 3)
+        async with registering(topics, name_server.address, interval_s=0.01) as registration, running(registration):
+            await eventually(lambda: len(name_server.told) >= 3)
         assert all(name_server.topics(number) == set(topics.table) for number in range(3))
 
 
-async def test_a_full_registration_takes_pending_changes_with_it(topics: Topics):
+async def test_a_full_registration_takes_pending_changes_with_it(topics: Topics) -> None:
     async with FakeNameServer() as name_server, registering(topics, name_server.address) as registration:
         topics.put([TopicConfig("orders")])
         await registration.register_all()
@@ -118,23 +119,22 @@ async def test_a_full_registration_takes_pending_changes_with_it(topics: Topics)
 
 async def test_one_that_is_down_does_not_hurt_and_gets_everything_when_it_is_back(
     topics: Topics, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     async with FakeNameServer() as gone:
         port = gone.port
-    async with FakeNameServer() as up:
-        async with registering(topics, f"127.0.0.1:{port}", up.address) as registration:
-            with caplog.at_level(logging.INFO, "rocketline.broker.registration"):
-                await registration.register_all()
-                await registration.register_all()
-                assert len(up.told) == 2
-                assert caplog.text.count(f"name server 127.0.0.1:{port}") == 1
-                async with running(registration), FakeNameServer(port) as back:
-                    await _until_told(back, lambda: topics.put([TopicConfig("orders")]))
-                    assert back.topics() == set(topics.table)
-                    await eventually(lambda: up.topics() == {"orders"})
-                    topics.put([TopicConfig("bills")])
-                    await eventually(lambda: back.topics() == {"bills"})
-            assert "is back" in caplog.text
+    async with FakeNameServer() as up, registering(topics, f"127.0.0.1:{port}", up.address) as registration:
+        with caplog.at_level(logging.INFO, "rocketline.broker.registration"):
+            await registration.register_all()
+            await registration.register_all()
+            assert len(up.told) == 2
+            assert caplog.text.count(f"name server 127.0.0.1:{port}") == 1
+            async with running(registration), FakeNameServer(port) as back:
+                await _until_told(back, lambda: topics.put([TopicConfig("orders")]))
+                assert back.topics() == set(topics.table)
+                await eventually(lambda: up.topics() == {"orders"})
+                topics.put([TopicConfig("bills")])
+                await eventually(lambda: back.topics() == {"bills"})
+        assert "is back" in caplog.text
 
 
 async def _until_told(name_server: FakeNameServer, change: Callable[[], None]) -> None:
@@ -145,22 +145,25 @@ async def _until_told(name_server: FakeNameServer, change: Callable[[], None]) -
             await asyncio.sleep(0.02)
 
 
-async def test_one_that_never_answers_does_not_keep_news_from_the_others(topics: Topics):
-    async with FakeNameServer() as silent, FakeNameServer() as sound:
-        async with registering(topics, silent.address, sound.address, timeout_s=NEVER_S) as registration:
-            async with running(registration):
-                silent.hangs = True
-                topics.put([TopicConfig("orders")])
-                await eventually(lambda: len(silent.told) == len(sound.told) == 1)
-                topics.put([TopicConfig("bills")])
-                await eventually(lambda: len(sound.told) == 2)
-                assert sound.topics() == {"bills"}
-                assert len(silent.told) == 1
+async def test_one_that_never_answers_does_not_keep_news_from_the_others(topics: Topics) -> None:
+    async with (
+        FakeNameServer() as silent,
+        FakeNameServer() as sound,
+        registering(topics, silent.address, sound.address, timeout_s=NEVER_S) as registration,
+        running(registration),
+    ):
+        silent.hangs = True
+        topics.put([TopicConfig("orders")])
+        await eventually(lambda: len(silent.told) == len(sound.told) == 1)
+        topics.put([TopicConfig("bills")])
+        await eventually(lambda: len(sound.told) == 2)
+        assert sound.topics() == {"bills"}
+        assert len(silent.told) == 1
 
 
 async def test_one_that_never_answers_does_not_keep_a_broker_from_starting(
     topics: Topics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr("rocketline.broker.registration.FIRST_ANSWER_S", 0.05)
     async with FakeNameServer() as silent, FakeNameServer() as sound:
         silent.hangs = True
@@ -170,7 +173,7 @@ async def test_one_that_never_answers_does_not_keep_a_broker_from_starting(
             assert f"name server {silent.address}" in caplog.text
 
 
-async def test_one_that_refuses_a_single_topic_gets_all_of_them(topics: Topics):
+async def test_one_that_refuses_a_single_topic_gets_all_of_them(topics: Topics) -> None:
     """A name server that was restarted does not know the broker, and takes its first registration only complete."""
     async with FakeNameServer() as name_server, registering(topics, name_server.address) as registration:
         await registration.register_all()
@@ -185,14 +188,14 @@ async def test_one_that_refuses_a_single_topic_gets_all_of_them(topics: Topics):
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:99999", "127.0.0.1:0", ":9876", "127.0.0.1:1"])
 async def test_an_address_that_leads_nowhere_is_a_log_line(
     topics: Topics, caplog: pytest.LogCaptureFixture, address: str
-):
+) -> None:
     async with FakeNameServer() as up, registering(topics, address, up.address) as registration:
         await registration.register_all()
         assert len(up.told) == 1
         assert f"name server {address}" in caplog.text
 
 
-async def test_without_name_servers_nothing_happens(topics: Topics):
+async def test_without_name_servers_nothing_happens(topics: Topics) -> None:
     async with registering(topics) as registration:
         await registration.register_all()
         topics.put([TopicConfig("orders")])
@@ -200,7 +203,7 @@ async def test_without_name_servers_nothing_happens(topics: Topics):
         await registration.unregister()
 
 
-async def test_a_broker_that_stops_says_goodbye_to_all(topics: Topics):
+async def test_a_broker_that_stops_says_goodbye_to_all(topics: Topics) -> None:
     async with FakeNameServer() as first, FakeNameServer() as second:
         async with registering(topics, first.address, "127.0.0.1:1", second.address) as registration:
             await registration.register_all()
@@ -213,7 +216,9 @@ async def test_a_broker_that_stops_says_goodbye_to_all(topics: Topics):
 
 
 @pytest.mark.parametrize(("broker_perm", "seen"), [(6, 7), (4, 5), (2, 3), (0, 1)])
-async def test_a_broker_that_may_not_be_used_says_so_for_every_topic(topics: Topics, broker_perm: int, seen: int):
+async def test_a_broker_that_may_not_be_used_says_so_for_every_topic(
+    topics: Topics, broker_perm: int, seen: int
+) -> None:
     async with FakeNameServer() as name_server:
         async with registering(topics, name_server.address, broker_perm=broker_perm) as registration:
             await registration.register_all()

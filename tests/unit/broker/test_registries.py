@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.broker.parts import Peer
 
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
 from rocketline.clock import ManualClock
 from rocketline.protocol.bodies import ConsumerData, SubscriptionData
 from rocketline.protocol.codes import RequestCode
 from rocketline.transport import Router
-
-from tests.unit.broker.parts import Peer
 
 GROUP = "readers"
 
@@ -46,7 +45,7 @@ def notices(peer: Peer) -> list[str]:
     return [(notice.ext or {})["consumerGroup"] for notice in told]
 
 
-async def test_a_new_member_is_announced_to_all(registry: ConsumerRegistry, clock: ManualClock):
+async def test_a_new_member_is_announced_to_all(registry: ConsumerRegistry, clock: ManualClock) -> None:
     first, second = new_peer(), new_peer()
     assert registry.heartbeat(first.channel, info(clock, "c1"), data("orders"))
     assert notices(first) == [GROUP]
@@ -57,7 +56,7 @@ async def test_a_new_member_is_announced_to_all(registry: ConsumerRegistry, cloc
     assert group.client_ids == ["c1", "c2"]
 
 
-async def test_a_heartbeat_without_news_tells_nobody(registry: ConsumerRegistry, clock: ManualClock):
+async def test_a_heartbeat_without_news_tells_nobody(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer = new_peer()
     registry.heartbeat(peer.channel, info(clock, "c1"), data("orders"))
     notices(peer)
@@ -65,7 +64,7 @@ async def test_a_heartbeat_without_news_tells_nobody(registry: ConsumerRegistry,
     assert notices(peer) == []
 
 
-async def test_another_client_on_the_same_connection_is_news(registry: ConsumerRegistry, clock: ManualClock):
+async def test_another_client_on_the_same_connection_is_news(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer = new_peer()
     registry.heartbeat(peer.channel, info(clock, "c1"), data("orders"))
     assert registry.heartbeat(peer.channel, info(clock, "c2"), data("orders"))
@@ -74,7 +73,7 @@ async def test_another_client_on_the_same_connection_is_news(registry: ConsumerR
     assert group.client_ids == ["c2"]
 
 
-async def test_a_heartbeat_replaces_the_topics_of_the_group(registry: ConsumerRegistry, clock: ManualClock):
+async def test_a_heartbeat_replaces_the_topics_of_the_group(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer, other = new_peer(), new_peer()
     registry.heartbeat(peer.channel, info(clock, "c1"), data("orders", "bills"))
     registry.heartbeat(other.channel, info(clock, "c2"), data("orders", "bills"))
@@ -86,7 +85,7 @@ async def test_a_heartbeat_replaces_the_topics_of_the_group(registry: ConsumerRe
     assert (notices(peer), notices(other)) == ([GROUP], [GROUP])
 
 
-async def test_only_a_newer_version_replaces_an_expression(registry: ConsumerRegistry, clock: ManualClock):
+async def test_only_a_newer_version_replaces_an_expression(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer = new_peer()
     for version, expression, kept in ((5, "a", "a"), (5, "b", "a"), (4, "c", "a"), (6, "d", "d")):
         registry.heartbeat(peer.channel, info(clock, "c1"), data("orders", version=version, expression=expression))
@@ -95,7 +94,7 @@ async def test_only_a_newer_version_replaces_an_expression(registry: ConsumerReg
         assert group.subscriptions["orders"].sub_string == kept
 
 
-async def test_the_last_heartbeat_says_how_the_group_consumes(registry: ConsumerRegistry, clock: ManualClock):
+async def test_the_last_heartbeat_says_how_the_group_consumes(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer = new_peer()
     registry.heartbeat(peer.channel, info(clock, "c1"), data("orders"))
     beat = data("orders", model="BROADCASTING")
@@ -107,7 +106,7 @@ async def test_the_last_heartbeat_says_how_the_group_consumes(registry: Consumer
     assert group.consume_from_where == "CONSUME_FROM_TIMESTAMP"
 
 
-async def test_a_leaver_is_announced_to_those_who_stay(registry: ConsumerRegistry, clock: ManualClock):
+async def test_a_leaver_is_announced_to_those_who_stay(registry: ConsumerRegistry, clock: ManualClock) -> None:
     stays, goes = new_peer(), new_peer()
     registry.heartbeat(stays.channel, info(clock, "c1"), data("orders"))
     registry.heartbeat(goes.channel, info(clock, "c2"), data("orders"))
@@ -119,7 +118,7 @@ async def test_a_leaver_is_announced_to_those_who_stay(registry: ConsumerRegistr
     assert list(registry) == []
 
 
-async def test_only_who_is_there_can_leave(registry: ConsumerRegistry, clock: ManualClock):
+async def test_only_who_is_there_can_leave(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer, stranger = new_peer(), new_peer()
     registry.heartbeat(peer.channel, info(clock, "c1"), data("orders"))
     notices(peer)
@@ -131,7 +130,7 @@ async def test_only_who_is_there_can_leave(registry: ConsumerRegistry, clock: Ma
     assert (group.client_ids, notices(peer)) == (["c1"], [])
 
 
-async def test_a_closed_connection_leaves_all_its_groups(registry: ConsumerRegistry, clock: ManualClock):
+async def test_a_closed_connection_leaves_all_its_groups(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer, other = new_peer(), new_peer()
     for name in ("g1", "g2"):
         beat = data("orders")
@@ -147,7 +146,7 @@ async def test_a_closed_connection_leaves_all_its_groups(registry: ConsumerRegis
 
 async def test_silence_for_two_minutes_ends_a_membership_and_its_connection(
     registry: ConsumerRegistry, clock: ManualClock
-):
+) -> None:
     silent, alive = new_peer(), new_peer()
     registry.heartbeat(silent.channel, info(clock, "silent"), data("orders"))
     clock.advance(60)
@@ -164,7 +163,7 @@ async def test_silence_for_two_minutes_ends_a_membership_and_its_connection(
     assert (group.client_ids, notices(alive)) == (["alive"], [GROUP])
 
 
-async def test_a_wall_clock_that_jumps_expires_nobody(registry: ConsumerRegistry, clock: ManualClock):
+async def test_a_wall_clock_that_jumps_expires_nobody(registry: ConsumerRegistry, clock: ManualClock) -> None:
     peer = new_peer()
     registry.heartbeat(peer.channel, info(clock, "c1"), data("orders"))
     clock.jump_wall(86_400)
@@ -172,14 +171,16 @@ async def test_a_wall_clock_that_jumps_expires_nobody(registry: ConsumerRegistry
     assert registry.get(GROUP) is not None
 
 
-async def test_broadcasting_groups_share_nothing_out_and_are_not_told(registry: ConsumerRegistry, clock: ManualClock):
+async def test_broadcasting_groups_share_nothing_out_and_are_not_told(
+    registry: ConsumerRegistry, clock: ManualClock
+) -> None:
     first, second = new_peer(), new_peer()
     registry.heartbeat(first.channel, info(clock, "c1"), data("orders", model="BROADCASTING"))
     registry.heartbeat(second.channel, info(clock, "c2"), data("orders", model="BROADCASTING"))
     assert (notices(first), notices(second)) == ([], [])
 
 
-async def test_an_administrator_can_silence_a_group(clock: ManualClock):
+async def test_an_administrator_can_silence_a_group(clock: ManualClock) -> None:
     registry = ConsumerRegistry(clock, 120.0, lambda group: group != GROUP)
     peer = new_peer()
     registry.heartbeat(peer.channel, info(clock, "c1"), data("orders"))
@@ -188,7 +189,7 @@ async def test_an_administrator_can_silence_a_group(clock: ManualClock):
 
 async def test_a_member_whose_connection_is_closing_does_not_stop_the_others(
     registry: ConsumerRegistry, clock: ManualClock
-):
+) -> None:
     dying, alive = new_peer(), new_peer()
     registry.heartbeat(dying.channel, info(clock, "c1"), data("orders"))
     notices(dying)
@@ -197,7 +198,7 @@ async def test_a_member_whose_connection_is_closing_does_not_stop_the_others(
     assert (notices(dying), notices(alive)) == ([], [GROUP])
 
 
-async def test_producers_come_and_go(clock: ManualClock):
+async def test_producers_come_and_go(clock: ManualClock) -> None:
     registry = ProducerRegistry(clock, 120.0)
     first, second = new_peer(), new_peer()
     registry.heartbeat(first.channel, info(clock, "p1"), "shop")
@@ -212,7 +213,7 @@ async def test_producers_come_and_go(clock: ManualClock):
     assert (registry.members("shop"), registry.members("bank")) == ({}, {})
 
 
-async def test_silent_producers_are_dropped(clock: ManualClock):
+async def test_silent_producers_are_dropped(clock: ManualClock) -> None:
     registry = ProducerRegistry(clock, 120.0)
     silent, alive = new_peer(), new_peer()
     registry.heartbeat(silent.channel, info(clock, "p1"), "shop")

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.broker.parts import Parts
 
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 
-from tests.unit.broker.parts import Parts
-
 SERVED = {10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 38, 46, 200, 201, 215, 310, 320, 351, 352, 361}
 
 
-async def test_these_requests_are_served(parts: Parts):
+async def test_these_requests_are_served(parts: Parts) -> None:
     assert parts.router.codes == SERVED
 
 
 @pytest.mark.parametrize("code", [0, -1, 9999, 37, 41, 42, 105, 200050, (1 << 31) - 1, -(1 << 31)])
-async def test_others_are_answered_with_3(parts: Parts, code: int):
+async def test_others_are_answered_with_3(parts: Parts, code: int) -> None:
     answer = parts.peer().ask(Command(code, {"a": "b"}, b"body"))
     assert (answer.code, str(code) in answer.remark) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, True)
 
 
-async def test_an_unknown_oneway_request_is_silent(parts: Parts):
+async def test_an_unknown_oneway_request_is_silent(parts: Parts) -> None:
     peer = parts.peer()
     peer.send(Command(9999, flag=ONEWAY))
     assert peer.received() == []
@@ -32,14 +31,14 @@ async def test_an_unknown_oneway_request_is_silent(parts: Parts):
 @pytest.mark.parametrize("ext", [None, {}])
 async def test_a_request_without_its_fields_names_the_first_that_is_missing(
     parts: Parts, code: int, ext: dict[str, str] | None
-):
+) -> None:
     answer = parts.peer().ask(Command(code, ext))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert f"request {code}: field" in answer.remark
     assert "missing" in answer.remark
 
 
-async def test_a_handler_that_fails_answers_with_its_reason_and_serves_on(parts: Parts):
+async def test_a_handler_that_fails_answers_with_its_reason_and_serves_on(parts: Parts) -> None:
     peer = parts.peer()
     parts.close()
     answer = peer.ask(Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"}))

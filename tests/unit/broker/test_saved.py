@@ -41,11 +41,11 @@ def backup(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
-def test_nothing_was_ever_saved(saved: Saved):
+def test_nothing_was_ever_saved(saved: Saved) -> None:
     assert saved.load() is None
 
 
-def test_what_was_saved_last_is_loaded_and_the_one_before_is_the_backup(saved: Saved, disk: Disk, path: Path):
+def test_what_was_saved_last_is_loaded_and_the_one_before_is_the_backup(saved: Saved, disk: Disk, path: Path) -> None:
     saved.save(table(1))
     first = disk.read(path)
     saved.save(table(2))
@@ -53,7 +53,7 @@ def test_what_was_saved_last_is_loaded_and_the_one_before_is_the_backup(saved: S
     assert disk.read(backup(path)) == first
 
 
-def test_the_file_is_tab_indented_json_with_quoted_keys(saved: Saved, disk: Disk, path: Path):
+def test_the_file_is_tab_indented_json_with_quoted_keys(saved: Saved, disk: Disk, path: Path) -> None:
     saved.save(table(1))
     assert disk.read(path) == (
         b'{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0,\n\t\t"timestamp":2\n\t},'
@@ -64,7 +64,7 @@ def test_the_file_is_tab_indented_json_with_quoted_keys(saved: Saved, disk: Disk
 @pytest.mark.parametrize("broken", [b"", b"{", b"\x00" * 100, b"[]", b'{"offsetTable":{"a@b":{"0":"x"}}}'])
 def test_a_broken_file_falls_back_to_its_backup_and_never_becomes_it(
     saved: Saved, disk: Disk, path: Path, broken: bytes
-):
+) -> None:
     saved.save(table(1))
     saved.save(table(2))
     disk.write_atomic(path, broken)
@@ -74,7 +74,7 @@ def test_a_broken_file_falls_back_to_its_backup_and_never_becomes_it(
     assert disk.read(backup(path)) != broken
 
 
-def test_a_missing_file_falls_back_to_its_backup(saved: Saved, disk: Disk, path: Path):
+def test_a_missing_file_falls_back_to_its_backup(saved: Saved, disk: Disk, path: Path) -> None:
     """What a crash between the two renames of a save leaves."""
     saved.save(table(1))
     saved.save(table(2))
@@ -82,7 +82,7 @@ def test_a_missing_file_falls_back_to_its_backup(saved: Saved, disk: Disk, path:
     assert saved.load() == table(1)
 
 
-def test_when_both_are_broken_nothing_is_loaded_and_nothing_is_lost(saved: Saved, disk: Disk, path: Path):
+def test_when_both_are_broken_nothing_is_loaded_and_nothing_is_lost(saved: Saved, disk: Disk, path: Path) -> None:
     disk.write_atomic(path, b"{not json")
     disk.write_atomic(backup(path), b"{nor this")
     with pytest.raises(StoreError, match=r"consumerOffset\.json"):
@@ -90,7 +90,7 @@ def test_when_both_are_broken_nothing_is_loaded_and_nothing_is_lost(saved: Saved
     assert (disk.read(path), disk.read(backup(path))) == (b"{not json", b"{nor this")
 
 
-def test_a_large_file_of_apaches_loads(saved: Saved, disk: Disk, path: Path):
+def test_a_large_file_of_apaches_loads(saved: Saved, disk: Disk, path: Path) -> None:
     """Apache writes bare integer keys, which no standard reader takes; a peer's body of that size would be refused."""
     queues = ",".join(f"{number}:{number}" for number in range(200))
     text = ",".join(f'"topic-{number}@group":{{{queues}}}' for number in range(4000))
@@ -103,7 +103,7 @@ def test_a_large_file_of_apaches_loads(saved: Saved, disk: Disk, path: Path):
     assert loaded.offset_table["topic-3999@group"][199] == 199
 
 
-def test_a_save_that_fails_leaves_what_was_there(path: Path):
+def test_a_save_that_fails_leaves_what_was_there(path: Path) -> None:
     memory = MemoryDisk()
     memory.make_folder(path.parent)
     faulty = FaultyDisk(memory)

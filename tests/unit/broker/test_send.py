@@ -6,16 +6,15 @@ import asyncio
 import errno
 
 import pytest
+from tests.unit.broker.parts import STORE_HOST, GatedDisk, MakeParts, Parts, send_request
 
+from rocketline.protocol.bodies import TopicConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, ROCKETMQ
 from rocketline.protocol.message_ids import decode_host, offset_id, parse_offset_id
 from rocketline.protocol.names import NOT_SENDABLE
 from rocketline.protocol.properties import decode_properties
-from rocketline.protocol.records import BatchItem, decode_record, encode_batch
-
-from tests.unit.broker.conftest import MakeParts
-from tests.unit.broker.parts import STORE_HOST, GatedDisk, Parts, send_request
+from rocketline.protocol.records import BatchItem, Record, decode_record, encode_batch
 
 REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 ILLEGAL_NAMES = [
@@ -36,7 +35,7 @@ ILLEGAL_NAMES = [
 ]
 
 
-def stored_record(parts: Parts, answer_ext: dict[str, str]):
+def stored_record(parts: Parts, answer_ext: dict[str, str]) -> Record:
     _, log_offset = parse_offset_id(answer_ext["msgId"])
     view = parts.store.record_at(log_offset)
     assert view is not None
@@ -50,8 +49,10 @@ def nothing_stored(parts: Parts) -> bool:
 # The answer
 
 
-@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
-async def test_an_answer_says_where_the_message_is(parts: Parts, code: int):
+@pytest.mark.parametrize(
+    "code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
+)
+async def test_an_answer_says_where_the_message_is(parts: Parts, code: int) -> None:
     parts.put_topic("orders")
     peer = parts.peer()
     for queue_offset in range(2):
@@ -69,13 +70,13 @@ async def test_an_answer_says_where_the_message_is(parts: Parts, code: int):
     assert [message.body for message in parts.messages("orders", 3)] == [b"body 0", b"body 1"]
 
 
-async def test_the_answer_comes_in_the_encoding_of_the_request(parts: Parts):
+async def test_the_answer_comes_in_the_encoding_of_the_request(parts: Parts) -> None:
     answer = parts.peer().ask(send_request(encoding=ROCKETMQ))
     assert (answer.encoding, answer.code) == (ROCKETMQ, ResponseCode.SUCCESS)
     assert {"msgId", "queueId", "queueOffset", "transactionId"} | REGION.keys() == answer.ext.keys()
 
 
-async def test_what_a_producer_sends_is_what_is_stored(parts: Parts):
+async def test_what_a_producer_sends_is_what_is_stored(parts: Parts) -> None:
     properties = {"UNIQ_KEY": "U1", "TAGS": "größe", "KEYS": "k1 k2", "own": "välue\x7f", "WAIT": "true"}
     answer = parts.peer(("203.0.113.9", 5555)).ask(
         send_request(body=b"\x00\xff" * 50, queue_id=2, properties=properties, flag=-7, sys_flag=0x1, reconsume_times=3)
@@ -91,14 +92,14 @@ async def test_what_a_producer_sends_is_what_is_stored(parts: Parts):
     assert decode_properties(record.properties.decode()) == properties | added
 
 
-async def test_a_peer_with_an_ipv6_address_is_stored_as_such(parts: Parts):
+async def test_a_peer_with_an_ipv6_address_is_stored_as_such(parts: Parts) -> None:
     answer = parts.peer(("2001:db8::7", 9)).ask(send_request())
     record = stored_record(parts, answer.ext)
     assert decode_host(record.born_host) == "[2001:db8::7]:9"
     assert decode_host(record.store_host) == "10.9.8.7:10911"
 
 
-async def test_a_oneway_send_is_stored_and_never_answered(parts: Parts):
+async def test_a_oneway_send_is_stored_and_never_answered(parts: Parts) -> None:
     peer = parts.peer()
     sent = send_request()
     sent.flag |= ONEWAY
@@ -109,7 +110,7 @@ async def test_a_oneway_send_is_stored_and_never_answered(parts: Parts):
     assert [message.body for message in parts.messages("orders")] == [b"hello"]
 
 
-async def test_the_dispatcher_is_told_of_every_append_and_of_no_refusal(parts: Parts):
+async def test_the_dispatcher_is_told_of_every_append_and_of_no_refusal(parts: Parts) -> None:
     peer = parts.peer()
     peer.ask(send_request())
     peer.ask(send_request(topic="a b"))
@@ -120,7 +121,7 @@ async def test_the_dispatcher_is_told_of_every_append_and_of_no_refusal(parts: P
 
 
 @pytest.mark.parametrize("end", ["", "\x02"])
-async def test_a_property_string_may_lack_its_last_separator(parts: Parts, end: str):
+async def test_a_property_string_may_lack_its_last_separator(parts: Parts, end: str) -> None:
     """Apache's 4.9 clients leave it out."""
     answer = parts.peer().ask(send_request(properties=f"UNIQ_KEY\x01U1\x02TAGS\x01a{end}"))
     raw = stored_record(parts, answer.ext).properties.decode()
@@ -128,7 +129,7 @@ async def test_a_property_string_may_lack_its_last_separator(parts: Parts, end: 
     assert decode_properties(raw) == {"UNIQ_KEY": "U1", "TAGS": "a", "CLUSTER": "DefaultCluster", **REGION}
 
 
-async def test_a_message_without_unique_id_gets_one(parts: Parts):
+async def test_a_message_without_unique_id_gets_one(parts: Parts) -> None:
     peer = parts.peer()
     answers = [peer.ask(send_request(properties=properties)) for properties in ("", "TAGS\x01a\x02")]
     ids = [answer.ext["transactionId"] for answer in answers]
@@ -138,13 +139,13 @@ async def test_a_message_without_unique_id_gets_one(parts: Parts):
         assert decode_properties(stored_record(parts, answer.ext).properties.decode())["UNIQ_KEY"] == unique
 
 
-async def test_a_message_that_was_popped_before_loses_its_check_point(parts: Parts):
+async def test_a_message_that_was_popped_before_loses_its_check_point(parts: Parts) -> None:
     answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "POP_CK": "0 1 2 3", "x": "y"}))
     stored = decode_properties(stored_record(parts, answer.ext).properties.decode())
     assert stored == {"UNIQ_KEY": "U1", "x": "y", "CLUSTER": "DefaultCluster", **REGION}
 
 
-async def test_a_client_cannot_name_another_cluster_region_or_trace_switch(parts: Parts):
+async def test_a_client_cannot_name_another_cluster_region_or_trace_switch(parts: Parts) -> None:
     forged = {"UNIQ_KEY": "U1", "CLUSTER": "other", "MSG_REGION": "other", "TRACE_ON": "false"}
     raw = stored_record(parts, parts.peer().ask(send_request(properties=forged)).ext).properties.decode()
     assert decode_properties(raw) == {"UNIQ_KEY": "U1", "CLUSTER": "DefaultCluster", **REGION}
@@ -154,7 +155,7 @@ async def test_a_client_cannot_name_another_cluster_region_or_trace_switch(parts
 # Refusals, in the order in which they are checked
 
 
-async def test_a_broker_that_may_not_be_written_to_refuses_and_creates_nothing(make_parts: MakeParts):
+async def test_a_broker_that_may_not_be_written_to_refuses_and_creates_nothing(make_parts: MakeParts) -> None:
     parts = make_parts(permission=4)
     parts.put_topic("known")
     before = set(parts.topics.table)
@@ -168,7 +169,7 @@ async def test_a_broker_that_may_not_be_written_to_refuses_and_creates_nothing(m
 
 @pytest.mark.parametrize("name", ILLEGAL_NAMES)
 @pytest.mark.parametrize("batch", [False, True])
-async def test_an_illegal_name_is_refused(parts: Parts, name: str, batch: bool):
+async def test_an_illegal_name_is_refused(parts: Parts, name: str, batch: bool) -> None:
     before = set(parts.topics.table)
     answer = parts.peer().ask(send_request(topic=name, batch=batch))
     assert (answer.code, answer.ext) == (ResponseCode.INVALID_PARAMETER, REGION)
@@ -178,7 +179,7 @@ async def test_an_illegal_name_is_refused(parts: Parts, name: str, batch: bool):
 
 
 @pytest.mark.parametrize("name", sorted(NOT_SENDABLE))
-async def test_a_topic_of_the_system_cannot_be_sent_to(parts: Parts, name: str):
+async def test_a_topic_of_the_system_cannot_be_sent_to(parts: Parts, name: str) -> None:
     answer = parts.peer().ask(send_request(topic=name))
     assert (answer.code, answer.ext) == (ResponseCode.NO_PERMISSION, REGION)
     assert name in answer.remark
@@ -186,7 +187,7 @@ async def test_a_topic_of_the_system_cannot_be_sent_to(parts: Parts, name: str):
 
 
 @pytest.mark.parametrize("template", ["no-such-topic", "plain", "", "../../x"])
-async def test_an_unknown_topic_needs_a_template_that_may_be_inherited(parts: Parts, template: str):
+async def test_an_unknown_topic_needs_a_template_that_may_be_inherited(parts: Parts, template: str) -> None:
     parts.put_topic("plain", perm=6)
     answer = parts.peer().ask(send_request(topic="unknown", template=template))
     assert (answer.code, answer.ext) == (ResponseCode.TOPIC_NOT_EXIST, REGION)
@@ -195,17 +196,17 @@ async def test_an_unknown_topic_needs_a_template_that_may_be_inherited(parts: Pa
     assert nothing_stored(parts)
 
 
-async def test_without_auto_creation_an_unknown_topic_stays_unknown(make_parts: MakeParts):
+async def test_without_auto_creation_an_unknown_topic_stays_unknown(make_parts: MakeParts) -> None:
     parts = make_parts(auto_create_topics=False)
     assert parts.peer().ask(send_request(topic="unknown")).code == ResponseCode.TOPIC_NOT_EXIST
     assert parts.topics.get("TBW102") is None
 
 
-async def test_a_dead_letter_topic_is_not_made_by_sending_to_it(parts: Parts):
+async def test_a_dead_letter_topic_is_not_made_by_sending_to_it(parts: Parts) -> None:
     assert parts.peer().ask(send_request(topic="%DLQ%readers")).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_topic_may_forbid_writing(parts: Parts):
+async def test_a_topic_may_forbid_writing(parts: Parts) -> None:
     parts.put_topic("read-only", perm=4)
     answer = parts.peer().ask(send_request(topic="read-only"))
     assert (answer.code, answer.ext) == (ResponseCode.NO_PERMISSION, REGION)
@@ -214,7 +215,7 @@ async def test_a_topic_may_forbid_writing(parts: Parts):
 
 
 @pytest.mark.parametrize("properties", [None, {"TRAN_MSG": "true"}])
-async def test_a_queue_the_topic_does_not_have_is_refused(parts: Parts, properties: dict[str, str] | None):
+async def test_a_queue_the_topic_does_not_have_is_refused(parts: Parts, properties: dict[str, str] | None) -> None:
     parts.put_topic("orders", queue_count=4)
     answer = parts.peer().ask(send_request(queue_id=4, properties=properties))
     assert (answer.code, answer.ext) == (ResponseCode.INVALID_PARAMETER, REGION)
@@ -222,7 +223,7 @@ async def test_a_queue_the_topic_does_not_have_is_refused(parts: Parts, properti
     assert nothing_stored(parts)
 
 
-async def test_any_queue_below_the_larger_queue_count_will_do(parts: Parts):
+async def test_any_queue_below_the_larger_queue_count_will_do(parts: Parts) -> None:
     parts.peer()
     parts.topics.put([parts.topics.require("BenchmarkTest")])
     config = parts.topics.require("BenchmarkTest")
@@ -231,7 +232,7 @@ async def test_any_queue_below_the_larger_queue_count_will_do(parts: Parts):
     assert parts.peer().ask(send_request("BenchmarkTest", queue_id=5)).code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_a_negative_queue_means_any(parts: Parts):
+async def test_a_negative_queue_means_any(parts: Parts) -> None:
     parts.put_topic("orders", queue_count=3)
     peer = parts.peer()
     answers = [peer.ask(send_request(queue_id=-1)) for _ in range(60)]
@@ -241,7 +242,7 @@ async def test_a_negative_queue_means_any(parts: Parts):
 
 @pytest.mark.parametrize("tran_msg", [None, "true", "TRUE", "false"])
 @pytest.mark.parametrize("sys_flag", [0x4, 0x8, 0xC])
-async def test_transactional_messages_are_refused(parts: Parts, tran_msg: str | None, sys_flag: int):
+async def test_transactional_messages_are_refused(parts: Parts, tran_msg: str | None, sys_flag: int) -> None:
     properties = {"UNIQ_KEY": "U1", **({"TRAN_MSG": tran_msg} if tran_msg else {})}
     answer = parts.peer().ask(send_request(properties=properties, sys_flag=sys_flag))
     assert (answer.code, answer.ext) == (ResponseCode.NO_PERMISSION, REGION)
@@ -249,7 +250,7 @@ async def test_transactional_messages_are_refused(parts: Parts, tran_msg: str | 
     assert nothing_stored(parts)
 
 
-async def test_the_transaction_property_alone_is_refused_too(parts: Parts):
+async def test_the_transaction_property_alone_is_refused_too(parts: Parts) -> None:
     refused = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "TRAN_MSG": "true"}))
     assert refused.code == ResponseCode.NO_PERMISSION
     plain = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "TRAN_MSG": "false"}))
@@ -258,7 +259,7 @@ async def test_the_transaction_property_alone_is_refused_too(parts: Parts):
 
 
 @pytest.mark.parametrize("sys_flag", [0x40, 0x80, 0xC0])
-async def test_a_message_that_claims_to_be_a_stored_batch_is_refused(parts: Parts, sys_flag: int):
+async def test_a_message_that_claims_to_be_a_stored_batch_is_refused(parts: Parts, sys_flag: int) -> None:
     """Such a record would be acknowledged, counted and never be found in its queue."""
     answer = parts.peer().ask(send_request(sys_flag=sys_flag))
     assert (answer.code, answer.ext) == (ResponseCode.MESSAGE_ILLEGAL, REGION)
@@ -266,14 +267,14 @@ async def test_a_message_that_claims_to_be_a_stored_batch_is_refused(parts: Part
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"])
-async def test_timer_messages_are_refused(parts: Parts, name: str):
+async def test_timer_messages_are_refused(parts: Parts, name: str) -> None:
     answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", name: "1000"}))
     assert (answer.code, answer.ext) == (ResponseCode.MESSAGE_ILLEGAL, REGION)
     assert name in answer.remark
     assert nothing_stored(parts)
 
 
-async def test_a_body_over_4_mib_is_refused_and_one_of_4_mib_is_not(make_parts: MakeParts):
+async def test_a_body_over_4_mib_is_refused_and_one_of_4_mib_is_not(make_parts: MakeParts) -> None:
     parts = make_parts(log_segment_bytes=6 << 20)
     peer = parts.peer()
     answer = peer.ask(send_request(body=bytes((4 << 20) + 1)))
@@ -284,7 +285,7 @@ async def test_a_body_over_4_mib_is_refused_and_one_of_4_mib_is_not(make_parts: 
     assert len(parts.messages("orders")[0].body) == 4 << 20
 
 
-async def test_properties_are_limited_with_what_the_broker_adds(parts: Parts):
+async def test_properties_are_limited_with_what_the_broker_adds(parts: Parts) -> None:
     added = "".join(f"{name}\x01{value}\x02" for name, value in {**REGION, "CLUSTER": "DefaultCluster"}.items())
     room = 32767 - len(added) - len("UNIQ_KEY\x01U1\x02x\x01\x02")
     peer = parts.peer()
@@ -296,7 +297,7 @@ async def test_properties_are_limited_with_what_the_broker_adds(parts: Parts):
     assert parts.messages("orders")[0].properties["x"] == "v" * room
 
 
-async def test_a_full_store_says_so(parts: Parts):
+async def test_a_full_store_says_so(parts: Parts) -> None:
     parts.disk.fail("reserve", errno.ENOSPC, forever=True)
     answer = parts.peer().ask(send_request())
     assert (answer.code, answer.ext) == (ResponseCode.SERVICE_NOT_AVAILABLE, REGION)
@@ -309,8 +310,10 @@ async def test_a_full_store_says_so(parts: Parts):
 
 
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (8, 8), (100, 8), (1, 1), (0, 1), (-3, 1)])
-async def test_a_new_topic_gets_the_queues_asked_for_up_to_those_of_its_template(parts: Parts, asked: int, made: int):
-    announced = []
+async def test_a_new_topic_gets_the_queues_asked_for_up_to_those_of_its_template(
+    parts: Parts, asked: int, made: int
+) -> None:
+    announced: list[TopicConfig] = []
     parts.topics.on_change = announced.extend
     answer = parts.peer().ask(send_request(topic="fresh", queue_count=asked))
     assert answer.code == ResponseCode.SUCCESS
@@ -319,7 +322,7 @@ async def test_a_new_topic_gets_the_queues_asked_for_up_to_those_of_its_template
     assert announced == [topic]
 
 
-async def test_a_known_topic_is_neither_changed_nor_announced_by_a_send(parts: Parts):
+async def test_a_known_topic_is_neither_changed_nor_announced_by_a_send(parts: Parts) -> None:
     parts.put_topic("orders", queue_count=2)
     parts.topics.on_change = pytest.fail
     assert parts.peer().ask(send_request(queue_count=8)).code == ResponseCode.SUCCESS
@@ -329,7 +332,7 @@ async def test_a_known_topic_is_neither_changed_nor_announced_by_a_send(parts: P
 # Retry topics
 
 
-async def test_a_send_to_a_retry_topic_makes_it(make_parts: MakeParts):
+async def test_a_send_to_a_retry_topic_makes_it(make_parts: MakeParts) -> None:
     parts = make_parts(auto_create_topics=False)
     assert parts.peer().ask(send_request("%RETRY%readers")).code == ResponseCode.SUCCESS
     topic = parts.topics.require("%RETRY%readers")
@@ -349,7 +352,7 @@ async def test_a_send_to_a_retry_topic_makes_it(make_parts: MakeParts):
 )
 async def test_a_retry_ends_in_the_dead_letters(
     parts: Parts, tries: int, limit: int | None, version: int, dead: bool
-):
+) -> None:
     answer = parts.peer().ask(
         send_request(
             "%RETRY%readers",
@@ -371,7 +374,7 @@ async def test_a_retry_ends_in_the_dead_letters(
         assert message.properties["REAL_TOPIC"] == "%RETRY%readers"
 
 
-async def test_a_group_that_holds_queue_locks_sends_its_retries_to_the_dead_letters(make_parts: MakeParts):
+async def test_a_group_that_holds_queue_locks_sends_its_retries_to_the_dead_letters(make_parts: MakeParts) -> None:
     parts = make_parts(holds_locks=lambda group: group == "orderly")
     parts.peer().ask(send_request("%RETRY%orderly"))
     parts.peer().ask(send_request("%RETRY%free"))
@@ -379,7 +382,7 @@ async def test_a_group_that_holds_queue_locks_sends_its_retries_to_the_dead_lett
     assert len(parts.messages("%RETRY%free")) == 1
 
 
-async def test_a_retry_of_a_group_that_may_not_exist_is_refused(make_parts: MakeParts):
+async def test_a_retry_of_a_group_that_may_not_exist_is_refused(make_parts: MakeParts) -> None:
     parts = make_parts(auto_create_groups=False)
     answer = parts.peer().ask(send_request("%RETRY%nobody"))
     assert (answer.code, answer.ext) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, REGION)
@@ -389,7 +392,7 @@ async def test_a_retry_of_a_group_that_may_not_exist_is_refused(make_parts: Make
 # Delayed messages
 
 
-async def test_a_delayed_message_goes_to_the_schedule_topic_and_is_answered_with_its_own_queue(parts: Parts):
+async def test_a_delayed_message_goes_to_the_schedule_topic_and_is_answered_with_its_own_queue(parts: Parts) -> None:
     parts.put_topic("orders")
     answer = parts.peer().ask(send_request(queue_id=3, properties={"UNIQ_KEY": "U1", "DELAY": "5"}))
     assert (answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) == (ResponseCode.SUCCESS, "3", "0")
@@ -400,19 +403,19 @@ async def test_a_delayed_message_goes_to_the_schedule_topic_and_is_answered_with
     assert parts.messages("orders", 3) == []
 
 
-async def test_the_highest_level_is_taken_for_a_higher_one(parts: Parts):
+async def test_the_highest_level_is_taken_for_a_higher_one(parts: Parts) -> None:
     parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "DELAY": "999"}))
     [message] = parts.messages("SCHEDULE_TOPIC_XXXX", 17)
     assert message.properties["DELAY"] == "18"
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-async def test_no_level_is_no_delay(parts: Parts, level: str):
+async def test_no_level_is_no_delay(parts: Parts, level: str) -> None:
     parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "DELAY": level}))
     assert len(parts.messages("orders")) == 1
 
 
-async def test_a_delay_that_is_no_number_is_refused(parts: Parts):
+async def test_a_delay_that_is_no_number_is_refused(parts: Parts) -> None:
     answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "DELAY": "soon"}))
     assert (answer.code, answer.ext) == (ResponseCode.MESSAGE_ILLEGAL, REGION)
     assert "'soon'" in answer.remark
@@ -425,7 +428,7 @@ ITEMS = [BatchItem(7, b"one", b"UNIQ_KEY\x01A\x02TAGS\x01t\x02"), BatchItem(8, b
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-async def test_a_batch_is_stored_as_its_messages(parts: Parts, code: int):
+async def test_a_batch_is_stored_as_its_messages(parts: Parts, code: int) -> None:
     parts.put_topic("orders")
     parts.peer().ask(send_request(queue_id=1))
     answer = parts.peer().ask(send_request(code=code, batch=True, queue_id=1, body=encode_batch(ITEMS)))
@@ -442,13 +445,13 @@ async def test_a_batch_is_stored_as_its_messages(parts: Parts, code: int):
     }
 
 
-async def test_a_batch_of_a_4_9_client_has_no_unique_id_of_its_own(parts: Parts):
+async def test_a_batch_of_a_4_9_client_has_no_unique_id_of_its_own(parts: Parts) -> None:
     answer = parts.peer().ask(send_request(batch=True, properties="WAIT\x01true", body=encode_batch(ITEMS)))
     assert answer.code == ResponseCode.SUCCESS
     assert "transactionId" not in answer.ext
 
 
-async def test_a_batch_code_without_the_batch_flag_is_one_message(parts: Parts):
+async def test_a_batch_code_without_the_batch_flag_is_one_message(parts: Parts) -> None:
     body = encode_batch(ITEMS)
     parts.peer().ask(send_request(code=RequestCode.SEND_BATCH_MESSAGE, body=body))
     assert [message.body for message in parts.messages("orders")] == [body]
@@ -467,20 +470,20 @@ async def test_a_batch_code_without_the_batch_flag_is_one_message(parts: Parts):
     ],
     ids=["empty", "stub", "cut", "trailing", "negative", "huge", "zeros"],
 )
-async def test_a_batch_that_does_not_add_up_is_refused_as_a_whole(parts: Parts, body: bytes):
+async def test_a_batch_that_does_not_add_up_is_refused_as_a_whole(parts: Parts, body: bytes) -> None:
     answer = parts.peer().ask(send_request(code=RequestCode.SEND_BATCH_MESSAGE, batch=True, body=body))
     assert (answer.code, answer.ext) == (ResponseCode.MESSAGE_ILLEGAL, REGION)
     assert "batch" in answer.remark
     assert nothing_stored(parts)
 
 
-async def test_a_batch_to_a_retry_topic_is_refused(parts: Parts):
+async def test_a_batch_to_a_retry_topic_is_refused(parts: Parts) -> None:
     answer = parts.peer().ask(send_request("%RETRY%readers", batch=True, body=encode_batch(ITEMS)))
     assert (answer.code, answer.ext) == (ResponseCode.MESSAGE_ILLEGAL, REGION)
     assert nothing_stored(parts)
 
 
-async def test_a_delayed_batch_is_refused(parts: Parts):
+async def test_a_delayed_batch_is_refused(parts: Parts) -> None:
     """Apache refuses it too; storing it at once would deliver messages before their time."""
     properties = {"UNIQ_KEY": "U1", "DELAY": "3"}
     answer = parts.peer().ask(send_request(batch=True, properties=properties, body=encode_batch(ITEMS)))
@@ -489,13 +492,13 @@ async def test_a_delayed_batch_is_refused(parts: Parts):
     assert nothing_stored(parts)
 
 
-async def test_a_transactional_batch_is_refused(parts: Parts):
+async def test_a_transactional_batch_is_refused(parts: Parts) -> None:
     properties = {"UNIQ_KEY": "U1", "TRAN_MSG": "true"}
     answer = parts.peer().ask(send_request(batch=True, properties=properties, body=encode_batch(ITEMS)))
     assert (answer.code, answer.ext) == (ResponseCode.NO_PERMISSION, REGION)
 
 
-async def test_bodies_of_a_batch_count_together(make_parts: MakeParts):
+async def test_bodies_of_a_batch_count_together(make_parts: MakeParts) -> None:
     parts = make_parts(log_segment_bytes=12 << 20)
     items = [BatchItem(0, bytes(2 << 20), b""), BatchItem(0, bytes((2 << 20) + 1), b"")]
     answer = parts.peer().ask(send_request(batch=True, body=encode_batch(items)))
@@ -511,7 +514,7 @@ def _gate(parts: Parts) -> GatedDisk:
     return parts.disk
 
 
-async def test_with_sync_flush_the_answer_and_the_message_come_after_the_flush(make_parts: MakeParts):
+async def test_with_sync_flush_the_answer_and_the_message_come_after_the_flush(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
     gate = _gate(parts).gate
     gate.clear()
@@ -529,14 +532,14 @@ async def test_with_sync_flush_the_answer_and_the_message_come_after_the_flush(m
     assert parts.store.flushed_offset == parts.store.log_next_offset
 
 
-async def test_a_message_that_need_not_wait_is_answered_at_once(make_parts: MakeParts):
+async def test_a_message_that_need_not_wait_is_answered_at_once(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
     _gate(parts).gate.clear()
     answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "WAIT": "false"}))
     assert answer.code == ResponseCode.SUCCESS
 
 
-async def test_a_slow_disk_is_answered_with_10_and_the_whole_header(make_parts: MakeParts):
+async def test_a_slow_disk_is_answered_with_10_and_the_whole_header(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True, sync_timeout_s=0.01)
     _gate(parts).gate.clear()
     peer = parts.peer()
@@ -550,7 +553,7 @@ async def test_a_slow_disk_is_answered_with_10_and_the_whole_header(make_parts: 
     assert [message.body for message in parts.messages("orders")] == [b"late", b"one", b"two"]
 
 
-async def test_a_failed_flush_is_never_a_success(make_parts: MakeParts):
+async def test_a_failed_flush_is_never_a_success(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
     parts.disk.fail("sync", part="commitlog", forever=True)
     peer = parts.peer()
@@ -565,7 +568,7 @@ async def test_a_failed_flush_is_never_a_success(make_parts: MakeParts):
     assert "commitlog" in refused.remark
 
 
-async def test_a_producer_that_leaves_while_it_waits_costs_nothing(make_parts: MakeParts):
+async def test_a_producer_that_leaves_while_it_waits_costs_nothing(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
     _gate(parts).gate.clear()
     peer, other = parts.peer(), parts.peer()

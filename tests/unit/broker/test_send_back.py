@@ -5,15 +5,13 @@ from __future__ import annotations
 import errno
 
 import pytest
+from tests.unit.broker.parts import MakeParts, Parts, send_request
 
 from rocketline.message import MessageView
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
-
-from tests.unit.broker.conftest import MakeParts
-from tests.unit.broker.parts import Parts, send_request
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 RETRY = "%RETRY%readers"
@@ -54,7 +52,7 @@ def scheduled(parts: Parts, level: int) -> MessageView:
     return parts.messages(SCHEDULE, level - 1)[-1]
 
 
-async def test_refusals_come_in_apaches_order(make_parts: MakeParts):
+async def test_refusals_come_in_apaches_order(make_parts: MakeParts) -> None:
     """Each request has everything wrong that is checked later."""
     read_only = make_parts(permission=4, auto_create_groups=False)
     answer = read_only.peer().ask(send_back(999, "nobody"))
@@ -76,7 +74,7 @@ async def test_refusals_come_in_apaches_order(make_parts: MakeParts):
     assert parts.appends == 0
 
 
-async def test_a_group_without_retry_queues_drops_what_comes_back(parts: Parts):
+async def test_a_group_without_retry_queues_drops_what_comes_back(parts: Parts) -> None:
     parts.groups.put(SubscriptionGroupConfig("readers", retry_queue_nums=0))
     message = one_message(parts)
     back(parts, message.log_offset)
@@ -85,7 +83,7 @@ async def test_a_group_without_retry_queues_drops_what_comes_back(parts: Parts):
 
 
 @pytest.mark.parametrize("queue_count", [1, 3])
-async def test_the_retry_topic_is_made_on_demand(parts: Parts, queue_count: int):
+async def test_the_retry_topic_is_made_on_demand(parts: Parts, queue_count: int) -> None:
     parts.groups.put(SubscriptionGroupConfig("readers", retry_queue_nums=queue_count))
     announced: list[TopicConfig] = []
     parts.topics.on_change = announced.extend
@@ -101,7 +99,7 @@ async def test_the_retry_topic_is_made_on_demand(parts: Parts, queue_count: int)
     }
 
 
-async def test_the_copy_keeps_what_the_message_was(parts: Parts):
+async def test_the_copy_keeps_what_the_message_was(parts: Parts) -> None:
     message = one_message(parts)
     parts.clock.advance(5)
     back(parts, message.log_offset)
@@ -122,7 +120,7 @@ async def test_the_copy_keeps_what_the_message_was(parts: Parts):
     assert parts.messages("orders")[0] == message
 
 
-async def test_it_reaches_the_retry_topic_after_ten_seconds(parts: Parts):
+async def test_it_reaches_the_retry_topic_after_ten_seconds(parts: Parts) -> None:
     message = one_message(parts)
     back(parts, message.log_offset)
     parts.dispatch()
@@ -135,7 +133,7 @@ async def test_it_reaches_the_retry_topic_after_ten_seconds(parts: Parts):
     assert (again.body, again.reconsume_times, again.properties["RETRY_TOPIC"]) == (b"work", 1, "orders")
 
 
-async def test_every_attempt_waits_longer_and_remembers_the_first(parts: Parts):
+async def test_every_attempt_waits_longer_and_remembers_the_first(parts: Parts) -> None:
     message = one_message(parts)
     log_offset = message.log_offset
     waits = [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18]
@@ -158,7 +156,7 @@ async def test_every_attempt_waits_longer_and_remembers_the_first(parts: Parts):
     assert (topic.write_queue_nums, topic.perm) == (1, 6)
 
 
-async def test_the_consumer_may_choose_the_level(parts: Parts):
+async def test_the_consumer_may_choose_the_level(parts: Parts) -> None:
     message = one_message(parts)
     back(parts, message.log_offset, delay_level=7)
     assert scheduled(parts, 7).properties["DELAY"] == "7"
@@ -166,7 +164,7 @@ async def test_the_consumer_may_choose_the_level(parts: Parts):
     assert scheduled(parts, 18).properties["DELAY"] == "18"
 
 
-async def test_a_negative_level_means_dead_at_once(parts: Parts):
+async def test_a_negative_level_means_dead_at_once(parts: Parts) -> None:
     message = one_message(parts)
     back(parts, message.log_offset, delay_level=-1)
     [dead] = parts.messages(DLQ)
@@ -188,7 +186,7 @@ async def test_a_negative_level_means_dead_at_once(parts: Parts):
 )
 async def test_the_limit_is_the_clients_when_it_has_one_and_else_the_groups(
     parts: Parts, tries: int, asked: int | None, version: int, configured: int, dead: bool
-):
+) -> None:
     parts.groups.put(SubscriptionGroupConfig("readers", retry_max_times=configured))
     message = one_message(parts, reconsume_times=tries)
     back(parts, message.log_offset, max_reconsume_times=asked, version=version)
@@ -196,28 +194,28 @@ async def test_the_limit_is_the_clients_when_it_has_one_and_else_the_groups(
 
 
 @pytest.mark.parametrize("log_offset", [-1, 1, 7, 10_000_000, (1 << 63) - 1, -(1 << 63)])
-async def test_only_the_start_of_a_record_is_a_message(parts: Parts, log_offset: int):
+async def test_only_the_start_of_a_record_is_a_message(parts: Parts, log_offset: int) -> None:
     one_message(parts)
     answer = parts.peer().ask(send_back(log_offset))
     assert (answer.code, str(log_offset) in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
     assert parts.appends == 1
 
 
-async def test_a_retry_topic_without_write_queues_does_not_break_the_handler(parts: Parts):
+async def test_a_retry_topic_without_write_queues_does_not_break_the_handler(parts: Parts) -> None:
     message = one_message(parts)
     parts.topics.put([TopicConfig(RETRY, 1, 0)])
     back(parts, message.log_offset)
     assert scheduled(parts, 3).properties["REAL_QID"] == "0"
 
 
-async def test_a_store_that_takes_nothing_is_answered_with_1(parts: Parts):
+async def test_a_store_that_takes_nothing_is_answered_with_1(parts: Parts) -> None:
     message = one_message(parts)
     parts.store._refusal = "read-only for the test"
     answer = parts.peer().ask(send_back(message.log_offset))
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "read-only for the test")
 
 
-async def test_a_retry_topic_that_cannot_be_saved_is_answered_with_1(parts: Parts):
+async def test_a_retry_topic_that_cannot_be_saved_is_answered_with_1(parts: Parts) -> None:
     message = one_message(parts)
     parts.disk.fail("write", errno.ENOSPC, part="subscriptionGroup")
     answer = parts.peer().ask(send_back(message.log_offset))
@@ -225,7 +223,7 @@ async def test_a_retry_topic_that_cannot_be_saved_is_answered_with_1(parts: Part
     back(parts, message.log_offset)
 
 
-async def test_a_message_with_a_long_topic_comes_back_too(parts: Parts):
+async def test_a_message_with_a_long_topic_comes_back_too(parts: Parts) -> None:
     """255 bytes of topic make a record of format 2; derived topics may be that long."""
     group = "g" * 248
     parts.peer().ask(send_request("%RETRY%" + group))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.golden.wire import load as golden
 
 from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.saved import SavedTable
@@ -16,8 +17,6 @@ from rocketline.errors import RequestRejected, StoreError
 from rocketline.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketline.protocol.codes import ResponseCode
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from tests.golden.wire import load as golden
 
 FILE = Path("/config/topics.json")
 
@@ -73,22 +72,20 @@ def refusal(call: Callable[[], object]) -> int:
     return caught.value.code
 
 
-def test_a_new_broker_has_the_system_topics(make: MakeTopics):
+def test_a_new_broker_has_the_system_topics(make: MakeTopics) -> None:
     topics = make()
-    assert {
-        name: (topic.write_queue_nums, topic.perm) for name, topic in topics.table.items()
-    } == FROM_THE_START
+    assert {name: (topic.write_queue_nums, topic.perm) for name, topic in topics.table.items()} == FROM_THE_START
     assert all(topic.read_queue_nums == topic.write_queue_nums for topic in topics.table.values())
     assert make().table == topics.table
 
 
-def test_without_auto_creation_there_is_no_template(make: MakeTopics):
+def test_without_auto_creation_there_is_no_template(make: MakeTopics) -> None:
     make()
     assert make(auto_create=False).get("TBW102") is None
     assert make(auto_create=True, queue_count=3).require("TBW102").write_queue_nums == 3
 
 
-def test_topics_survive_a_restart_with_their_version(make: MakeTopics):
+def test_topics_survive_a_restart_with_their_version(make: MakeTopics) -> None:
     topics = make()
     topics.put([TopicConfig("orders", 3, 5, 4, order=True, attributes={"message.type": "FIFO"})])
     again = make()
@@ -96,7 +93,7 @@ def test_topics_survive_a_restart_with_their_version(make: MakeTopics):
     assert again.version == topics.version == DataVersion(1, 0, 5000)
 
 
-def test_every_change_gets_a_new_version(make: MakeTopics):
+def test_every_change_gets_a_new_version(make: MakeTopics) -> None:
     topics = make()
     versions = [topics.version]
     topics.put([TopicConfig("orders")])
@@ -110,7 +107,7 @@ def test_every_change_gets_a_new_version(make: MakeTopics):
     assert topics.version.counter == 3
 
 
-def test_a_change_is_saved_before_anyone_is_told(make: MakeTopics, disk: FaultyDisk):
+def test_a_change_is_saved_before_anyone_is_told(make: MakeTopics, disk: FaultyDisk) -> None:
     topics = make()
     saved_when_told: list[bool] = []
     topics.on_change = lambda changed: saved_when_told.append(b'"orders"' in (disk.read(FILE) or b""))
@@ -118,7 +115,7 @@ def test_a_change_is_saved_before_anyone_is_told(make: MakeTopics, disk: FaultyD
     assert saved_when_told == [True]
 
 
-def test_a_topic_that_cannot_be_saved_is_neither_announced_nor_there(make: MakeTopics, disk: FaultyDisk):
+def test_a_topic_that_cannot_be_saved_is_neither_announced_nor_there(make: MakeTopics, disk: FaultyDisk) -> None:
     topics = make()
     topics.put([TopicConfig("bills", 2, 2)])
     topics.on_change = pytest.fail
@@ -135,7 +132,7 @@ def test_a_topic_that_cannot_be_saved_is_neither_announced_nor_there(make: MakeT
     assert make().table == topics.table
 
 
-def test_an_apache_file_is_taken_as_it_is(make: MakeTopics, disk: FaultyDisk):
+def test_an_apache_file_is_taken_as_it_is(make: MakeTopics, disk: FaultyDisk) -> None:
     disk.write_atomic(FILE, golden.config("topics.json"))
     topics = make()
     assert topics.require("F_bcq").attributes == {"queue.type": "BatchCQ"}
@@ -145,14 +142,14 @@ def test_an_apache_file_is_taken_as_it_is(make: MakeTopics, disk: FaultyDisk):
     assert (again.table, again.version) == (topics.table, topics.version)
 
 
-def test_an_unreadable_table_is_not_replaced_by_an_empty_one(make: MakeTopics, disk: FaultyDisk):
+def test_an_unreadable_table_is_not_replaced_by_an_empty_one(make: MakeTopics, disk: FaultyDisk) -> None:
     disk.write_atomic(FILE, b"{broken")
     with pytest.raises(StoreError, match=r"topics\.json"):
         make()
     assert disk.read(FILE) == b"{broken"
 
 
-def test_a_new_topic_inherits_from_its_template(make: MakeTopics):
+def test_a_new_topic_inherits_from_its_template(make: MakeTopics) -> None:
     topics = make()
     topics.put([TopicConfig("template", 2, 6, 5, topic_filter_type="MULTI_TAG", topic_sys_flag=3)])
     assert refusal(lambda: topics.for_send("orders", "template", 9)) == ResponseCode.NO_PERMISSION
@@ -161,13 +158,13 @@ def test_a_new_topic_inherits_from_its_template(make: MakeTopics):
     assert (made.topic_filter_type, made.topic_sys_flag) == ("MULTI_TAG", 3)
 
 
-def test_the_topics_of_cluster_and_broker_are_templates_too(make: MakeTopics):
+def test_the_topics_of_cluster_and_broker_are_templates_too(make: MakeTopics) -> None:
     topics = make()
     assert topics.for_send("orders", "DefaultCluster", 100).write_queue_nums == 16
     assert topics.for_send("bills", "broker-a", 100).write_queue_nums == 1
 
 
-def test_a_derived_topic_is_made_once_with_at_least_one_queue(make: MakeTopics):
+def test_a_derived_topic_is_made_once_with_at_least_one_queue(make: MakeTopics) -> None:
     topics = make()
     made = topics.require_derived("%RETRY%readers", 3)
     assert (made.write_queue_nums, made.perm) == (3, 6)
@@ -175,7 +172,7 @@ def test_a_derived_topic_is_made_once_with_at_least_one_queue(make: MakeTopics):
     assert topics.require_derived("%DLQ%readers", 0).write_queue_nums == 1
 
 
-def test_what_belongs_to_the_system(make: MakeTopics):
+def test_what_belongs_to_the_system(make: MakeTopics) -> None:
     topics = make()
     assert all(topics.is_system(name) for name in FROM_THE_START)
     assert topics.is_system("rmq_sys_anything")
@@ -183,11 +180,11 @@ def test_what_belongs_to_the_system(make: MakeTopics):
     assert not topics.is_system("RMQ_SYS_anything")
 
 
-def test_an_unknown_topic_is_17(make: MakeTopics):
+def test_an_unknown_topic_is_17(make: MakeTopics) -> None:
     assert refusal(lambda: make().require("nowhere")) == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_a_snapshot_does_not_change_with_the_table(make: MakeTopics):
+def test_a_snapshot_does_not_change_with_the_table(make: MakeTopics) -> None:
     topics = make()
     before = topics.snapshot()
     topics.put([TopicConfig("orders")])

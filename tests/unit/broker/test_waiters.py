@@ -43,7 +43,7 @@ def hold(
     return waiter
 
 
-async def test_an_arrival_marks_and_the_end_of_the_dispatch_answers():
+async def test_an_arrival_marks_and_the_end_of_the_dispatch_answers() -> None:
     waiters, reads = PullWaiters(), Reads()
     waiter = hold(waiters, 5, reads=reads)
     waiters.answer_woken()
@@ -59,7 +59,7 @@ async def test_an_arrival_marks_and_the_end_of_the_dispatch_answers():
 @pytest.mark.parametrize(
     "arrival", [entry(4), entry(5, topic="other"), entry(5, queue_id=1)], ids=["earlier", "topic", "queue"]
 )
-async def test_an_arrival_elsewhere_wakes_nobody(arrival: LogEntry):
+async def test_an_arrival_elsewhere_wakes_nobody(arrival: LogEntry) -> None:
     waiters = PullWaiters()
     waiter = hold(waiters, 5)
     waiters.on_arrival(arrival)
@@ -67,7 +67,7 @@ async def test_an_arrival_elsewhere_wakes_nobody(arrival: LogEntry):
     assert (waiter.done(), len(waiters)) == (False, 1)
 
 
-async def test_tags_are_asked_for_each_arrival_until_one_fits():
+async def test_tags_are_asked_for_each_arrival_until_one_fits() -> None:
     waiters = PullWaiters()
     asked: list[int] = []
 
@@ -82,7 +82,7 @@ async def test_tags_are_asked_for_each_arrival_until_one_fits():
     assert (waiter.done(), asked) == (True, [3, 7])
 
 
-async def test_everyone_on_a_queue_is_answered_each_with_an_own_read():
+async def test_everyone_on_a_queue_is_answered_each_with_an_own_read() -> None:
     waiters = PullWaiters()
     held = [hold(waiters, offset) for offset in (0, 1, 2)]
     waiters.on_arrival(entry(1))
@@ -91,7 +91,7 @@ async def test_everyone_on_a_queue_is_answered_each_with_an_own_read():
     assert len(waiters) == 1
 
 
-async def test_time_answers_too_and_exactly_once():
+async def test_time_answers_too_and_exactly_once() -> None:
     waiters, reads = PullWaiters(), Reads()
     waiter = hold(waiters, timeout_s=0.001, reads=reads)
     await waiter
@@ -101,7 +101,7 @@ async def test_time_answers_too_and_exactly_once():
     assert (reads.count, len(waiters)) == (1, 0)
 
 
-async def test_after_an_arrival_the_timer_is_gone():
+async def test_after_an_arrival_the_timer_is_gone() -> None:
     waiters, reads = PullWaiters(), Reads()
     waiter = hold(waiters, timeout_s=LONG_S, reads=reads)
     waiters.on_arrival(entry(0))
@@ -110,7 +110,7 @@ async def test_after_an_arrival_the_timer_is_gone():
     assert waiter.expiry.cancelled()
 
 
-async def test_a_cancelled_waiter_is_forgotten_with_its_timer_and_its_mark():
+async def test_a_cancelled_waiter_is_forgotten_with_its_timer_and_its_mark() -> None:
     waiters, reads = PullWaiters(), Reads()
     waiter, other = hold(waiters, reads=reads), hold(waiters)
     waiters.on_arrival(entry(0))
@@ -122,7 +122,7 @@ async def test_a_cancelled_waiter_is_forgotten_with_its_timer_and_its_mark():
     assert (reads.count, other.done(), len(waiters)) == (0, True, 0)
 
 
-async def test_all_can_be_answered_at_once():
+async def test_all_can_be_answered_at_once() -> None:
     waiters = PullWaiters()
     held = [hold(waiters, queue_id=number % 3) for number in range(10)]
     waiters.answer_all()
@@ -130,7 +130,7 @@ async def test_all_can_be_answered_at_once():
     assert len(waiters) == 0
 
 
-async def test_a_read_that_fails_fails_its_own_waiter_only():
+async def test_a_read_that_fails_fails_its_own_waiter_only() -> None:
     waiters = PullWaiters()
 
     def fails() -> Command:
@@ -145,7 +145,7 @@ async def test_a_read_that_fails_fails_its_own_waiter_only():
     assert (sound.result().code, len(waiters)) == (1, 0)
 
 
-async def test_no_more_than_the_limit_are_held():
+async def test_no_more_than_the_limit_are_held() -> None:
     waiters = PullWaiters(max_held=2)
     first = hold(waiters)
     hold(waiters, queue_id=1)
@@ -156,7 +156,7 @@ async def test_no_more_than_the_limit_are_held():
     assert len(waiters) == 2
 
 
-async def test_a_closed_set_answers_everyone_and_holds_nobody_any_more():
+async def test_a_closed_set_answers_everyone_and_holds_nobody_any_more() -> None:
     waiters = PullWaiters()
     waiter = hold(waiters)
     waiters.close()

@@ -24,6 +24,9 @@ from rocketline.protocol.headers import GetConsumerListHeader, HeartbeatResponse
 from rocketline.protocol.names import retry_topic
 from rocketline.transport import Channel, Reply
 
+MAX_GROUPS = 4096
+"""Groups one heartbeat may name: each may become a group and a topic, saved before the answer."""
+
 
 class _CheckClient(Body):
     subscription_data: SubscriptionData
@@ -39,16 +42,17 @@ class ClientHandlers:
 
     def heartbeat(self, channel: Channel, request: Command) -> Reply:
         beat = decode_body(HeartbeatData, request.body)
+        if len(beat.consumer_data_set) + len(beat.producer_data_set) > MAX_GROUPS:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"a client may be in at most {MAX_GROUPS} groups")
         client = ClientInfo(beat.client_id, request.language, request.version, self.clock.monotonic())
         self._watch(channel)
         channel.version, channel.language = request.version, request.language
+        groups = self.groups.get_all([consumer.group_name for consumer in beat.consumer_data_set])
+        retry_queues = {retry_topic(name): group.retry_queue_nums for name, group in groups.items()}
+        self.topics.require_all_derived({name: count for name, count in retry_queues.items() if count > 0})
         for consumer in beat.consumer_data_set:
-            group = self.groups.get(consumer.group_name)
-            if group is None:
-                continue
-            if group.retry_queue_nums > 0:
-                self.topics.require_derived(retry_topic(group.group_name), group.retry_queue_nums)
-            self.consumers.heartbeat(channel, client, consumer)
+            if consumer.group_name in groups:
+                self.consumers.heartbeat(channel, client, consumer)
         for producer in beat.producer_data_set:
             self.producers.heartbeat(channel, client, producer.group_name)
         answer = HeartbeatResponseHeader(supports_v2=False, subscription_changed=True)

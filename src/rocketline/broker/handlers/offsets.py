@@ -52,9 +52,12 @@ class OffsetHandlers:
         )
 
     def update(self, channel: Channel, request: Command) -> Reply:
-        """15; stored as given."""
+        """15; stored as given. Unlike a pull or heartbeat it creates no group."""
         header = UpdateConsumerOffsetHeader.decode(request)
-        self.groups.require(header.consumer_group)
+        if header.consumer_group not in self.groups.table:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!"
+            )
         topic = self.topics.require(header.topic)
         if not 0 <= header.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
             raise RequestRejected(

@@ -25,7 +25,7 @@ from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import UniqueIds, offset_id
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.records import TRANSACTION_MASK, decode_batch
+from rocketline.protocol.records import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK, decode_batch
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
 from rocketline.transport import Channel, Reply
 
@@ -36,6 +36,7 @@ TRAN_MSG = "TRAN_MSG"
 POP_CK = "POP_CK"
 TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
+_NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 _FAILED_CODES = {
     AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     AppendStatus.PROPERTIES_TOO_LARGE: ResponseCode.MESSAGE_ILLEGAL,
@@ -81,11 +82,11 @@ class SendHandlers:
             return self._send_batch(channel, request, header)
         try:
             message = self._message(channel, request, header)
+            self._retry_or_dead(header, message, request.version)
+            queue_id = message.queue_id
+            self._redirect(message)
         except RequestRejected as rejected:
             return self._refuse(request, rejected)
-        self._retry_or_dead(header, message, request.version)
-        queue_id = message.queue_id
-        self._redirect(message)
         result = self._parts.store.append(message)
         return self._finish(request, queue_id, message, result)
 
@@ -99,6 +100,8 @@ class SendHandlers:
             message = self._message(channel, request, header)
             if header.topic.startswith(RETRY_PREFIX):
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot go to a retry topic")
+            if message.properties.get(DELAY, "0") != "0":
+                raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a delay level")
             try:
                 items = decode_batch(request.body)
             except ProtocolError as error:
@@ -114,9 +117,10 @@ class SendHandlers:
         """The message to store, checked and with the broker's own properties."""
         parts = self._parts
         topic = parts.topics.for_send(header.topic, header.default_topic, header.default_topic_queue_nums)
+        queue_id = self._queue_id(header.queue_id, topic)
         properties = decode_properties(header.properties)
-        if header.sys_flag & TRANSACTION_MASK or TRAN_MSG in properties:
-            self._refuse_transaction(properties)
+        if header.sys_flag & _NOT_FOR_CLIENTS or TRAN_MSG in properties:
+            self._refuse_kind(header.sys_flag, properties)
         for name in TIMER_PROPERTIES:
             if name in properties:
                 raise RequestRejected(
@@ -125,7 +129,7 @@ class SendHandlers:
         raw = self._stored_properties(header.properties, properties, header.batch)
         return StoreMessage(
             topic=header.topic,
-            queue_id=self._queue_id(header.queue_id, topic),
+            queue_id=queue_id,
             body=request.body,
             properties=properties,
             properties_raw=raw,
@@ -164,10 +168,15 @@ class SendHandlers:
         properties.update(self._added)
         return encode_properties(properties).encode()
 
-    def _refuse_transaction(self, properties: dict[str, str]) -> None:
-        if properties.get(TRAN_MSG, "true").lower() == "true":
+    def _refuse_kind(self, sys_flag: int, properties: dict[str, str]) -> None:
+        """Records the dispatcher puts in no queue: acknowledged, they would never be found again."""
+        if sys_flag & TRANSACTION_MASK or properties.get(TRAN_MSG, "").lower() == "true":
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "sending transaction messages is forbidden on this broker"
+            )
+        if sys_flag & _NOT_FOR_CLIENTS:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL, f"sysFlag {sys_flag:#x} marks a batch kept as one record: not supported"
             )
 
     def _retry_or_dead(self, header: SendMessageHeader, message: StoreMessage, version: int) -> None:

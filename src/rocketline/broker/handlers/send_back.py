@@ -88,7 +88,7 @@ class SendBackHandlers:
             properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times)
         return StoreMessage(
             topic=target.topic_name,
-            queue_id=self.random.randrange(target.write_queue_nums),
+            queue_id=self.random.randrange(max(1, target.write_queue_nums)),
             body=record.body,
             properties=properties,
             properties_raw=encode_properties(properties).encode(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketline.broker.groups import Groups
+from rocketline.broker.topics import MAX_QUEUE_COUNT
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import SubscriptionGroupConfig, decode_body, encode_body
 from rocketline.protocol.codes import ResponseCode
@@ -20,7 +21,10 @@ class GroupHandlers:
 
     def create(self, channel: Channel, request: Command) -> Reply:
         group = decode_body(SubscriptionGroupConfig, request.body)
-        if problem := group_problem(group.group_name, MAX_OLD_GROUP_CHARS):
+        problem = group_problem(group.group_name, MAX_OLD_GROUP_CHARS)
+        if problem is None and group.retry_queue_nums > MAX_QUEUE_COUNT:
+            problem = f"retryQueueNums {group.retry_queue_nums} is more than {MAX_QUEUE_COUNT}"
+        if problem is not None:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
         self.groups.put(group)
         return request.reply(ResponseCode.SUCCESS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +17,13 @@ from rocketline.protocol.names import topic_problem
 from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Reply
 
-ATTRIBUTES = frozenset({"queue.type", "cleanup.policy", "message.type", "reserve.time"})
+ATTRIBUTES = {
+    "queue.type": re.compile("SimpleCQ"),
+    "cleanup.policy": re.compile("DELETE"),
+    "message.type": re.compile("UNSPECIFIED|NORMAL|FIFO|DELAY|TRANSACTION|MIXED"),
+    "reserve.time": re.compile("-?[0-9]{1,18}"),
+}
+"""Attributes a topic may have, and their values. Apache also has BatchCQ and COMPACTION: we store neither kind."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,10 @@ def _changed(attributes: dict[str, str], text: str) -> dict[str, str]:
                 f"attribute {item!r}: expected +name=value or -name with one of {', '.join(sorted(ATTRIBUTES))}",
             )
         if sign == "+":
+            if not ATTRIBUTES[name].fullmatch(value):
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR, f"attribute {item!r}: {ATTRIBUTES[name].pattern} is expected"
+                )
             result[name] = value
         else:
             result.pop(name, None)
