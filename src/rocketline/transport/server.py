@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 
 from rocketline.errors import ConfigError
 from rocketline.transport.channel import Channel, Limits
 from rocketline.transport.router import Router
 
 log = logging.getLogger(__name__)
+
+BACKLOG = 1024
 
 
 class RemotingServer:
@@ -27,7 +30,8 @@ class RemotingServer:
         self._port = port
         self._limits = limits or Limits()
         self._max_connections = max_connections
-        self._server: asyncio.Server | None = None
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
         self.channels: set[Channel] = set()
 
@@ -37,33 +41,36 @@ class RemotingServer:
         return self._port
 
     async def bind(self) -> None:
-        """Take the port without accepting anyone yet: the port is known, early callers are refused."""
-        loop = asyncio.get_running_loop()
-        if not 0 <= self._port <= 65535:  # uvloop would take 70000 for 4464
+        """Take the port without accepting anyone yet: the port is known, early callers wait in the backlog."""
+        if not 0 <= self._port <= 65535:
             raise ConfigError(f"cannot listen on {self._host}:{self._port}: ports go from 0 to 65535")
         try:
-            self._server = await loop.create_server(
-                self._accept, self._host, self._port, backlog=1024, start_serving=False
+            infos = await asyncio.get_running_loop().getaddrinfo(
+                self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
+            # Sockets of our own: uvloop reports neither a failed bind nor a failed listen of a server it has not started.
+            for family, address in dict.fromkeys((info[0], info[4]) for info in infos):
+                self._sockets.append(_listen(family, (address[0], self._port, *address[2:])))
+                self._port = self._sockets[0].getsockname()[1]
         except OSError as error:
+            self._close_sockets()
             raise ConfigError(
                 f"cannot listen on {self._host}:{self._port}: {error.strerror or error}; "
                 "is another server running there? Choose another port, or 0 for any free one"
             ) from error
-        self._port = self._server.sockets[0].getsockname()[1]
 
     async def start(self) -> None:
         """Accept connections; binds first when that was not done."""
-        if self._server is None:
+        if not self._sockets:
             await self.bind()
-        assert self._server is not None
-        await self._server.start_serving()
-        self._sweeper = asyncio.get_running_loop().create_task(self._close_idle())
+        loop = asyncio.get_running_loop()
+        self._servers = [await loop.create_server(self._accept, sock=listening) for listening in self._sockets]
+        self._sweeper = loop.create_task(self._close_idle())
 
     async def close(self, grace_s: float = 1.0) -> None:
-        if self._server is None:
-            return
-        self._server.close()
+        for server in self._servers:
+            server.close()
+        self._close_sockets()
         if self._sweeper is not None:
             self._sweeper.cancel()
         deadline = asyncio.get_running_loop().time() + grace_s
@@ -74,8 +81,14 @@ class RemotingServer:
         for channel in list(self.channels):
             channel.close()
         await self._wait_channels_closed(grace_s)
-        await self._server.wait_closed()
-        self._server = None
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers = []
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+        self._sockets.clear()
 
     async def _wait_channels_closed(self, grace_s: float) -> None:
         pending = [asyncio.ensure_future(channel.wait_closed()) for channel in list(self.channels)]
@@ -114,3 +127,18 @@ class RemotingServer:
                 elif channel.last_active < oldest and not channel.waiting_count:
                     log.info("closing %s: idle for %g s", channel.remote, self._limits.idle_s)
                     channel.close()
+
+
+def _listen(family: int, address: tuple[str | int, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening

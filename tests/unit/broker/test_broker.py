@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import uvloop
 from tests.unit.broker.name_servers import FakeNameServer
 from tests.unit.broker.parts import PATIENCE_S, GatedDisk, eventually, heartbeat, pull_request, send_request
 
@@ -236,34 +235,31 @@ async def test_a_port_in_use_is_named_and_the_folder_stays_free(config: BrokerCo
         pass
 
 
-async def test_a_port_taken_at_the_last_moment_leaves_nothing_behind(config: BrokerConfig) -> None:
-    """Between binding and listening another socket may listen there; the name server's answer is that moment."""
-    if isinstance(asyncio.get_running_loop(), uvloop.Loop):
-        pytest.skip("uvloop does not tell that listening failed")
-    intruder = socket.socket()
-    intruder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+async def test_nobody_can_take_the_port_while_the_broker_starts(config: BrokerConfig) -> None:
+    """The port is told to the name servers before anyone is accepted on it; it must be ours by then."""
+    refusals: list[OSError] = []
     port = free_port()
 
     class Moment(FakeNameServer):
         def _note(self, channel, request):  # type: ignore[no-untyped-def]
-            if request.code == RequestCode.REGISTER_BROKER:
-                intruder.bind(("127.0.0.1", port))
-                intruder.listen()
+            with socket.socket() as intruder:
+                intruder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    intruder.bind(("127.0.0.1", port))
+                    intruder.listen()
+                except OSError as error:
+                    refusals.append(error)
             return super()._note(channel, request)
 
     async with Moment() as name_server:
         registration = RegistrationConfig(namesrv=name_server.address)
-        broker = Broker(replace(config, port=port, registration=registration))
-        with pytest.raises((ConfigError, OSError)):
-            await broker.start()
-        assert [request.code for request in name_server.told] == [
-            RequestCode.REGISTER_BROKER,
-            RequestCode.UNREGISTER_BROKER,
-        ]
-    intruder.close()
-    assert is_free(port)
-    async with Broker(config):
-        pass
+        async with Broker(replace(config, port=port, registration=registration)) as broker:
+            assert broker.port == port
+    assert [request.code for request in name_server.told] == [
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+    ]
+    assert len(refusals) == 2
 
 
 async def test_a_folder_in_use_is_named_and_the_other_broker_is_not_disturbed(config: BrokerConfig) -> None:

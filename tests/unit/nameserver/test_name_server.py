@@ -457,7 +457,7 @@ class TestLife:
     async def test_an_unreadable_key_value_file_stops_the_start(self, config: NameServerConfig, tmp_path: Path):
         path = tmp_path / "kvConfig.json"
         path.write_text("{")
-        with pytest.raises(ConfigError, match="kvConfig.json"):
+        with pytest.raises(ConfigError, match=r"kvConfig\.json"):
             await NameServer(replace(config, kv_config_path=str(path))).start()
 
     async def test_a_port_in_use_stops_the_start(self, server: NameServer, config: NameServerConfig):

@@ -83,7 +83,7 @@ async def test_closing_waits_for_answers_that_are_still_due():
     await peer.send_commands(request(HOLD, opaque=6))
     await script.wait_held()
     closing = asyncio.ensure_future(server.close(grace_s=10))
-    await eventually(lambda: server._server is not None and not server._server.is_serving())
+    await eventually(lambda: not any(listening.is_serving() for listening in server._servers))
     assert not closing.done()
     script.release.set()
     assert (await peer.receive()).opaque == 6
