@@ -22,7 +22,7 @@ from rocketline.errors import ProtocolError
 MAX_DEPTH = 64
 """Deepest nesting accepted. RocketMQ's own bodies stay below 8."""
 
-MAX_LOOSE_CHARS = 4 * 1024 * 1024
+MAX_LOOSE_CHARS = 1024 * 1024
 """Longest text that is scanned here, at well under a microsecond per character; standard JSON has no such limit."""
 
 
