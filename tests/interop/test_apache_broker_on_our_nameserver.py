@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -111,6 +112,8 @@ async def test_a_slave_learns_its_master_and_acts_for_it(tmp_path: Path):
         assert route is not None
         assert route.broker_datas[0].broker_addrs == {0: slave.broker}
         assert all(not queues.perm & 2 for queues in route.queue_datas)
+        # The slave would find out by asking, too; this line is only written when it is told.
+        await until(lambda: bool(re.search(r"min broker id changed, prev \d, new 1", slave.log_tail("broker", 200))))
 
 
 async def test_a_compressed_registration_is_read_and_a_clean_stop_unregisters(tmp_path: Path):
