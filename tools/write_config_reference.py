@@ -1,0 +1,93 @@
+"""Write docs/reference/config.md from the settings themselves, so that it cannot say anything else than they do.
+
+    python tools/write_config_reference.py
+
+Needs rocketline to be importable, as it is in `.venv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from rocketline.broker.config import BrokerConfig
+from rocketline.cli.config_sources import variable_of
+from rocketline.nameserver.config import RUNTIME_KEYS, NameServerConfig
+from rocketline.settings import Described, describe
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "config.md"
+
+INTRODUCTION = f"""# Settings
+
+Written by `python tools/write_config_reference.py`; change the settings, not this page.
+
+Names and defaults are RocketMQ's, so an unmodified `broker.conf` or `namesrv.conf` loads; keys that mean nothing here are
+named in a warning and ignored. A flag wins over the environment, that over the file (`--config FILE`), that over the
+default:
+
+| where | how `flushDiskType` is set |
+| --- | --- |
+| flag of `rocketline up`, `broker`, `nameserver` | `--set flushDiskType=SYNC_FLUSH` |
+| environment | `{variable_of("flushDiskType")}=SYNC_FLUSH` |
+| file | `flushDiskType=SYNC_FLUSH` |
+| `LocalCluster` | `config={{"flushDiskType": "SYNC_FLUSH"}}` |
+
+A setting in parentheses is not one of RocketMQ's and has no name in files: it is a field of the settings object, for
+programs that make one. Where a default is not Apache's, [compat.md](../compat.md) says why. The commands listen on
+loopback unless told otherwise.
+"""
+
+UNITS = {"_ms": "ms", "_s": "s", "_bytes": "bytes"}
+
+
+def page() -> str:
+    """The whole page."""
+    broker = "\n".join(_section(BrokerConfig, "Broker", 2))
+    name_server = "\n".join(_section(NameServerConfig, "Name server", 2))
+    runtime = ", ".join(f"`{key}`" for key in sorted(RUNTIME_KEYS))
+    return f"{INTRODUCTION}\n{broker}\n{name_server}\nOperators may change these while it runs: {runtime}.\n"
+
+
+def _section(kind: type[Any], title: str, level: int) -> Iterator[str]:
+    """A heading with the settings of one section, then the sections inside it."""
+    hints = get_type_hints(kind)
+    inner = {item.name: hints[item.name] for item in fields(kind) if is_dataclass(hints[item.name])}
+    elsewhere = [setting for section in inner.values() for setting in describe(section)]
+    yield f"{'#' * level} {title}\n"
+    yield "| setting | default | meaning |\n| --- | --- | --- |"
+    yield from (_row(setting) for setting in describe(kind) if setting not in elsewhere)
+    yield ""
+    for name, section in inner.items():
+        yield from _section(section, f"{title}: {name}", level + 1)
+
+
+def _row(setting: Described) -> str:
+    name = f"`{setting.key}`" if setting.key else f"(`{setting.name}`)"
+    meaning = setting.doc.replace("|", "\\|")
+    return f"| {name} | {_default(setting)} | {meaning} |"
+
+
+def _default(setting: Described) -> str:
+    value = setting.default
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if value == "":
+        return "empty"
+    unit = next((unit for suffix, unit in UNITS.items() if setting.name.endswith(suffix)), "")
+    return f"`{value}` {unit}".rstrip()
+
+
+def main() -> None:
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(), "utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
