@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 WORKERS ?= 2
 
+# Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup java jars run test unit interop check format bench clean
 
 setup: $(STAMP) java

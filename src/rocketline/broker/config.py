@@ -69,8 +69,6 @@ class BrokerConfig:
     client_expiry_ms: int = setting(
         120_000, "channelExpiredTimeout", "A client without heartbeat for this long is gone."
     )
-    allow_sql_filter: bool = setting(False, "enablePropertyFilter", "Allow SQL92 filters.")
-    reject_transactions: bool = setting(False, "rejectTransactionMessage", "Refuse transactional messages.")
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     registration: RegistrationConfig = section(RegistrationConfig)

@@ -42,6 +42,8 @@ def system_topics(cluster: str, broker_name: str, defaults: TopicConfigDefaults)
         _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, INHERIT),
         _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
         _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+        _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 1),
+        _topic("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1),
         _topic("rmq_sys_wheel_timer", 1),
     ]
     if defaults.auto_create:

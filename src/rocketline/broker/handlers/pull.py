@@ -17,7 +17,7 @@ from rocketline.broker.topics import READ, Topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.errors import InvalidMessage, RequestRejected
 from rocketline.message import QueueOffset
-from rocketline.protocol.bodies import TAG, SubscriptionData, SubscriptionGroupConfig
+from rocketline.protocol.bodies import SQL92, TAG, SubscriptionData, SubscriptionGroupConfig
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
@@ -148,12 +148,14 @@ class PullHandlers:
         return subscription
 
     def _check_type(self, expression_type: str | None) -> None:
-        if expression_type is not None and expression_type != TAG:
-            # Apache answers unfiltered messages for some of these; refusing is safe.
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the broker does not support consumer to filter message by {expression_type}",
-            )
+        if expression_type is None or expression_type == TAG:
+            return
+        # Apache answers unfiltered messages to a type it does not know; refusing is safe.
+        known = expression_type == SQL92
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR if known else ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the broker does not support consumer to filter message by {expression_type}",
+        )
 
     def _commit(self, channel: Channel, header: PullMessageHeader) -> None:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
