@@ -66,7 +66,7 @@ _ZLIB_START = b"\x78"
 
 
 class Handlers:
-    """The requests of section 2.1 on one set of tables."""
+    """Everything a name server is asked, on one set of tables."""
 
     def __init__(self, config: NameServerConfig, routes: RouteTable, kv_config: KvConfig, clock: Clock) -> None:
         self.config = config

@@ -60,7 +60,7 @@ class NameServer:
 
     async def start(self) -> None:
         """Serve; ConfigError when the port or the key-value file cannot be used."""
-        config = self._config
+        config, self._closing = self._config, False
         self._handlers = Handlers(config, self.routes, KvConfig.open(config.kv_config_path), self._clock)
         limits = Limits(idle_s=config.max_idle_s)
         router = self._handlers.router()
