@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -47,7 +48,8 @@ async def test_a_message_that_nobody_sent(cluster: Cluster) -> None:
     async with Producer(cluster.namesrv, group="stranger", topic_queue_count=2) as producer:
         receipt = await producer.send(Message(PLAN.topic, b"not of this journey"))
     report = await travel(cluster.namesrv, PLAN, ledger)
-    assert report.problems == ["1 messages were consumed that nobody sent"]
+    (problem,) = report.problems
+    assert re.fullmatch(r"\d+ messages were consumed that nobody sent", problem)  # at least once, so maybe twice
     stored, problems = await read_back(cluster.namesrv, PLAN.topic, ledger)
     assert stored == 30
     assert problems == [f"{receipt.queue}: nobody sent the message at offset {receipt.queue_offset}"]
