@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import machine, report
 from bench.generators import LoadFailed
-from bench.measure import BACKLOG_BATCH, Comparison, Plan
+from bench.measure import Comparison
+from bench.results import BACKLOG_BATCH, Plan
 from bench.sides import APACHE_VERSION, ApacheSide, CommandSide, Side, SideFailed
 from bench.wire import WireError
 from bench.workloads import WORKLOADS, Workload, choose
@@ -76,9 +77,9 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 
 def sides_of(args: argparse.Namespace) -> list[Side]:
-    peer = ApacheSide("apache", args.server_core, args.heap, small_files=args.smoke)
+    peer = ApacheSide("apache", args.server_core, args.heap, quick=args.smoke)
     if args.ours == "apache":
-        return [ApacheSide("apache-b", args.server_core, args.heap, small_files=args.smoke), peer]
+        return [ApacheSide("apache-b", args.server_core, args.heap, quick=args.smoke), peer]
     return [CommandSide("rocketline", args.server_core, args.ours_command), peer]
 
 

@@ -16,81 +16,26 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench import machine, wire
 from bench.generators import JavaLoad, LoadFailed, RawLoad
+from bench.results import BACKLOG_BATCH, Plan, Rest, Run, Start
 from bench.sides import Side
 from bench.workloads import Kind, Workload
 
 SEND_TOPIC = "bench-send"
 BACKLOG_TOPIC = "bench-backlog"
 BODY_BYTES = 128
-BACKLOG_BATCH = 32
 NOISY_CORES = 0.15  # used by others: above this a run is called disturbed
 CALM_SAMPLE_S = 0.5
 VOID_PAIRS_ALLOWED = 2  # per workload
 DISPATCH_TIMEOUT_S = 30.0
 DISPATCH_PAUSE_S = 0.1  # no growth for so long: nothing is being dispatched
 WARM_SLICE_S = 5.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much to do. Times in seconds."""
-
-    pairs: int = 3
-    seconds: float = 10.0
-    cut_s: float = 2.0  # of each run, not measured
-    warmup_s: float = 60.0  # of load per side before the first pair
-    starts: int = 3
-    idle_s: float = 5.0  # after a start, before idle figures are taken, and again while they are
-    settle_s: float = 0.5  # after waking a side
-    calm_s: float = 20.0  # longest wait before a run for the neighbours to become quiet
-    backlog: int = 1_000_000  # messages, whole batches of BACKLOG_BATCH
-    queues: int = 8
-    load_core: int = 1
-    freeze: bool = True
-
-    def __post_init__(self) -> None:
-        if self.backlog % BACKLOG_BATCH:
-            raise ValueError(f"the backlog must be a multiple of {BACKLOG_BATCH} messages, not {self.backlog}")
-
-
-@dataclass(frozen=True)
-class Run:
-    """One workload once on one side. `cpu_per_million_s` is the servers' processor time per million messages."""
-
-    side: str
-    workload: str
-    pair: int
-    void: str  # why it does not count; empty if it does
-    rate: float = 0.0
-    p50_us: float | None = None
-    p99_us: float | None = None
-    p999_us: float | None = None
-    max_us: float | None = None
-    cpu_per_million_s: float = 0.0
-    server_busy: float = 0.0  # share of the run the servers used a core
-    load_busy: float = 0.0
-    others_busy: float = 0.0  # cores used by everything else meanwhile
-    rss: int = 0
-    anonymous: int = 0
-    fsync_p50_us: float = 0.0
-    memcpy_gb_s: float = 0.0
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Start:
-    side: str
-    ready_s: float
-    first_ack_s: float
-    idle_rss: int
-    idle_anonymous: int
-    idle_cpu: float  # share of a core
+WARM_PATIENCE = 3  # times the planned slices, at most
 
 
 class Comparison:
@@ -103,13 +48,15 @@ class Comparison:
         self.say = say
         self.starts: list[Start] = []
         self.runs: list[Run] = []
+        self.rests: list[Rest] = []
         self.warmth: dict[str, list[float]] = {side.label: [] for side in sides}
+        self.warm_cpu_s = {side.label: 0.0 for side in sides}
         self._raw = RawLoad(plan.load_core)
         self._java: JavaLoad | None = None
         self._groups = 0
 
     def measure(self, workloads: list[Workload]) -> None:
-        """Fills `starts`, `warmth` and `runs`; ends every process it started, whatever happens."""
+        """Fills `starts`, `warmth`, `runs` and `rests`; ends every process it started, whatever happens."""
         with ExitStack() as cleanup:
             cleanup.callback(self._close)
             self._measure_starts()
@@ -119,6 +66,8 @@ class Comparison:
             self._warm(workloads)
             for workload in workloads:
                 self._measure_pairs(workload)
+            for side in self.sides:
+                self._measure_rest(side)
 
     def _close(self) -> None:
         with ExitStack() as each:  # one that does not stop must not keep the next from being stopped
@@ -150,13 +99,8 @@ class Comparison:
                 directory = self.scratch / f"{side.label}-{attempt}"
                 times = side.start(directory)
                 time.sleep(self.plan.idle_s)
-                before = machine.cpu_seconds(side.pids())
-                time.sleep(self.plan.idle_s)
                 idle = machine.memory(side.pids())
-                idle_cpu = (machine.cpu_seconds(side.pids()) - before) / self.plan.idle_s
-                self.starts.append(
-                    Start(side.label, times.ready_s, times.first_ack_s, idle.rss, idle.anonymous, idle_cpu)
-                )
+                self.starts.append(Start(side.label, times.ready_s, times.first_ack_s, idle.rss, idle.anonymous))
                 self.say(
                     f"{side.label}: ready in {times.ready_s:.2f} s, first ack after {times.first_ack_s:.2f} s, "
                     f"idle {idle.rss / 2**20:.0f} MiB"
@@ -166,6 +110,15 @@ class Comparison:
                     shutil.rmtree(directory)
                 elif self.plan.freeze:
                     side.freeze()
+
+    def _measure_rest(self, side: Side) -> None:
+        self._awake(side)
+        time.sleep(self.plan.idle_s)  # for what the freeze has held up
+        before = machine.cpu_seconds(side.pids())
+        time.sleep(self.plan.idle_s)
+        cpu = (machine.cpu_seconds(side.pids()) - before) / self.plan.idle_s
+        memory = machine.memory(side.pids())
+        self.rests.append(Rest(side.label, cpu, memory.rss, memory.anonymous))
 
     def _prepare(self, side: Side, workloads: list[Workload]) -> None:
         wire.create_topic(side.namesrv, side.broker, SEND_TOPIC, self.plan.queues)
@@ -183,24 +136,28 @@ class Comparison:
     def _warm(self, workloads: list[Workload]) -> None:
         """Half of the time on the first workload, in slices whose rates show whether a side got warm.
 
-        The sides take turns slice by slice: one frozen for minutes would lose its registration.
+        The sides take turns slice by slice: one frozen for minutes would lose its registration. A slice in which a
+        neighbour had the core warms nothing, so more of them follow until the servers have had their processor time.
         """
         share = self.plan.warmup_s / 2 if len(workloads) > 1 else self.plan.warmup_s
         slices = max(2, round(share / WARM_SLICE_S))
-        for _ in range(slices):
+        for turn in range(slices * WARM_PATIENCE):
             for side in self.sides:
-                self._awake(side)
-                self.warmth[side.label].append(self._load(side, workloads[0], share / slices, 0.0)["rate"])
+                if turn < slices or self.warm_cpu_s[side.label] < share * 0.8:
+                    self._warm_slice(side, workloads[0], share / slices)
         for workload in workloads[1:]:
             for side in self.sides:
                 self._awake(side)
                 self._load(side, workload, share / len(workloads[1:]), 0.0)
         for side in self.sides:
             rates = self.warmth[side.label]
-            self.say(
-                f"{side.label}: {self.plan.warmup_s:.0f} s of warm-up took {workloads[0].name} "
-                f"from {rates[0]:,.0f} to {rates[-1]:,.0f} msg/s"
-            )
+            self.say(f"{side.label}: warm-up took {workloads[0].name} from {rates[0]:,.0f} to {rates[-1]:,.0f} msg/s")
+
+    def _warm_slice(self, side: Side, workload: Workload, seconds: float) -> None:
+        self._awake(side)
+        before = machine.cpu_seconds(side.pids())
+        self.warmth[side.label].append(self._load(side, workload, seconds, 0.0)["rate"])
+        self.warm_cpu_s[side.label] += machine.cpu_seconds(side.pids()) - before
 
     def _measure_pairs(self, workload: Workload) -> None:
         """As many whole pairs as planned; a pair with a void run is measured again, but not for ever."""
@@ -261,10 +218,14 @@ class Comparison:
 
     def _settled_messages(self, side: Side) -> int:
         """What is stored once the broker has dispatched all it has: a void run may have left some behind."""
-        stored = -1
-        while stored != (stored := wire.stored_messages(side.broker, SEND_TOPIC, self.plan.queues)):
+        deadline = time.monotonic() + DISPATCH_TIMEOUT_S
+        stored = wire.stored_messages(side.broker, SEND_TOPIC, self.plan.queues)
+        while time.monotonic() < deadline:
             time.sleep(DISPATCH_PAUSE_S)
-        return stored
+            before, stored = stored, wire.stored_messages(side.broker, SEND_TOPIC, self.plan.queues)
+            if stored == before:
+                return stored
+        raise LoadFailed(f"{side.label} still stores messages {DISPATCH_TIMEOUT_S:.0f} s after the last send")
 
     def _check_stored(self, side: Side, topic: str, before: int, result: dict[str, Any]) -> str:
         """Wait until consumers could read what was acknowledged; says what is wrong, or nothing."""
@@ -309,5 +270,7 @@ class Comparison:
             "plan": asdict(self.plan),
             "starts": [asdict(start) for start in self.starts],
             "warmth": self.warmth,
+            "warm_cpu_s": self.warm_cpu_s,
+            "rests": [asdict(rest) for rest in self.rests],
             "runs": [asdict(run) for run in self.runs],
         }

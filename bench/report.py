@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bench.measure import NOISY_CORES, Comparison, Run, Start
+from bench.measure import NOISY_CORES, Comparison
+from bench.results import Rest, Run, Start
 from bench.workloads import Workload
 from rich.console import Console
 from rich.table import Table
 
+WARM_ENOUGH_S = 50.0  # what a JVM needs
 LOAD_BOUND = 0.9  # a generator this busy limits the figure, not the server
 
 
@@ -120,6 +122,10 @@ def show(comparison: Comparison, workloads: list[Workload], about: dict[str, str
     for workload in workloads:
         console.print(f"  {workload.name} = {workload.what}", highlight=False, style="dim")
     console.print(conditions(comparison, about), highlight=False)
+    if comparison.plan.warmup_s < WARM_ENOUGH_S:
+        console.print(
+            "Not warmed up: these figures show that the harness works, and nothing else.", style="bold yellow"
+        )
 
 
 def _workload_table(rows: list[Row], ours: str, peer: str) -> Table:
@@ -156,26 +162,25 @@ def _start_table(comparison: Comparison, ours: str, peer: str) -> Table:
     table.add_column("figure")
     for label in (ours, peer):
         table.add_column(label, justify="right")
-    last = {run.side: run for run in comparison.runs if run.rss}
-    figures: list[tuple[str, Callable[[Start], float]]] = [
+    starts: list[tuple[str, Callable[[Start], float]]] = [
         ("start to ready, s", lambda start: start.ready_s),
         ("start to first ack, s", lambda start: start.first_ack_s),
-        ("idle RSS, MiB", lambda start: start.idle_rss / 2**20),
+        ("idle RSS after a start, MiB", lambda start: start.idle_rss / 2**20),
         ("  without mapped files", lambda start: start.idle_anonymous / 2**20),
-        ("idle CPU, % of a core", lambda start: start.idle_cpu * 100),
     ]
-    for name, figure in figures:
+    for name, of_start in starts:
         spreads = (
-            Spread.of(figure(start) for start in comparison.starts if start.side == label) for label in (ours, peer)
+            Spread.of(of_start(start) for start in comparison.starts if start.side == label) for label in (ours, peer)
         )
         table.add_row(name, *map(_span, spreads))
-    after: list[tuple[str, Callable[[Run], int]]] = [
-        ("RSS after all runs, MiB", lambda run: run.rss),
-        ("  without mapped files", lambda run: run.anonymous),
+    rests: list[tuple[str, Callable[[Rest], float]]] = [
+        ("idle RSS after all runs, MiB", lambda rest: rest.rss / 2**20),
+        ("  without mapped files", lambda rest: rest.anonymous / 2**20),
+        ("idle CPU after all runs, % of a core", lambda rest: rest.cpu * 100),
     ]
-    for name, bytes_of in after:
-        cells = [f"{bytes_of(last[label]) / 2**20:,.0f}" if label in last else "-" for label in (ours, peer)]
-        table.add_row(name, *cells)
+    for name, of_rest in rests:
+        cells = {rest.side: f"{of_rest(rest):,.1f}" for rest in comparison.rests}
+        table.add_row(name, *(cells.get(label, "-") for label in (ours, peer)))
     return table
 
 

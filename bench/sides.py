@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import machine, wire
-from tests.support.apache import ApacheCluster, ApacheFailed
+from tests.support.apache import AS_SHIPPED, QUICK_START, ApacheCluster, ApacheFailed
 
 APACHE_VERSION = "5.4.0"
 READY_LINE = re.compile(
@@ -93,15 +93,15 @@ class ApacheSide(Side):
     """Apache's servers with the flags they ship with, G1 among them (one core would give the serial collector).
 
     By default its broker refuses a send that waited 200 ms in its queue. A stall caused by a neighbour would then
-    void the run, so it is told to wait, as ours does. `small_files` avoids the preallocation of 1 GiB segments: for
-    a smoke run, not for figures.
+    void the run, so it is told to wait, as ours does. `quick` makes it start sooner (small files, no
+    optimising compiler): for a smoke run, not for figures.
     """
 
-    def __init__(self, label: str, core: int, heap_mb: int, small_files: bool = False) -> None:
+    def __init__(self, label: str, core: int, heap_mb: int, quick: bool = False) -> None:
         super().__init__(label)
         self._core = core
         self._heap_mb = heap_mb
-        self._small_files = small_files
+        self._quick = quick
         self._cluster: ApacheCluster | None = None
 
     def _launch(self, directory: Path) -> None:
@@ -111,7 +111,8 @@ class ApacheSide(Side):
             broker_conf=PATIENCE,
             heap_mb=self._heap_mb,
             cpu=self._core,
-            apache_defaults=not self._small_files,
+            apache_defaults=not self._quick,
+            jvm_options=QUICK_START if self._quick else AS_SHIPPED,
         )
         try:
             self._cluster.start()
