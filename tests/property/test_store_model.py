@@ -72,7 +72,9 @@ class StoreModel(RuleBasedStateMachine):
     def open_store(self) -> None:
         self.store = MessageStore(Path("/data"), self.config, HOST, disk=self.disk, clock=self.clock)
         self.report = self.store.open()
-        self.store.on_arrival = lambda entry: self.arrived.append((entry.topic, entry.queue_id, entry.queue_offset))
+        self.store.on_arrivals = lambda entries: self.arrived.extend(
+            (entry.topic, entry.queue_id, entry.queue_offset) for entry in entries
+        )
         self.dispatched = len(self.stored)
 
     def end_threads(self) -> None:

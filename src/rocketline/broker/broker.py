@@ -180,7 +180,7 @@ class Broker:
         self._producers = ProducerRegistry(clock, expiry_s)
         self._waiters = PullWaiters(config.max_held_pulls)
         self._durability = Durability(config.store.flush.sync_timeout_ms / 1000, self._dispatch)
-        store.on_arrival = self._arrived
+        store.on_arrivals = self._arrived
         store.on_flushed = self._durability.flushed_from_thread
         store.on_flush_failed = self._durability.failed_from_thread
         self._client = RemotingClient()
@@ -284,9 +284,9 @@ class Broker:
         self._dispatch_again = None
         self._dispatch()
 
-    def _arrived(self, entry: LogEntry) -> None:
-        self._waiters.on_arrival(entry)
-        self._delays.on_arrival(entry)
+    def _arrived(self, entries: list[LogEntry]) -> None:
+        self._waiters.on_arrivals(entries)
+        self._delays.on_arrivals(entries)
 
     def _start_tasks(self) -> None:
         config = self.config

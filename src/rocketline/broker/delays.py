@@ -87,8 +87,8 @@ class DelayLevels:
         if len(message.properties_raw) > MAX_PROPERTIES_BYTES:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message's properties are too large")
 
-    def on_arrival(self, entry: LogEntry) -> None:
-        if entry.topic == SCHEDULE_TOPIC:
+    def on_arrivals(self, entries: list[LogEntry]) -> None:
+        if not self._arrived.is_set() and any(entry.topic == SCHEDULE_TOPIC for entry in entries):
             self._arrived.set()
 
     async def run(self) -> None:

@@ -68,17 +68,18 @@ class PullWaiters:
         self._count += 1
         return waiter
 
-    def on_arrival(self, entry: LogEntry) -> None:
-        """A message became readable: mark those who wait for it."""
-        waiters = self._held.get((entry.topic, entry.queue_id))
-        if waiters is None:
+    def on_arrivals(self, entries: list[LogEntry]) -> None:
+        """Messages became readable: mark those who wait for one of them."""
+        held = self._held
+        if not held:
             return
-        for waiter in waiters:
-            if waiter.marked or entry.queue_offset < waiter.queue_offset:
-                continue
-            if waiter.accept_tags is None or waiter.accept_tags(entry.tags_code):
-                waiter.marked = True
-                self._woken.append(waiter)
+        for entry in entries:
+            for waiter in held.get((entry.topic, entry.queue_id), ()):
+                if waiter.marked or entry.queue_offset < waiter.queue_offset:
+                    continue
+                if waiter.accept_tags is None or waiter.accept_tags(entry.tags_code):
+                    waiter.marked = True
+                    self._woken.append(waiter)
 
     def answer_woken(self) -> None:
         """Answer everyone marked; called once after each dispatch."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
 
 from rocketline.protocol.records import Buffer
 
@@ -22,39 +25,27 @@ LANGUAGES = (
 )  # fmt: skip
 
 
-class Command:
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+
+
+class Command(msgspec.Struct, gc=False, rename={"ext": "extFields"}):
     """A request or response. `ext` holds the header fields, all strings; None when the frame had no such member.
 
     `chunks` replaces `body` on the way out when the body lies in several buffers (stored messages on their way from the
     commit log to the socket, uncopied); a received command has only `body`.
     """
 
-    __slots__ = ("body", "chunks", "code", "encoding", "ext", "flag", "language", "opaque", "remark", "version")
-
-    def __init__(
-        self,
-        code: int,
-        ext: dict[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        opaque: int = 0,
-        flag: int = 0,
-        remark: str | None = None,
-        version: int = VERSION,
-        language: str = "PYTHON",
-        encoding: int = JSON,
-        chunks: Sequence[Buffer] | None = None,
-    ) -> None:
-        self.code = code
-        self.ext = ext
-        self.body = body
-        self.opaque = opaque
-        self.flag = flag
-        self.remark = remark
-        self.version = version
-        self.language = language
-        self.encoding = encoding
-        self.chunks = chunks
+    code: Int32
+    ext: dict[str, str] | None = None
+    body: bytes = b""
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    remark: str | None = None
+    version: Int32 = VERSION
+    language: str = "PYTHON"
+    encoding: int = JSON
+    chunks: Any = None
+    """Buffers, in order."""
 
     @property
     def is_response(self) -> bool:
@@ -75,14 +66,7 @@ class Command:
     ) -> Command:
         """The response to this request, in the encoding it came in."""
         return Command(
-            code,
-            ext if ext is not None else {},
-            body,
-            opaque=self.opaque,
-            flag=RESPONSE,
-            remark=remark,
-            encoding=self.encoding,
-            chunks=chunks,
+            code, {} if ext is None else ext, body, self.opaque, RESPONSE, remark, encoding=self.encoding, chunks=chunks
         )
 
     def __repr__(self) -> str:

@@ -11,28 +11,23 @@ tolerant reader only when that fails.
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from rocketline.errors import LocalProtocolError, RemoteProtocolError
-from rocketline.protocol.command import JSON, LANGUAGES, ROCKETMQ, Command
+from rocketline.protocol.command import JSON, LANGUAGES, ROCKETMQ, Command, Int32
 from rocketline.protocol.fastjson import FastJsonError, parse
 
 _MAX_LOOSE_HEADER = 256 * 1024
 """Longest JSON header that is read tolerantly, which is slow; a standard one may be longer."""
 
-_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
+class _Received(Command):
+    """A command as its JSON header says it: what the header leaves out is what Java takes then."""
 
-class _JsonHeader(msgspec.Struct):
-    code: _Int32
-    opaque: _Int32 = 0
-    flag: _Int32 = 0
-    version: _Int32 = 0
+    version: Int32 = 0
     language: str = "JAVA"
-    remark: str | None = None
-    extFields: dict[str, str] | None = None  # noqa: N815 (the name on the wire)
 
 
 class _JsonHeaderOut(msgspec.Struct):
@@ -46,13 +41,17 @@ class _JsonHeaderOut(msgspec.Struct):
     serializeTypeCurrentRPC: str = "JSON"  # noqa: N815
 
 
-_read_json = msgspec.json.Decoder(_JsonHeader).decode
+_read_json = msgspec.json.Decoder(_Received).decode
 _write_json = msgspec.json.Encoder().encode
 _UNSET = msgspec.UNSET
+_MEMBERS = frozenset({"code", "opaque", "flag", "version", "language", "remark", "extFields"})
 
 _FIXED = struct.Struct(">hBhiii")
 _INT = struct.Struct(">i")
 _KEY = struct.Struct(">h")
+_KEY_TEXTS = {bytes((letter,)): chr(letter) for letter in b"abcdefghijklmnopqrstuvwxyz"}
+"""The one-letter fields of a send, decoded once and for all."""
+
 _LANGUAGE_NUMBERS = {name: number for number, name in enumerate(LANGUAGES)}
 
 
@@ -71,36 +70,31 @@ def encode_header(command: Command) -> bytes:
 
 def _decode_json(header: bytes, body: bytes) -> Command:
     try:
-        read = _read_json(header)
+        command: Command = _read_json(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        read = _read_tolerant(header)
-    return Command(
-        read.code,
-        read.extFields,
-        body,
-        opaque=read.opaque,
-        flag=read.flag,
-        remark=read.remark,
-        version=read.version,
-        language=read.language,
-    )
+        command = _read_tolerant(header)
+    # What is no member of a header is ours to say, whatever the peer wrote.
+    command.body = body
+    command.encoding = JSON
+    command.chunks = None
+    return command
 
 
-def _read_tolerant(header: bytes) -> _JsonHeader:
+def _read_tolerant(header: bytes) -> Command:
     try:
         value = parse(header, max_loose_chars=_MAX_LOOSE_HEADER)
     except FastJsonError as error:
         raise RemoteProtocolError(f"header is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise RemoteProtocolError(f"header is a {type(value).__name__}, not an object")
-    value = {name: item for name, item in value.items() if item is not None}
+    value = {name: item for name, item in value.items() if name in _MEMBERS and item is not None}
     language = value.get("language", 0)
     if isinstance(language, int):
         value["language"] = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
     if isinstance(fields := value.get("extFields"), dict):
         value["extFields"] = {str(name): _as_text(item) for name, item in fields.items() if item is not None}
     try:
-        return msgspec.convert(value, _JsonHeader, strict=False)
+        return msgspec.convert(value, _Received, strict=False)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"header does not fit: {error}") from error
 
@@ -154,17 +148,22 @@ def _decode_ext(header: bytes, position: int, size: int) -> dict[str, str]:
     if size < 0 or end > len(header):
         raise RemoteProtocolError(f"header fields of {size} bytes do not fit in a header of {len(header)}")
     ext: dict[str, str] = {}
+    read_key_bytes, read_value_bytes, known = _KEY.unpack_from, _INT.unpack_from, _KEY_TEXTS.get
     while position < end:
-        key_bytes = _KEY.unpack_from(header, position)[0]
-        key = _text(header, position + 2, key_bytes)
-        position += 2 + key_bytes
-        value_bytes = _INT.unpack_from(header, position)[0]
-        value = _text(header, position + 4, value_bytes)
-        position += 4 + value_bytes
-        if key and value:  # a zero length reads as null in Java, so such an entry does not exist
-            ext[key] = value
-    if position != end:
-        raise RemoteProtocolError("header fields run over their own length")
+        key_bytes = read_key_bytes(header, position)[0]
+        value_at = position + 6 + key_bytes
+        raw_key = header[position + 2 : value_at - 4]
+        value_bytes = read_value_bytes(header, value_at - 4)[0]
+        position = value_at + value_bytes
+        if key_bytes < 0 or value_bytes < 0 or position > end:
+            raise RemoteProtocolError(
+                f"a header field of {key_bytes} and {value_bytes} bytes does not fit in a header of {len(header)}"
+            )
+        if key_bytes and value_bytes:  # a zero length reads as null in Java, so such an entry does not exist
+            # Text that is not UTF-8 is replaced, as Java does.
+            ext[known(raw_key) or raw_key.decode("utf-8", "replace")] = header[value_at:position].decode(
+                "utf-8", "replace"
+            )
     return ext
 
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
@@ -66,8 +67,7 @@ _STORE_MS_AT = 56
 _HOSTS = BORN_IPV6 | STORE_IPV6
 
 
-@dataclass(slots=True)
-class StoreMessage:
+class StoreMessage(msgspec.Struct, gc=False):
     """A message to append: `properties` and `properties_raw` say the same, decoded and as stored."""
 
     topic: str

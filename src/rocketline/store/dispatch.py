@@ -23,7 +23,7 @@ from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
 
 TagsCodeFor = Callable[[LogEntry], int]
-OnArrival = Callable[[LogEntry], None]
+OnArrivals = Callable[[list[LogEntry]], None]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Dispatcher:
         tags_code_for: TagsCodeFor | None = None,
         waits_for_flush: bool = False,
     ) -> None:
-        self.on_arrival: OnArrival | None = None
+        self.on_arrivals: OnArrivals | None = None
         self.dispatched = 0
         """Everything below this log offset is in queues and index."""
         self.dispatched_ms = 0
@@ -55,16 +55,17 @@ class Dispatcher:
         """Handle what has been appended and confirmed; returns how many records. A StoreError leaves the rest for later."""
         ready = self._take()
         done = 0
-        handle, arrived = self._handle, self.on_arrival
+        handle = self._handle
         try:
             for entry in ready:
                 handle(entry)
                 done += 1
-                if arrived is not None:
-                    arrived(entry)
         finally:
             if done < len(ready):
                 self._log.entries.extendleft(reversed(ready[done:]))
+                del ready[done:]
+            if ready and self.on_arrivals is not None:
+                self.on_arrivals(ready)
         return done
 
     def _take(self) -> list[LogEntry]:

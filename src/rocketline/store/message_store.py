@@ -1,7 +1,7 @@
 """The message store as a broker sees it.
 
 One owner thread calls everything here; no call waits for the disk. `append` stores, `dispatch` makes stored messages
-findable and reports them through `on_arrival`, `read` and its relatives find them again. Two flusher threads bring data to
+findable and reports them through `on_arrivals`, `read` and its relatives find them again. Two flusher threads bring data to
 the disk and report through `on_flushed` and `on_flush_failed`, which are called from those threads.
 
     store = MessageStore(Path("data"), StoreConfig(), encode_host("127.0.0.1", 10911))
@@ -30,7 +30,7 @@ from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, S
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.disk import Disk, FolderLock, RealDisk
-from rocketline.store.dispatch import Dispatcher, OnArrival, TagsCodeFor
+from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
 from rocketline.store.flush import LogFlusher, QueueFlusher
 from rocketline.store.key_index import MAX_FOUND, KeyIndex
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
@@ -158,7 +158,7 @@ class MessageStore:
         assert self._log_flusher is not None
         assert self._queue_flusher is not None
         self._is_open = False
-        self._dispatcher.on_arrival = None
+        self._dispatcher.on_arrivals = None
         self._log_flusher.stop()
         self._queue_flusher.stop()
         try:
@@ -235,13 +235,13 @@ class MessageStore:
         return self._dispatcher.dispatch()
 
     @property
-    def on_arrival(self) -> OnArrival | None:
-        """Called by `dispatch` for each message that has just become readable."""
-        return self._dispatcher.on_arrival
+    def on_arrivals(self) -> OnArrivals | None:
+        """Called by `dispatch` with the messages that have just become readable, all of them at once."""
+        return self._dispatcher.on_arrivals
 
-    @on_arrival.setter
-    def on_arrival(self, callback: OnArrival | None) -> None:
-        self._dispatcher.on_arrival = callback
+    @on_arrivals.setter
+    def on_arrivals(self, callback: OnArrivals | None) -> None:
+        self._dispatcher.on_arrivals = callback
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic; its records leave with the log files they are in."""

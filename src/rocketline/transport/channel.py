@@ -159,11 +159,14 @@ class Channel(asyncio.Protocol):
         reply = self._router.serve(self, request)
         if reply is None:
             return
-        if type(reply) is Command:
+        if isinstance(reply, bytes):
+            if not request.flag & ONEWAY:
+                out.append(reply)
+        elif isinstance(reply, Command):
             if not request.flag & ONEWAY:
                 out += self._encode_reply(request, reply)
-            return
-        self._answer_later(request, cast("Awaitable[Command | None]", reply), out)
+        else:
+            self._answer_later(request, reply, out)
 
     def _encode_reply(self, request: Command, reply: Command) -> list[Buffer]:
         try:

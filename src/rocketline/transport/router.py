@@ -3,6 +3,7 @@
 A handler is a plain function called straight from the socket's read. It returns
 
 * a `Command`: the answer, written at once together with the other answers of that read;
+* bytes: the same, already a frame;
 * an awaitable of one: only for a request that must wait (long poll, sync flush, relay); it is answered when done;
 * None: no answer, ever (one-way work).
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Reply = Command | Awaitable[Command | None] | None
+Reply = Command | bytes | Awaitable[Command | None] | None
 Handler = Callable[["Channel", Command], Reply]
 
 

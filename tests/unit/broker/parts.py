@@ -140,7 +140,7 @@ class Parts:
         self.consumers = ConsumerRegistry(self.clock, 120.0)
         self.producers = ProducerRegistry(self.clock, 120.0)
         self.durability = Durability(setup.sync_timeout_s, self.dispatch)
-        self.store.on_arrival = self._arrived
+        self.store.on_arrivals = self._arrived
         self.store.on_flushed = self.durability.flushed_from_thread
         self.store.on_flush_failed = self.durability.failed_from_thread
         self.appends = 0
@@ -220,9 +220,9 @@ class Parts:
     def _stored(self) -> None:
         self.appends += 1
 
-    def _arrived(self, entry: LogEntry) -> None:
-        self.waiters.on_arrival(entry)
-        self.delays.on_arrival(entry)
+    def _arrived(self, entries: list[LogEntry]) -> None:
+        self.waiters.on_arrivals(entries)
+        self.delays.on_arrivals(entries)
 
     def dispatch(self) -> None:
         """What a broker does after each round of appends, and after each flush until it stops."""

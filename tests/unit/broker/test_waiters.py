@@ -48,7 +48,7 @@ async def test_an_arrival_marks_and_the_end_of_the_dispatch_answers() -> None:
     waiter = hold(waiters, 5, reads=reads)
     waiters.answer_woken()
     for queue_offset in (5, 6, 7):
-        waiters.on_arrival(entry(queue_offset))
+        waiters.on_arrivals([entry(queue_offset)])
     assert (waiter.done(), reads.count) == (False, 0)
     waiters.answer_woken()
     assert (waiter.result().code, reads.count, len(waiters)) == (1, 1, 0)
@@ -62,7 +62,7 @@ async def test_an_arrival_marks_and_the_end_of_the_dispatch_answers() -> None:
 async def test_an_arrival_elsewhere_wakes_nobody(arrival: LogEntry) -> None:
     waiters = PullWaiters()
     waiter = hold(waiters, 5)
-    waiters.on_arrival(arrival)
+    waiters.on_arrivals([arrival])
     waiters.answer_woken()
     assert (waiter.done(), len(waiters)) == (False, 1)
 
@@ -77,7 +77,7 @@ async def test_tags_are_asked_for_each_arrival_until_one_fits() -> None:
 
     waiter = hold(waiters, accept_tags=accept)
     for tags_code in (3, 7, 7):
-        waiters.on_arrival(entry(0, tags_code=tags_code))
+        waiters.on_arrivals([entry(0, tags_code=tags_code)])
     waiters.answer_woken()
     assert (waiter.done(), asked) == (True, [3, 7])
 
@@ -85,7 +85,7 @@ async def test_tags_are_asked_for_each_arrival_until_one_fits() -> None:
 async def test_everyone_on_a_queue_is_answered_each_with_an_own_read() -> None:
     waiters = PullWaiters()
     held = [hold(waiters, offset) for offset in (0, 1, 2)]
-    waiters.on_arrival(entry(1))
+    waiters.on_arrivals([entry(1)])
     waiters.answer_woken()
     assert [waiter.done() for waiter in held] == [True, True, False]
     assert len(waiters) == 1
@@ -95,7 +95,7 @@ async def test_time_answers_too_and_exactly_once() -> None:
     waiters, reads = PullWaiters(), Reads()
     waiter = hold(waiters, timeout_s=0.001, reads=reads)
     await waiter
-    waiters.on_arrival(entry(0))
+    waiters.on_arrivals([entry(0)])
     waiters.answer_woken()
     waiters.answer_all()
     assert (reads.count, len(waiters)) == (1, 0)
@@ -104,7 +104,7 @@ async def test_time_answers_too_and_exactly_once() -> None:
 async def test_after_an_arrival_the_timer_is_gone() -> None:
     waiters, reads = PullWaiters(), Reads()
     waiter = hold(waiters, timeout_s=LONG_S, reads=reads)
-    waiters.on_arrival(entry(0))
+    waiters.on_arrivals([entry(0)])
     waiters.answer_woken()
     assert waiter.expiry is not None
     assert waiter.expiry.cancelled()
@@ -113,7 +113,7 @@ async def test_after_an_arrival_the_timer_is_gone() -> None:
 async def test_a_cancelled_waiter_is_forgotten_with_its_timer_and_its_mark() -> None:
     waiters, reads = PullWaiters(), Reads()
     waiter, other = hold(waiters, reads=reads), hold(waiters)
-    waiters.on_arrival(entry(0))
+    waiters.on_arrivals([entry(0)])
     waiter.cancel()
     await asyncio.sleep(0)
     assert waiter.expiry is not None
@@ -138,7 +138,7 @@ async def test_a_read_that_fails_fails_its_own_waiter_only() -> None:
 
     broken = waiters.hold("orders", 0, QueueOffset(0), LONG_S, None, fails)
     sound = hold(waiters)
-    waiters.on_arrival(entry(0))
+    waiters.on_arrivals([entry(0)])
     waiters.answer_woken()
     assert broken is not None
     assert isinstance(broken.exception(), ZeroDivisionError)

@@ -185,7 +185,7 @@ def test_binary_value_may_not_run_over_its_block() -> None:
     whole = binary((b"key", b"value"))
     short_block = whole[:17] + struct.pack(">i", 10) + whole[21:]
     assert len(short_block) == len(whole)
-    with pytest.raises(RemoteProtocolError, match="run over"):
+    with pytest.raises(RemoteProtocolError, match="does not fit"):
         read_binary(short_block)
 
 

@@ -34,7 +34,7 @@ class Parts:
         self.index = KeyIndex(self.disk, DATA / "index", tiny(), ManualClock())
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, tags_code_for, waits_for_flush)
         self.arrived: list[LogEntry] = []
-        self.dispatcher.on_arrival = self.arrived.append
+        self.dispatcher.on_arrivals = self.arrived.extend
 
     def in_queue(self, topic: str = "orders", queue_id: int = 0) -> int:
         queue = self.queues.get(topic, queue_id)
@@ -122,15 +122,15 @@ def test_a_failing_listener_does_not_make_a_message_arrive_twice() -> None:
     parts.log.append(message())
     parts.log.append(message())
 
-    def fails(entry: LogEntry) -> None:
+    def fails(entries: list[LogEntry]) -> None:
         raise RuntimeError("listener")
 
-    parts.dispatcher.on_arrival = fails
+    parts.dispatcher.on_arrivals = fails
     with pytest.raises(RuntimeError):
         parts.dispatcher.dispatch()
-    parts.dispatcher.on_arrival = parts.arrived.append
-    parts.dispatcher.dispatch()
-    assert [entry.queue_offset for entry in parts.arrived] == [1]
+    parts.dispatcher.on_arrivals = parts.arrived.extend
+    assert parts.dispatcher.dispatch() == 0
+    assert parts.arrived == []
     assert parts.in_queue() == 2
 
 

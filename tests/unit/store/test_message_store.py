@@ -240,11 +240,11 @@ def test_deleting_a_topic(store: MessageStore) -> None:
 
 def test_callbacks_may_be_changed(store: MessageStore) -> None:
     arrived: list[int] = []
-    store.on_arrival = lambda entry: arrived.append(entry.queue_offset)
-    assert store.on_arrival is not None
+    store.on_arrivals = lambda entries: arrived.extend(entry.queue_offset for entry in entries)
+    assert store.on_arrivals is not None
     store.append(message())
     store.dispatch()
-    store.on_arrival = None
+    store.on_arrivals = None
     store.append(message())
     store.dispatch()
     assert arrived == [0]

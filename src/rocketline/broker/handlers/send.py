@@ -26,6 +26,7 @@ from rocketline.protocol.message_ids import UniqueIds, offset_id
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.properties import decode_properties, encode_properties
 from rocketline.protocol.records import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK, decode_batch
+from rocketline.protocol.stored_answer import StoredAnswer
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
 from rocketline.transport import Channel, Reply
 
@@ -71,6 +72,7 @@ class SendHandlers:
 
     def __init__(self, parts: SendParts) -> None:
         self._parts = parts
+        self._stored = StoredAnswer(parts.store_host, parts.region, parts.trace_on)
         self._answer_ext = {MSG_REGION: parts.region, TRACE_ON: "true" if parts.trace_on else "false"}
         self._added = dict(self._answer_ext, **{CLUSTER: parts.cluster})
         self._added_text = encode_properties(self._added)
@@ -128,16 +130,16 @@ class SendHandlers:
                 )
         raw = self._stored_properties(header.properties, properties, header.batch)
         return StoreMessage(
-            topic=header.topic,
-            queue_id=queue_id,
-            body=request.body,
-            properties=properties,
-            properties_raw=raw,
-            flag=header.flag,
-            sys_flag=header.sys_flag,
-            born_ms=header.born_ms,
-            born_host=channel.remote_host,
-            reconsume_times=header.reconsume_times,
+            header.topic,
+            queue_id,
+            request.body,
+            properties,
+            raw,
+            header.flag,
+            header.sys_flag,
+            header.born_ms,
+            channel.remote_host,
+            header.reconsume_times,
         )
 
     def _queue_id(self, asked: int, topic: TopicConfig) -> int:
@@ -209,10 +211,15 @@ class SendHandlers:
             code = _FAILED_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
             return self._refuse(request, RequestRejected(code, remark))
         self._parts.stored()
-        answer = partial(self._answer, request, queue_id, message, result)
         if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
+            answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)
-        return answer(ResponseCode.SUCCESS)
+        if not result.log_offsets:
+            unique = message.properties[UNIQ_KEY]
+            frame = self._stored.frame(request, result.log_offset, queue_id, result.queue_offset, unique)
+            if frame is not None:
+                return frame
+        return self._answer(request, queue_id, message, result, ResponseCode.SUCCESS)
 
     def _answer(
         self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult, code: int
