@@ -1,8 +1,8 @@
 """The answer to a send that was stored, as a ready frame.
 
-It is the one answer a broker writes once per message, so it is filled into a text instead of going through the general
-encoder; the bytes are the same. Only JSON, only success, and only ids that need no escaping: for anything else `frame` says
-None and the caller takes the general road.
+It is the one answer a broker writes once per message, so it is filled into a form instead of going through the general
+encoder; it says the same. Only success, and only ids that need no escaping: for anything else `frame` says None and the
+caller takes the general road.
 """
 
 from __future__ import annotations
@@ -11,30 +11,61 @@ import struct
 
 import msgspec
 
-from rocketline.protocol.command import JSON, RESPONSE, VERSION, Command
+from rocketline.protocol.command import JSON, RESPONSE, ROCKETMQ, VERSION, Command
+from rocketline.protocol.header_codec import encode_header
 
 _PREFIX = struct.Struct(">II")
+_OPAQUE = struct.Struct(">i")
+_FIELD = struct.Struct(">i")
+_OPAQUE_AT = 5
+_FIXED_BYTES = 21
 
 
 class StoredAnswer:
     """Makes answers for one broker: its host, region and trace switch are the same in all of them."""
 
     def __init__(self, store_host: bytes, region: str, trace_on: bool) -> None:
-        fields = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
-        self._head = (
-            f'{{"code":0,"extFields":{{{msgspec.json.encode(fields).decode()[1:-1]},"msgId":"{store_host.hex().upper()}'
-        )
+        self._host = store_host.hex().upper()
+        always = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
+        fields = msgspec.json.encode(always).decode()
+        self._head = f'{{"code":0,"extFields":{fields[:-1]},"msgId":"{self._host}'
         self._tail = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+        binary = encode_header(Command(0, always, flag=RESPONSE, encoding=ROCKETMQ))
+        self._binary_start = binary[:_OPAQUE_AT]
+        self._binary_flags = binary[_OPAQUE_AT + 4 : _FIXED_BYTES - 4]
+        self._binary_fields = binary[_FIXED_BYTES:]
 
     def frame(
         self, request: Command, log_offset: int, queue_id: int, queue_offset: int, unique_id: str
     ) -> bytes | None:
         """The frame that tells the sender where its message is; None when it needs the general encoder."""
-        if request.encoding != JSON or not unique_id.isalnum() or not unique_id.isascii():
+        if not unique_id.isalnum() or not unique_id.isascii():
             return None
+        if request.encoding != JSON:
+            return self._binary_frame(request.opaque, log_offset, queue_id, queue_offset, unique_id)
         header = (
             f'{self._head}{log_offset:016X}","queueId":"{queue_id}","queueOffset":"{queue_offset}",'
             f'"transactionId":"{unique_id}"}},"flag":{RESPONSE},"language":"PYTHON","opaque":{request.opaque}{self._tail}'
         ).encode()
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
+
+    def _binary_frame(self, opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique_id: str) -> bytes:
+        message_id = f"{self._host}{log_offset:016X}".encode()
+        queue, offset, unique = b"%d" % queue_id, b"%d" % queue_offset, unique_id.encode()
+        fields = b"".join(
+            (
+                self._binary_fields,
+                b"\0\x05msgId", _FIELD.pack(len(message_id)), message_id,
+                b"\0\x07queueId", _FIELD.pack(len(queue)), queue,
+                b"\0\x0bqueueOffset", _FIELD.pack(len(offset)), offset,
+                b"\0\x0dtransactionId", _FIELD.pack(len(unique)), unique,
+            )
+        )  # fmt: skip
+        size = _FIXED_BYTES + len(fields)
+        return b"".join(
+            (
+                _PREFIX.pack(4 + size, ROCKETMQ << 24 | size),
+                self._binary_start, _OPAQUE.pack(opaque), self._binary_flags, _FIELD.pack(len(fields)), fields,
+            )
+        )  # fmt: skip
