@@ -15,7 +15,7 @@ setup: $(STAMP) java
 
 $(STAMP): pyproject.toml
 	@echo "==> Python environment in $(VENV)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: apt-get install python3-venv"; exit 1; }
+	@tools/ensure-venv $(PYTHON) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
