@@ -68,16 +68,10 @@ class RemoteBroker:
 
     async def call(self, command: Command, timeout_s: float) -> Command:
         """The answer as it came, whatever its code."""
-        channel = self._remoting.connected(self.address)
-        if channel is not None:
-            await channel.drained()
         return await self._remoting.call(self.address, command, timeout_s)
 
     async def send_oneway(self, command: Command, timeout_s: float | None = None) -> None:
         """Hand a request to the socket; waits only while the broker is behind with reading."""
-        channel = self._remoting.connected(self.address)
-        if channel is not None:
-            await channel.drained()
         await self._remoting.send_oneway(self.address, command, timeout_s or self.timeout_s)
 
     async def _ask(

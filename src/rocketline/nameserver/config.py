@@ -95,7 +95,7 @@ def with_changes(config: NameServerConfig, properties: str) -> NameServerConfig:
     for key in values:
         if key not in RUNTIME_KEYS:
             allowed = ", ".join(sorted(RUNTIME_KEYS))
-            raise ConfigError(f"{key!r} cannot be changed while the name server runs; these can: {allowed}")
+            raise ConfigError(f"{key[:80]!r} cannot be changed while the name server runs; these can: {allowed}")
     given, _ = load(NameServerConfig, values, "change")
     changes = {item.name: getattr(given, item.name) for item in _keyed_fields() if item.metadata["key"] in values}
     return replace(config, **changes)

@@ -10,11 +10,11 @@ Writing blocks the caller for the time of a flush; changes are an operator's, an
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
-from rocketline.errors import ConfigError, DiskFull, ProtocolError, RequestRejected, StoreError
-from rocketline.protocol.bodies import KVConfigFile, decode_body, encode_body
+from rocketline.errors import ConfigError, DiskFull, RequestRejected, StoreError
+from rocketline.files import replace_file, sync_folder
+from rocketline.protocol.bodies import KVConfigFile, decode_file, encode_body
 from rocketline.protocol.codes import ResponseCode
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
@@ -62,54 +62,29 @@ class KvConfig:
                 ResponseCode.SYSTEM_ERROR,
                 f"the key-value table would have {len(data)} bytes, the limit is {MAX_TABLE_BYTES}",
             )
-        if self._path is not None:
-            _replace_file(self._path, data)
-        self._tables = tables
-        if self._path is not None:
-            _flush_folder(self._path.parent)
+        if self._path is None:
+            self._tables = tables
+            return
+        try:
+            replace_file(self._path, data)
+            self._tables = tables  # the file says so by now, whatever comes of the rest
+            sync_folder(self._path.parent)
+        except OSError as error:
+            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+            raise kind(f"the key-value table was not saved: {self._path}: {error.strerror or error}") from error
 
 
 def _load(path: Path) -> Tables:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return {}
+        data = path.read_bytes() if path.exists() else None
     except OSError as error:
         raise ConfigError(f"kvConfigPath={path}: cannot be used: {error.strerror}") from error
+    if data is None:
+        return {}
     try:
-        return decode_body(KVConfigFile, data).config_table
-    except ProtocolError as error:
+        return decode_file(KVConfigFile, data).config_table
+    except ValueError as error:
         raise ConfigError(
             f"kvConfigPath={path}: not a readable key-value table ({error}); repair it, or move it away to start empty"
         ) from error
-
-
-def _replace_file(path: Path, data: bytes) -> None:
-    fresh = path.with_name(path.name + ".tmp")
-    try:
-        with fresh.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise _failure(path, error) from error
-
-
-def _flush_folder(folder: Path) -> None:
-    """Only then does the new name survive a power cut."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise _failure(folder, error) from error
-
-
-def _failure(path: Path, error: OSError) -> StoreError:
-    kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-    return kind(f"the key-value table was not saved: {path}: {error.strerror or error}")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
+from rocketline.files import backup_of, replace_file, sync_folder
 
 T = TypeVar("T")
 
@@ -119,10 +120,6 @@ def explained(doing: str, path: Path) -> Iterator[None]:
         raise store_error(error, doing, path) from error
 
 
-def backup_of(path: Path) -> Path:
-    return path.with_name(path.name + ".bak")
-
-
 def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
     """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
 
@@ -216,7 +213,7 @@ class RealMappedFile:
         with self._descriptor("flush") as fd:
             os.fdatasync(fd)
             if self._is_new:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
                 self._is_new = False
 
     def close(self) -> None:
@@ -268,14 +265,6 @@ def _zero(buffer: memoryview, start: int, end: int) -> bool:
     return is_changed
 
 
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class RealDisk:
     """The operating system's files."""
 
@@ -306,18 +295,9 @@ class RealDisk:
                 return None
 
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
-        temporary = path.with_name(path.name + ".tmp")
         with explained("write", path):
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            if keep_backup:
-                # Between the two renames only the backup exists, which is what readers then fall back to.
-                with suppress(FileNotFoundError):
-                    os.replace(path, backup_of(path))
-            os.replace(temporary, path)
-            _sync_folder(path.parent)
+            replace_file(path, data, keep_backup=keep_backup)
+            sync_folder(path.parent)
 
     def remove(self, path: Path) -> None:
         with explained("remove", path):

@@ -11,6 +11,7 @@ lost. So a failure is final: `flushed` never moves again, the thread ends, and w
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from rocketline.clock import Clock
@@ -24,7 +25,7 @@ from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
 
 
-class _Rounds:
+class _Rounds(ABC):
     """A thread that does one round of work after another until it is stopped or a round fails."""
 
     def __init__(self, name: str, interval_s: float, on_failed: Callable[[StoreError], None]) -> None:
@@ -70,8 +71,9 @@ class _Rounds:
         if self.failure is not None:
             self._on_failed(self.failure)
 
+    @abstractmethod
     def _round(self, everything: bool) -> None:
-        raise NotImplementedError
+        """The work; a StoreError ends it for good."""
 
 
 class LogFlusher(_Rounds):

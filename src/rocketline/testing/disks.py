@@ -14,7 +14,8 @@ from pathlib import Path
 from random import Random
 
 from rocketline.errors import StoreError, StoreInUse
-from rocketline.store.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, backup_of, store_error
+from rocketline.files import backup_of
+from rocketline.store.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, store_error
 
 SECTOR_BYTES = 512
 

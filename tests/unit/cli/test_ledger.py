@@ -41,7 +41,8 @@ def test_a_lost_message_is_found_behind_a_duplicate(ledger: Ledger) -> None:
 
 def test_what_nobody_sent_is_invented(ledger: Ledger) -> None:
     body = ledger.body(0)
-    for strange in (b"", b"short", body[:-1], body[:-1] + b"!", b"!" + body[1:], ledger.body(3), Ledger(3, 40).body(0)):
+    other_end, other_start = body[:-1] + bytes([body[-1] ^ 1]), bytes([body[0] ^ 1]) + body[1:]
+    for strange in (b"", b"short", body[:-1], other_end, other_start, ledger.body(3), Ledger(3, 40).body(0)):
         assert ledger.arrive(strange) is None
     assert (ledger.invented, ledger.consumed) == (7, 0)
     assert any("7 messages were consumed that nobody sent" in problem for problem in verdict(ledger))

@@ -111,7 +111,7 @@ def test_a_change_that_cannot_be_saved_changes_nothing(
 
     with monkeypatch.context() as broken:
         if step == "write":
-            broken.setattr(Path, "open", fail)
+            broken.setattr("builtins.open", fail)
         else:
             broken.setattr(os, step, fail)
         with pytest.raises(kind, match=f"not saved: .*kvConfig.json: {os.strerror(number)}"):
@@ -163,3 +163,9 @@ def test_a_table_that_would_not_fit_an_answer_is_refused(monkeypatch: pytest.Mon
     with pytest.raises(RequestRejected, match="the limit is 200"):
         table.put("NS", "l", "v" * 100)
     assert table.namespace("NS") == {"k": "v" * 100}
+
+
+def test_a_folder_that_cannot_be_made_stops_the_start() -> None:
+    """It is no table yet, but it would never be one: the first change would be the first to fail."""
+    with pytest.raises(ConfigError, match="cannot be used"):
+        KvConfig.open("/proc/nothing/here/kvConfig.json")

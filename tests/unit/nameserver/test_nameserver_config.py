@@ -78,3 +78,9 @@ def test_no_path_and_no_address_may_change_at_runtime():
     assert not [
         key for key in RUNTIME_KEYS if "path" in key.lower() or "address" in key.lower() or "port" in key.lower()[-4:]
     ]
+
+
+def test_a_huge_unknown_key_is_not_repeated_in_the_refusal() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        with_changes(NameServerConfig(), f"{'k' * 1_000_000}=1")
+    assert len(str(refusal.value)) < 1000

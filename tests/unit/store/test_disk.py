@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
-from rocketline.store.disk import Disk, RealDisk, backup_of, read_with_backup, store_error
+from rocketline.files import backup_of
+from rocketline.store.disk import Disk, RealDisk, read_with_backup, store_error
 from rocketline.testing.disks import MemoryDisk
 
 

@@ -156,9 +156,7 @@ class SendHandlers:
     def _stored_properties(self, text: str, properties: dict[str, str], batch: bool) -> bytes:
         """The property string to store; `properties` is brought in step with it."""
         if batch:
-            # Each message of a batch is stored with its own properties only; these are the batch's.
-            properties.setdefault(UNIQ_KEY, "")
-            return b""
+            return b""  # each message of a batch is stored with its own properties only; these are the batch's
         plain = UNIQ_KEY in properties and POP_CK not in properties
         if plain and not (CLUSTER in properties or MSG_REGION in properties or TRACE_ON in properties):
             properties.update(self._added)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from rocketline.client.session import ClientSession
-from rocketline.errors import ProtocolError, QueryNotFound, RocketlineError
+from rocketline.errors import ConfigError, ProtocolError, QueryNotFound, RocketlineError
+from rocketline.files import backup_of, replace_file
 from rocketline.message import ConsumerOffset, MessageQueue
-from rocketline.protocol.bodies import ResetOffsetBody, decode_body, parse_queue_key, pretty_json, queue_key
+from rocketline.protocol.bodies import ResetOffsetBody, decode_file, parse_queue_key, pretty_json, queue_key
 
 log = logging.getLogger(__name__)
 
@@ -105,13 +105,13 @@ class LocalOffsets(_Table):
         self._offsets = await asyncio.to_thread(self._load)
 
     def _load(self) -> dict[MessageQueue, ConsumerOffset]:
-        for path in (self._path, self._path.with_suffix(".json.bak")):
+        for path in (self._path, backup_of(self._path)):
             try:
-                table = decode_body(ResetOffsetBody, path.read_bytes()).offset_table
+                table = decode_file(ResetOffsetBody, path.read_bytes()).offset_table
                 return {parse_queue_key(key): ConsumerOffset(offset) for key, offset in table.items()}
             except FileNotFoundError:
                 continue
-            except ProtocolError as error:
+            except (ProtocolError, ConfigError) as error:
                 log.warning("the offsets in %s cannot be read, trying an older version: %s", path, error)
         return {}
 
@@ -126,11 +126,7 @@ class LocalOffsets(_Table):
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._path.with_suffix(".json.tmp")
-        scratch.write_bytes(content)
-        if self._path.exists():
-            os.replace(self._path, self._path.with_suffix(".json.bak"))
-        os.replace(scratch, self._path)
+        replace_file(self._path, content, keep_backup=True)
 
     def forget(self, queue: MessageQueue) -> None:
         """A broadcasting consumer never loses a queue to another one: its place is kept."""
