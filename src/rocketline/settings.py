@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def setting(default: Any, key: str | None, doc: str) -> Any:
-    """A dataclass field with its RocketMQ key (None for a setting RocketMQ does not have) and its meaning."""
+    """A dataclass field with its RocketMQ key (`rocketline.name` for one RocketMQ does not have) and its meaning."""
     return field(default=default, metadata={"key": key, "doc": doc})
 
 

@@ -42,9 +42,32 @@ class FlushConfig:
         "Flush all consume queues, the key index and the checkpoint after this long.",
     )
     sync_timeout_ms: int = setting(5_000, "syncFlushTimeout", "How long a send waits for the disk under SYNC_FLUSH.")
+    commit_interval_ms: int = setting(
+        200, "commitIntervalCommitLog", "Pause between two commits from transient buffers to the log file."
+    )
+    commit_least_pages: int = setting(
+        4, "commitCommitLogLeastPages", "Fewer uncommitted 4 KiB pages than this wait longer."
+    )
+    commit_thorough_ms: int = setting(
+        200, "commitCommitLogThoroughInterval", "Commit whatever is there after this long."
+    )
+    checkpoint_log_bytes: int = setting(
+        64 << 20,
+        "rocketline.checkpointLogBytes",
+        "Flush queues, index and checkpoint after this much log too, which bounds what a start after a crash must read.",
+    )
 
     def __post_init__(self) -> None:
-        for name in ("log_interval_ms", "log_thorough_ms", "queue_interval_ms", "queue_thorough_ms", "sync_timeout_ms"):
+        for name in (
+            "log_interval_ms",
+            "log_thorough_ms",
+            "queue_interval_ms",
+            "queue_thorough_ms",
+            "sync_timeout_ms",
+            "commit_interval_ms",
+            "commit_thorough_ms",
+            "checkpoint_log_bytes",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"flush setting {name}={getattr(self, name)} must be above zero")
 
@@ -69,6 +92,38 @@ class ReadConfig:
 
 
 @dataclass(frozen=True)
+class RetentionConfig:
+    """When old files go."""
+
+    reserved_hours: int = setting(72, "fileReservedTime", "Hours a log file is kept after its last change.")
+    delete_when: str = setting("04", "deleteWhen", "Local hours, separated by `;`, at which expired files are deleted.")
+    expire_ratio: int = setting(
+        75, "diskMaxUsedSpaceRatio", "Per cent of the disk used above which expired files go at any hour."
+    )
+    force_ratio: int = setting(
+        85, "diskSpaceCleanForciblyRatio", "Per cent of the disk used above which the oldest files go, expired or not."
+    )
+    full_ratio: int = setting(
+        90, "diskSpaceWarningLevelRatio", "Per cent of the disk used above which messages are refused."
+    )
+    force_enabled: bool = setting(
+        True, "cleanFileForciblyEnable", "Whether files that are not expired may go when the disk fills up."
+    )
+    interval_ms: int = setting(10_000, "cleanResourceInterval", "Pause between two looks at the files.")
+    files_per_pass: int = setting(10, "deleteFileBatchMax", "Log files deleted in one pass at most.")
+    file_pause_ms: int = setting(100, "deleteCommitLogFilesInterval", "Pause between the deletions of two log files.")
+
+
+@dataclass(frozen=True)
+class ExtQueueConfig:
+    """Extended consume queues: more than eight bytes to tell messages apart by."""
+
+    enabled: bool = setting(False, "enableConsumeQueueExt", "Keep extended consume queues.")
+    segment_bytes: int = setting(48 << 20, "mappedFileSizeConsumeQueueExt", "Size of one extended consume-queue file.")
+    bitmap_bits: int = setting(64, "bitMapLengthConsumeQueueExt", "Smallest length of a stored filter bitmap in bits.")
+
+
+@dataclass(frozen=True)
 class StoreConfig:
     """Files, limits, reads and flushes of a message store."""
 
@@ -81,12 +136,40 @@ class StoreConfig:
     index_entries: int = setting(20_000_000, "maxIndexNum", "Entries of one index file.")
     max_message_bytes: int = setting(4_194_304, "maxMessageSize", "Largest body, and largest batch, that is stored.")
     check_crc: bool = setting(True, "checkCRCOnRecover", "Check body checksums of the records read at start.")
+    check_crc_on_read: bool = setting(
+        True, "rocketline.checkCRCOnRead", "Check the body of every message that is read, and leave damaged ones out."
+    )
+    verify_on_start: bool = setting(
+        False,
+        "rocketline.verifyOnStart",
+        "Compare every consume queue with the whole log at start, and build those that differ anew.",
+    )
+    lock_memory: bool = setting(
+        False,
+        "rocketline.lockMemory",
+        "Lock the pages of the log that are being written, so that they are never swapped out.",
+    )
+    transient_pool: bool = setting(
+        False,
+        "transientStorePoolEnable",
+        "Write messages to buffers outside the files; a commit step brings them to the file, and only then are they read.",
+    )
+    transient_pool_size: int = setting(5, "transientStorePoolSize", "Buffers in the pool, each of a log file's size.")
+    fail_without_buffer: bool = setting(
+        False,
+        "fastFailIfNoBufferInStorePool",
+        "Refuse messages when the pool is empty at a new log file; false: write that file without a buffer.",
+    )
     warm: bool = setting(True, "warmMapedFileEnable", "Fault log pages in shortly before they are written.")
     open_queue_files: int = setting(
-        0, None, "Consume-queue files kept mapped at once; 0: a quarter of the process's file descriptors."
+        0,
+        "rocketline.openQueueFiles",
+        "Consume-queue files kept mapped at once; 0: a quarter of the process's file descriptors.",
     )
     flush: FlushConfig = section(FlushConfig)
     reads: ReadConfig = section(ReadConfig)
+    retention: RetentionConfig = section(RetentionConfig)
+    ext: ExtQueueConfig = section(ExtQueueConfig)
 
     def __post_init__(self) -> None:
         rounded = -(-self.queue_segment_bytes // UNIT_BYTES) * UNIT_BYTES
