@@ -227,6 +227,34 @@ def decode_record(buffer: Buffer, position: int, limit: int, check_crc: bool = F
     )  # fmt: skip
 
 
+_CHECKED_V4 = struct.Struct(">iii16xqi44xi")
+_BODY_AT_V4 = _HEAD_V4.size
+
+
+def is_sound_record(buffer: Buffer, position: int, size: int, log_offset: int) -> bool:
+    """Whether the `size` bytes at `position` are a record that names this log offset and whose body matches its CRC.
+
+    For every message that is read: it looks at nothing else, and makes no objects.
+    """
+    if size < MIN_RECORD_BYTES:
+        return False
+    total, magic, body_crc, own_offset, sys_flag, body_bytes = _CHECKED_V4.unpack_from(buffer, position)
+    if total != size or own_offset != log_offset or (magic != MAGIC_V1 and magic != MAGIC_V2):
+        return False
+    body_at = position + _BODY_AT_V4
+    if sys_flag & _HOSTS:
+        head_bytes = _HEADS[sys_flag & _HOSTS].size
+        if size < head_bytes + 3:
+            return False
+        body_at = position + head_bytes
+        body_bytes = _INT.unpack_from(buffer, body_at - 4)[0]
+    end = body_at + body_bytes
+    if body_bytes < 0 or end + 3 > position + size:
+        return False
+    matches: bool = crc32(buffer[body_at:end]) & 0x7FFFFFFF == body_crc
+    return matches
+
+
 def log_entry(record: Record) -> LogEntry:
     """What the indexes need of a record read back from the log."""
     properties = decode_properties(record.properties.decode("utf-8", "replace"))

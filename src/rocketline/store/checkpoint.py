@@ -40,19 +40,19 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirmed_offset,
         ) = _FIELDS.unpack_from(self._file.buffer, 0)
+        self.saved_times = self.times
 
-    def save(self) -> None:
+    @property
+    def times(self) -> tuple[int, int, int]:
+        """Of log, consume queues and index, as they would be saved."""
+        return self.log_ms, self.queues_ms, self.index_ms
+
+    def save(self, times: tuple[int, int, int] | None = None) -> None:
         """Write and sync: 40 bytes of one disk sector, so old or new but never half of each."""
-        _FIELDS.pack_into(
-            self._file.buffer,
-            0,
-            self.log_ms,
-            self.queues_ms,
-            self.index_ms,
-            self.master_flushed_offset,
-            self.confirmed_offset,
-        )
+        times = times or self.times
+        _FIELDS.pack_into(self._file.buffer, 0, *times, self.master_flushed_offset, self.confirmed_offset)
         self._file.sync()
+        self.saved_times = times
 
     def safe_ms(self, with_index: bool) -> int:
         """Records stored up to this time are whole everywhere."""

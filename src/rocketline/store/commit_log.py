@@ -41,6 +41,7 @@ from rocketline.protocol.records import (
     LogEntry,
     encode_blank,
     encode_record,
+    is_sound_record,
     read_start,
     record_size,
     topic_part,
@@ -360,6 +361,11 @@ class CommitLog:
         if _LONG.unpack_from(view, position + _LOG_OFFSET_AT)[0] != log_offset:
             return None
         return view[position : position + size]
+
+    def sound_record_at(self, log_offset: int) -> memoryview | None:
+        """As `record_at`, and its body matches its checksum."""
+        record = self.record_at(log_offset)
+        return record if record is not None and is_sound_record(record, 0, len(record), log_offset) else None
 
     def store_ms_at(self, log_offset: int) -> int:
         """When the record at `log_offset` was stored; -1 when it is gone."""

@@ -12,22 +12,30 @@ Unit n of a queue lies at byte n * 20 of its chain of files. Rules:
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
-from rocketline.errors import StoreError
+from rocketline.errors import CorruptRecord, StoreError
+from rocketline.protocol.records import decode_record
 from rocketline.store.commit_log import CommitLog, is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.segment import MapPool
 from rocketline.store.segmented_file import SegmentedFile
 
+log = logging.getLogger(__name__)
+
 UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _RESERVE_BYTES = 64 << 10
+_ZEROS = bytes(_RESERVE_BYTES)
+_SHARED_PREFIX = "%LMQ%"
+"""Queues of such topics list records that belong to other topics."""
 _pack_into = UNIT.pack_into
 
 
@@ -87,6 +95,25 @@ class ConsumeQueue:
             end = min(queue_offset * UNIT_BYTES, self._limit)
             self._tail.open()[position - self._base : end - self._base] = _FILLER * ((end - position) // UNIT_BYTES)
             position = end
+
+    def replace(self, queue_offset: int, log_offset: int, size: int, tags_code: int) -> None:
+        """Put a unit right that was found to be wrong."""
+        segment = self.file.segment_at(queue_offset * UNIT_BYTES)
+        if segment is not None and self.min_offset <= queue_offset < self.max_offset:
+            _pack_into(segment.open(), queue_offset * UNIT_BYTES - segment.base, log_offset, size, tags_code)
+
+    @property
+    def first_unit(self) -> int:
+        """Number of the first unit that has a place in the files, whether the log still has its record or not."""
+        return self.file.min_offset // UNIT_BYTES
+
+    @property
+    def topic(self) -> str:
+        return self.file.folder.parent.name
+
+    @property
+    def queue_id(self) -> int:
+        return int(self.file.folder.name)
 
     @property
     def _units_per_file(self) -> int:
@@ -155,8 +182,11 @@ class ConsumeQueue:
             return low - 1 if low > self.min_offset else 0
         return low
 
-    def find_end(self) -> None:
-        """After a clean stop: units are dense, so the first empty one of the last file is found by halving."""
+    def find_end(self) -> bool:
+        """After a clean stop: units are dense, so the first empty one of the last file is found by halving.
+
+        False when more units follow, so that this is a hole and not the end.
+        """
         self.max_offset = 0
         last = self.file.last
         while last is not None:
@@ -172,41 +202,83 @@ class ConsumeQueue:
             if low or last is self.file.first:
                 self._set_end(last.base // UNIT_BYTES + low)
                 self.file.flushed = self.max_offset * UNIT_BYTES
-                return
+                following = view[low * UNIT_BYTES : low * UNIT_BYTES + _RESERVE_BYTES]
+                return following == _ZEROS[: len(following)]
             self.file.truncate(last.base)
             last = self.file.last
+        return True
 
     def find_end_below(self, log: CommitLog, next_log_offset: int) -> None:
-        """After a crash: keep the units that surely were on disk, those of records below `next_log_offset`.
+        """After a crash: keep the units of records below `next_log_offset`, as far as they are there one after the other.
 
         What comes after them may be torn, so neither order nor density can be relied on there.
         """
         kept = 0
         segments = list(self.file)
-        while len(segments) > 1 and not self._is_sound(log, segments[-1].base // UNIT_BYTES, next_log_offset):
+        while len(segments) > 1 and not self.is_sound(log, segments[-1].base // UNIT_BYTES, next_log_offset):
             segments.pop()
         for segment in segments[-3:]:
             count = _count_sound(segment.open(), next_log_offset)
             kept = segment.base // UNIT_BYTES + count
             if count < self._units_per_file:
                 break
-        while kept and not self._is_sound(log, kept - 1, next_log_offset):
+        while kept and not self.is_sound(log, kept - 1, next_log_offset):
             kept -= 1
         self.truncate(kept)
         self.file.flushed = kept * UNIT_BYTES
 
-    def _is_sound(self, log: CommitLog, queue_offset: int, next_log_offset: int) -> bool:
-        """Whether a unit points at a record below `next_log_offset`, or at one that was deleted since."""
+    def find_marked_end(self, log: CommitLog, next_log_offset: int) -> None:
+        """As `find_end_below`, by halving: for a mark, which is made only when the units below it are on disk.
+
+        A unit counts only when the record it points at says that it belongs there.
+        """
+        first, last = self.file.first, self.file.last
+        if first is None or last is None:
+            return
+        low, high = first.base // UNIT_BYTES, last.next_base // UNIT_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            # A damaged record must not pass for the end: one of the next two that is sound proves that this is below it.
+            if any(self.is_sound(log, number, next_log_offset) for number in range(middle, middle + 3)):
+                low = middle + 1
+            else:
+                high = middle
+        self.truncate(low)
+        self.file.flushed = low * UNIT_BYTES
+
+    def is_sound(self, log: CommitLog, queue_offset: int, next_log_offset: int) -> bool:
+        """Whether a unit points at its own record below `next_log_offset`, or at one that was deleted since."""
         segment = self.file.segment_at(queue_offset * UNIT_BYTES)
         if segment is None:
             return False
         log_offset, size, _ = UNIT.unpack_from(segment.open(), queue_offset * UNIT_BYTES - segment.base)
-        if size <= 0 or size == FILLER_SIZE or log_offset + size > next_log_offset:
+        if size == FILLER_SIZE and log_offset == 0:
+            return True
+        if size <= 0 or log_offset < 0 or log_offset + size > next_log_offset:
             return False
         if log_offset < log.min_offset:
             return True
         record = log.record_at(log_offset)
-        return record is not None and len(record) == size
+        return record is not None and len(record) == size and self._is_own(record, queue_offset)
+
+    def _is_own(self, record: memoryview, queue_offset: int) -> bool:
+        if self.topic.startswith(_SHARED_PREFIX):
+            return True
+        try:
+            found = decode_record(record, 0, len(record))
+        except CorruptRecord:
+            return False
+        return (found.topic, found.queue_id, found.queue_offset) == (self.topic, self.queue_id, queue_offset)
+
+    def looks_whole(self, log: CommitLog) -> bool:
+        """A look at the seams, where missing, exchanged and emptied files show: no gap, each file starts with its own."""
+        if not self.max_offset:
+            return True
+        bases = [segment.base for segment in self.file]
+        if any(later - earlier != self.file.segment_bytes for earlier, later in pairwise(bases)):
+            return False
+        probes = [base // UNIT_BYTES for base in bases if base // UNIT_BYTES < self.max_offset]
+        return all(self.is_sound(log, number, log.wrote) for number in (*probes, self.max_offset - 1))
 
     def truncate(self, queue_offset: int) -> None:
         """Forget the units from `queue_offset` on, for good."""
@@ -257,16 +329,28 @@ class ConsumeQueues:
         self._segment_bytes = config.queue_segment_bytes
         self._pool = MapPool(config.open_queue_files)
 
-    def load(self, after_crash: bool) -> None:
-        """Take up the queues that are there, without finding their ends yet."""
+    def load(self, after_crash: bool, can_rebuild: bool = False) -> frozenset[tuple[str, int]]:
+        """Take up the queues that are there, without finding their ends yet.
+
+        Returns those with files of a wrong size, which are left where they are; unless they can be built anew, a StoreError.
+        """
+        broken: set[tuple[str, int]] = set()
         for topic in self._disk.list(self._folder):
             if not topic.is_folder:
                 continue
             for queue in self._disk.list(self._folder / topic.name):
                 if queue.is_folder and queue.name.isascii() and queue.name.isdigit():
                     found = self._new(topic.name, int(queue.name))
-                    found.file.load(after_crash)
+                    try:
+                        found.file.load(after_crash)
+                    except StoreError as error:
+                        if not can_rebuild:
+                            raise
+                        log.warning("%s", error)
+                        broken.add((topic.name, int(queue.name)))
+                        continue
                     self.by_key[topic.name, int(queue.name)] = found
+        return frozenset(broken)
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         folder = self._folder / topic / str(queue_id)
@@ -300,6 +384,15 @@ class ConsumeQueues:
         if is_storable_topic(topic):
             self._disk.remove_tree(self._folder / topic)
         return ids
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Delete the files of one queue, also when they could not be taken up."""
+        queue = self.by_key.pop((topic, queue_id), None)
+        if queue is not None:
+            queue.max_offset = 0
+            queue.file.destroy()
+        elif is_storable_topic(topic):
+            self._disk.remove_tree(self._folder / topic / str(queue_id))
 
     def destroy(self) -> None:
         for topic in self.topics():

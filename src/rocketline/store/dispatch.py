@@ -43,8 +43,10 @@ class Dispatcher:
         self.on_arrivals: OnArrivals | None = None
         self.dispatched = 0
         """Everything below this log offset is in queues and index."""
-        self.dispatched_ms = 0
-        """Store time of the last message dispatched."""
+        self.last: LogEntry | None = None
+        """The last record dispatched; replaced as a whole, so that other threads may look at it."""
+        self.gaps: set[tuple[str, int]] = set()
+        """Queues that lacked units before the first one that `replay` put."""
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -61,6 +63,8 @@ class Dispatcher:
                 handle(entry)
                 done += 1
         finally:
+            if done:
+                self._note(ready[done - 1])
             if done < len(ready):
                 self._log.entries.extendleft(reversed(ready[done:]))
                 del ready[done:]
@@ -80,15 +84,33 @@ class Dispatcher:
             ready.append(entries.popleft())
         return ready
 
+    def is_listed(self, queue: ConsumeQueue, entry: LogEntry) -> bool:
+        """Whether a record's unit is the one that dispatching it would write."""
+        if entry.sys_flag & _NOT_QUEUED:
+            return True
+        tags_code = entry.tags_code if self._tags_code_for is None else self._tags_code_for(entry)
+        unit = queue.unit(entry.queue_offset)
+        return unit is not None and unit == (entry.log_offset, entry.size, tags_code)
+
     def replay(self, entries: Sequence[LogEntry]) -> None:
         """Handle entries read back from the log at start: nobody is told, and a name no folder can have is passed over."""
+        by_key = self._queues.by_key
         for entry in entries:
+            queue = by_key.get((entry.topic, entry.queue_id))
+            if queue is not None and 0 < queue.max_offset < entry.queue_offset and not entry.sys_flag & _NOT_QUEUED:
+                self.gaps.add((entry.topic, entry.queue_id))
             try:
                 self._handle(entry)
             except DiskFull:
                 raise
             except StoreError as error:
                 log.warning("record at %d is in no queue: %s", entry.log_offset, error)
+        if entries:
+            self._note(entries[-1])
+
+    def _note(self, entry: LogEntry) -> None:
+        self.last = entry
+        self.dispatched = entry.log_offset + entry.size
 
     def _handle(self, entry: LogEntry) -> None:
         log_offset, size, topic, queue_id, queue_offset, tags_code, store_ms, sys_flag, properties = entry
@@ -101,5 +123,3 @@ class Dispatcher:
             queue.put(queue_offset, log_offset, size, tags_code)
         if self._index is not None and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             self._index.put(topic, log_offset, store_ms, properties)
-        self.dispatched = log_offset + size
-        self.dispatched_ms = store_ms

@@ -23,6 +23,8 @@ from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
 from rocketline.store.disk import PAGE_BYTES
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.marks import Marks
+from rocketline.store.progress import Progress
 
 
 class _Rounds(ABC):
@@ -81,6 +83,7 @@ class LogFlusher(_Rounds):
         self,
         log: CommitLog,
         checkpoint: Checkpoint,
+        progress: Progress,
         config: FlushConfig,
         clock: Clock,
         on_flushed: Callable[[int], None],
@@ -89,6 +92,7 @@ class LogFlusher(_Rounds):
         super().__init__("rocketline-flush-log", config.log_interval_ms / 1000, on_failed)
         self._log = log
         self._checkpoint = checkpoint
+        self._progress = progress
         self._config = config
         self._clock = clock
         self._on_flushed = on_flushed
@@ -124,6 +128,7 @@ class LogFlusher(_Rounds):
         if not (everything or config.is_sync or self._is_due(dirty, now)):
             return
         log.file.flush(end)
+        self._progress.note_flushed(end)
         self._last_flush = now
         self._checkpoint.log_ms = store_ms
         self._on_flushed(end)
@@ -142,7 +147,7 @@ class QueueFlusher(_Rounds):
         dispatcher: Dispatcher,
         queues: ConsumeQueues,
         index: KeyIndex | None,
-        checkpoint: Checkpoint,
+        marks: Marks,
         config: FlushConfig,
         clock: Clock,
         on_failed: Callable[[StoreError], None],
@@ -152,26 +157,29 @@ class QueueFlusher(_Rounds):
         self._dispatcher = dispatcher
         self._queues = queues
         self._index = index
-        self._checkpoint = checkpoint
+        self._marks = marks
         self._config = config
         self._clock = clock
         self._last_thorough = clock.monotonic()
+        self._last_mark = dispatcher.dispatched
 
     def _round(self, everything: bool) -> None:
         now = self._clock.monotonic()
-        thorough = everything or now - self._last_thorough >= self._config.queue_thorough_ms / 1000
-        store_ms = self._dispatcher.dispatched_ms
+        is_late = now - self._last_thorough >= self._config.queue_thorough_ms / 1000
+        # Taken before anything is flushed: what is dispatched meanwhile is not in the mark.
+        last = self._dispatcher.last
+        dispatched = last.log_offset + last.size if last is not None else 0
+        thorough = everything or is_late or dispatched - self._last_mark >= self._config.checkpoint_log_bytes
         self._log.forget_cold()
         self._flush_queues(0 if thorough else self._config.queue_least_pages * PAGE_BYTES)
         if not thorough:
             return
-        self._last_thorough = now
         if self._index is not None:
             self._index.flush()
-        checkpoint = self._checkpoint
-        if (checkpoint.queues_ms, checkpoint.index_ms) != (store_ms, store_ms) or everything:
-            checkpoint.queues_ms = checkpoint.index_ms = max(store_ms, checkpoint.queues_ms)
-            checkpoint.save()
+        self._marks.make(last, with_counts=everything or is_late)
+        self._last_mark = dispatched
+        if everything or is_late:
+            self._last_thorough = now
 
     def _flush_queues(self, least_bytes: int) -> None:
         dirty = self._queues.dirty

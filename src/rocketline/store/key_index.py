@@ -13,6 +13,7 @@ entries below it are whole, and those above it are dropped and made again from t
 
 from __future__ import annotations
 
+import logging
 import struct
 import sys
 from array import array
@@ -26,6 +27,9 @@ from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.hashing import index_key_hash, java_string_hash
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk, MappedFile
+from rocketline.store.progress import IndexShape
+
+log = logging.getLogger(__name__)
 
 MAX_FOUND = 64
 _HEADER = struct.Struct(">qqqqii")
@@ -166,7 +170,8 @@ class KeyIndex:
         self._indexed_to = -1
         self._heads: dict[str, int] = {}
 
-    def load(self) -> None:
+    def load(self, can_rebuild: bool = False) -> bool:
+        """Take up the files that are there. One of a wrong size: False when it can be built anew, else a StoreError."""
         wanted = index_file_bytes(self._slots, self._entries)
         for name, size, is_folder in self._disk.list(self._folder):
             if is_folder or not name.isdigit():
@@ -175,12 +180,17 @@ class KeyIndex:
                 self._disk.remove(self._folder / name)
                 continue
             if size != wanted:
-                raise StoreError(
+                problem = (
                     f"{self._folder / name} has {size} bytes, but index files of {wanted} bytes are configured "
                     f"({self._slots} slots, {self._entries} entries); start with the settings it was written with"
                 )
+                if not can_rebuild:
+                    raise StoreError(problem)
+                log.warning("%s", problem)
+                return False
             self.files.append(IndexFile(self._disk, self._folder / name, self._slots, self._entries))
         self._note_end()
+        return True
 
     def _note_end(self) -> None:
         self._indexed_to = max((file.end_log_offset for file in self.files if file.count > 1), default=-1)
@@ -204,6 +214,30 @@ class KeyIndex:
         # The header may have been written between two keys of its last message: that one is filed again.
         self._indexed_to -= 1
         return missing_from
+
+    @property
+    def shape(self) -> IndexShape | None:
+        """What the index consists of right now."""
+        files = self.files
+        return IndexShape(files[0].path.name, files[-1].path.name, files[-1].count) if files else None
+
+    def lacks(self, shape: IndexShape | None, log_min_offset: int) -> bool:
+        """Whether something of what was once on disk is missing."""
+        if shape is None:
+            return False
+        counts = {file.path.name: file.count for file in self.files}
+        if counts.get(shape.newest, 0) < shape.newest_count:
+            return True
+        return shape.oldest not in counts and self.files[0].begin_log_offset > log_min_offset
+
+    def keep_whole(self) -> None:
+        """After a crash of our own: headers are written after what they count, so what they count is there."""
+        for file in self.files:
+            if not file.is_full:
+                file.drop_uncounted()
+        self._note_end()
+        # The header may have been written between two keys of its last message: that one is filed again.
+        self._indexed_to -= 1
 
     def put(self, topic: str, log_offset: int, store_ms: int, properties: dict[str, str]) -> None:
         """File a message under its unique id, its keys and its tag, in this order, unless that was done before."""
@@ -282,8 +316,9 @@ class KeyIndex:
 
     def destroy(self) -> None:
         for file in self.files:
-            file.delete()
+            file.close()
         self.files.clear()
+        self._disk.remove_tree(self._folder)
         self._note_end()
 
     def close(self) -> None:

@@ -19,7 +19,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import StoreClosed, StoreError, StoreInUse, StoreReadOnly
@@ -29,13 +32,17 @@ from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, StoreMessage, refused
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
+from rocketline.store.damage import Damage
 from rocketline.store.disk import Disk, FolderLock, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
 from rocketline.store.flush import LogFlusher, QueueFlusher
 from rocketline.store.key_index import MAX_FOUND, KeyIndex
+from rocketline.store.marks import Marks, load_extents, store_sizes
+from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
+from rocketline.store.progress import Progress
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, AcceptTags, Reader, no_such_queue
-from rocketline.store.recovery import Recovery, RecoveryReport
+from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
 
 __all__ = [
     "AppendResult",
@@ -79,6 +86,10 @@ class MessageStore:
         self._clock = clock
         self._lock: FolderLock | None = None
         self._checkpoint: Checkpoint | None = None
+        self._progress: Progress | None = None
+        self._marks: Marks | None = None
+        self.damage = Damage()
+        """What was found to be damaged."""
         self._refusal = _NOT_OPEN
         self._is_open = False
         self._has_failed = False
@@ -86,7 +97,7 @@ class MessageStore:
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
         self._index = KeyIndex(self._disk, root / "index", config, clock) if config.index_enabled else None
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, tags_code_for, config.flush.is_sync)
-        self._reader = Reader(self._log, config.reads)
+        self._reader = Reader(self._log, config.reads, self.damage, config.check_crc_on_read)
         self._asks_to_flush = config.flush.is_sync or not config.flush.log_timed
         self._log_flusher: LogFlusher | None = None
         self._queue_flusher: QueueFlusher | None = None
@@ -119,37 +130,76 @@ class MessageStore:
             raise StoreInUse(f"{error}{by}; stop that one first or use another folder") from error
 
     def _recover(self) -> RecoveryReport:
-        abort = self.root / "abort"
-        after_crash = self._disk.exists(abort)
-        self._log.load()
-        self._queues.load(after_crash)
-        if self._index is not None:
-            self._index.load()
-        self._disk.write_atomic(abort, str(os.getpid()).encode())
-        checkpoint = self._checkpoint = Checkpoint(self._disk, self.root / "checkpoint")
-        recovery = Recovery(self._log, self._queues, self._index, self._dispatcher, checkpoint, self.config.check_crc)
-        report = recovery.run(after_crash)
-        flush = self.config.flush
-        self._log_flusher = LogFlusher(
-            self._log, checkpoint, flush, self._clock, self._flushed_from_thread, self._failed_from_thread
-        )
-        self._queue_flusher = QueueFlusher(
-            self._log,
-            self._dispatcher,
-            self._queues,
-            self._index,
-            checkpoint,
-            flush,
-            self._clock,
-            self._failed_from_thread,
-        )
-        if report.after_crash:
+        known = self._look()
+        self._disk.write_atomic(self.root / "abort", str(os.getpid()).encode())
+        checkpoint, progress = self._checkpoint, self._progress
+        assert checkpoint is not None
+        assert progress is not None
+        if known.mark is not None and known.mark.closed:
+            progress.save(msgspec.structs.replace(known.mark, closed=False))
+        report = Recovery(self._log, self._queues, self._index, self._dispatcher, checkpoint, known, self.damage).run()
+        self._make_flushers(checkpoint, progress)
+        assert self._log_flusher is not None
+        assert self._queue_flusher is not None
+        if report.after_crash or report.rebuilt or known.mark is None:
             self._queue_flusher.run_round(everything=True)
             if self._queue_flusher.failure is not None:
                 raise self._queue_flusher.failure
         self._log_flusher.start()
         self._queue_flusher.start()
         return report
+
+    def _look(self) -> Known:
+        """Take up the files and what is written down about them; StoreError for a folder that must be left alone."""
+        config, disk = self.config, self._disk
+        has_abort = disk.exists(self.root / "abort")
+        self._log.load()
+        # What is no log of ours must be known before anything is made or changed in the folder.
+        refuse_unknown(self._log, self._queues)
+        checkpoint = self._checkpoint = Checkpoint(disk, self.root / "checkpoint")
+        progress = self._progress = Progress(disk, self.root / PROGRESS_NAME)
+        mark = progress.valid_mark(checkpoint.times)
+        after_crash = has_abort or (mark is not None and not mark.closed)
+        can_rebuild = mark is not None and mark.sizes == store_sizes(config)
+        broken = self._queues.load(after_crash, can_rebuild)
+        refuse_unknown(self._log, self._queues)
+        return Known(
+            after_crash=after_crash,
+            check_crc=config.check_crc,
+            verify=config.verify_on_start,
+            mark=mark,
+            flushed=progress.flushed,
+            extents=load_extents(disk, self.root, mark, self._log.min_offset) if mark is not None else {},
+            broken=broken,
+            index_broken=self._index is not None and not self._index.load(can_rebuild),
+        )
+
+    def _make_flushers(self, checkpoint: Checkpoint, progress: Progress) -> None:
+        flush = self.config.flush
+        self._log_flusher = LogFlusher(
+            self._log, checkpoint, progress, flush, self._clock, self._flushed_from_thread, self._failed_from_thread
+        )
+        self._marks = Marks(
+            self.root,
+            self._disk,
+            self.config,
+            self._log,
+            self._queues,
+            self._index,
+            checkpoint,
+            progress,
+            partial(self._log_flusher.run_round, everything=True),
+        )
+        self._queue_flusher = QueueFlusher(
+            self._log,
+            self._dispatcher,
+            self._queues,
+            self._index,
+            self._marks,
+            flush,
+            self._clock,
+            self._failed_from_thread,
+        )
 
     def close(self) -> None:
         """Flush everything and let go of the folder. Without failure the next open is quick. Idempotent."""
@@ -168,6 +218,8 @@ class MessageStore:
             if self._dispatcher.dispatched >= self._log.wrote:
                 self._queue_flusher.run_round(everything=True)
                 if not self._has_failed:
+                    assert self._marks is not None
+                    self._marks.make(self._dispatcher.last, with_counts=True, closed=True)
                     self._disk.remove(self.root / "abort")
         finally:
             self._refusal = "the store is closed"
@@ -180,6 +232,8 @@ class MessageStore:
             self._index.close()
         if self._checkpoint is not None:
             self._checkpoint.close()
+        if self._progress is not None:
+            self._progress.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -246,6 +300,9 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic; its records leave with the log files they are in."""
         self._require_open()
+        assert self._marks is not None
+        # Written down first: a queue that is missing without a word would be built anew at the next start.
+        self._marks.save_counts(leaving_out=topic)
         for queue_id in self._queues.delete_topic(topic):
             self._log.queue_offsets.pop((topic, queue_id), None)
 
@@ -308,9 +365,9 @@ class MessageStore:
     # Reading by log offset and by key
 
     def record_at(self, log_offset: int) -> memoryview | None:
-        """The record at a log offset; None when no record starts there."""
+        """The record at a log offset; None when no record starts there, or a damaged one."""
         self._require_open()
-        return self._log.record_at(log_offset)
+        return self._reader.record_at(log_offset)
 
     def in_memory(self, log_offset: int) -> bool:
         """Whether a record is so near the log end that the page cache should still have it."""
@@ -333,7 +390,7 @@ class MessageStore:
         records: list[memoryview] = []
         for _ in range(_QUERY_ROUNDS):
             offsets = sorted(set(self._index.find(topic, index_key, begin_ms, end_ms, min(max_count, MAX_FOUND))))
-            candidates = [self._log.record_at(log_offset) for log_offset in offsets]
+            candidates = [self._reader.record_at(log_offset) for log_offset in offsets]
             records = [found for found in candidates if found and _has_key(found, topic, key, index_type)]
             if records or not offsets:
                 break

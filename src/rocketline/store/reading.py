@@ -3,16 +3,21 @@
 A read looks at units of one consume-queue file, picks those that match, and returns their records as slices of the log;
 records that are neighbours in the log become one slice. Limits: the caller's, those of messages in memory or on disk, and
 800 units looked at; the first message always fits.
+
+A record whose bytes do not match its checksum is left out and reported. A unit that does not point at its record is
+mended from the log, where that still has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketline.protocol.records import decode_record, log_entry
+from rocketline.protocol.records import decode_record, is_sound_record, log_entry
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, ReadConfig
 from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from rocketline.store.damage import Damage
+from rocketline.store.mending import mend_unit
 from rocketline.store.read_result import ReadResult, ReadStatus
 from rocketline.store.segment import total_memory_bytes
 
@@ -28,14 +33,25 @@ _FOUND = ReadStatus.FOUND
 
 
 class Reader:
-    def __init__(self, log: CommitLog, config: ReadConfig) -> None:
+    def __init__(self, log: CommitLog, config: ReadConfig, damage: Damage, check_crc: bool) -> None:
         self._log = log
+        self._damage = damage
+        self._check_crc = check_crc
         self._config = config
         self._memory_bytes = total_memory_bytes() * config.memory_ratio // 100
 
     def in_memory(self, log_offset: int) -> bool:
         """Whether the page cache likely still has what was written at `log_offset`."""
         return self._log.wrote - log_offset <= self._memory_bytes
+
+    def record_at(self, log_offset: int) -> memoryview | None:
+        """The record at a log offset; None when none begins there, or a damaged one."""
+        log = self._log
+        record = log.record_at(log_offset)
+        if record is not None and self._check_crc and not is_sound_record(record, 0, len(record), log_offset):
+            self._damage.record_at(log_offset, "its body does not match its checksum")
+            return None
+        return record
 
     def read(
         self,
@@ -60,8 +76,8 @@ class Reader:
     def _read_plain(
         self, queue: ConsumeQueue, units: memoryview, queue_offset: int, max_messages: int, max_bytes: int
     ) -> ReadResult | None:
-        """Everything matches and everything is in memory: nothing to look at but offsets and sizes. None when not so."""
-        config, log = self._config, self._log
+        """Everything matches, is in memory and is sound: nothing to choose. None when not so."""
+        config, log, check_crc = self._config, self._log, self._check_crc
         first, size, _ = UNIT.unpack_from(units)
         if first < log.file.min_offset or size <= 0 or not self.in_memory(first):
             return None
@@ -70,9 +86,19 @@ class Reader:
         spans: list[tuple[int, int]] = []
         start = end = first
         total = taken = 0
+        view = memoryview(b"")
+        view_start = view_end = 0
         for log_offset, size, _ in UNIT.iter_unpack(units[: count * UNIT_BYTES]):
             if total + size > max_bytes and total:
                 break
+            if check_crc:
+                if not view_start <= log_offset < view_end:
+                    segment = log.file.segment_at(log_offset)
+                    if segment is None:
+                        return None
+                    view, view_start, view_end = segment.open(), segment.base, segment.next_base
+                if log_offset + size > view_end or not is_sound_record(view, log_offset - view_start, size, log_offset):
+                    return None
             if log_offset != end:
                 spans.append((start, end))
                 start = log_offset
@@ -105,16 +131,21 @@ class Reader:
         picked = _Picked(self._config, max_messages, max_bytes)
         status = ReadStatus.NO_MATCHED_MESSAGE
         scanned = 0
-        log_offset = skip_below = log.min_offset
+        log_offset = log.min_offset
         for log_offset, size, tags_code in UNIT.iter_unpack(units):
             scanned += 1
             if accept_tags is not None and tags_code > _EXT_ADDRESS_MAX and not accept_tags(tags_code):
                 continue
-            record = self._record(log_offset, size) if log_offset >= skip_below else None
+            record = self._record(log_offset, size)
             if record is None:
                 status = ReadStatus.MESSAGE_WAS_REMOVING
-                skip_below = max(skip_below, _next_file_start(log, log_offset))
-                continue
+                if log_offset < log.min_offset and size > 0:
+                    continue
+                mended = mend_unit(log, queue, queue_offset + scanned - 1, self._damage)
+                if mended is None:
+                    continue
+                log_offset, record = mended
+                size = len(record)
             if picked.is_full(size, self.in_memory(log_offset)):
                 scanned -= 1
                 break
@@ -142,7 +173,10 @@ class Reader:
         log = self._log
         if size <= 0 or size == FILLER_SIZE or log_offset + size > log.wrote:
             return None
-        return log.file.slice(log_offset, log_offset + size)
+        record = log.file.slice(log_offset, log_offset + size)
+        if record is None or (self._check_crc and not is_sound_record(record, 0, size, log_offset)):
+            return None
+        return record
 
 
 class _Picked:
@@ -195,11 +229,6 @@ def _nothing(queue: ConsumeQueue, status: ReadStatus, next_queue_offset: int) ->
 
 def no_such_queue() -> ReadResult:
     return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0, False)
-
-
-def _next_file_start(log: CommitLog, log_offset: int) -> int:
-    size = log.file.segment_bytes
-    return (log_offset // size + 1) * size
 
 
 def _own_tags_code(record: memoryview) -> int:

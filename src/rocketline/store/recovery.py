@@ -1,22 +1,30 @@
 """Making a store whole again when it is opened.
 
-After a clean stop the consume queues say where the log ends: only what lies after the last message they list is read. After
-a crash (the `abort` file is still there) nothing written since the last checkpoint is trusted: the log is read from the
-newest file that began well before the checkpoint, consume queues and key index are cut back to the same point, and every
-record found is dispatched again. Either way reading ends at the first bytes that are no sound record; the log is cut there,
-durably.
+After a clean stop the consume queues say where the log ends: only what lies after the last message they list is read.
+After a crash nothing written since the last mark is trusted (without a progress file: since Apache's checkpoint, and then
+by whole files): consume queues and key index are cut back to it, the log is read from there, and every record found is
+dispatched again.
 
-A power failure loses some sectors and keeps others. A body is covered by its checksum; a lost sector in the rest of a record
-is seen by its zeros.
+Reading ends at the first bytes that are no sound record, and the log is cut there, durably: a write that was not finished
+when the power failed. But bytes that once were on disk are never cut off: a record damaged there is reported and stepped
+over.
+
+Queues and index are made from the log, so whatever is wrong with them is no loss: those that lack something, or have
+files that are not theirs, are built anew from the whole log.
+
+A power failure loses some sectors and keeps others. A body is covered by its checksum; a lost sector in the rest of a
+record is seen by its zeros.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from zlib import crc32
 
-from rocketline.errors import CorruptRecord
+from rocketline.errors import CorruptRecord, StoreError
 from rocketline.protocol.records import (
     BLANK_BYTES,
     MAGIC_BLANK,
@@ -25,22 +33,47 @@ from rocketline.protocol.records import (
     LogEntry,
     Record,
     decode_record,
+    is_sound_record,
     log_entry,
     read_start,
 )
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog, record_store_ms
 from rocketline.store.consume_queue import FILLER_SIZE, ConsumeQueues
+from rocketline.store.damage import Damage
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.progress import PROOF_BYTES, Mark
 from rocketline.store.segment import Segment
+from rocketline.store.segmented_file import SegmentedFile
 
 SECTOR_BYTES = 512
 _CHECKPOINT_MARGIN_MS = 3000
 _BATCH = 4096
 _LOOK_BYTES = 4096
+_MAGIC_PATTERN = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
+
+QueueKey = tuple[str, int]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known about a store before it is looked at."""
+
+    after_crash: bool
+    check_crc: bool
+    verify: bool = False
+    """Whether every queue shall be compared with the whole log."""
+    mark: Mark | None = None
+    flushed: int = 0
+    """The log below this was on disk once; 0: not known."""
+    extents: dict[QueueKey, tuple[int, int]] = field(default_factory=dict)
+    """First unit each queue must still have, and how long it must be at least."""
+    broken: frozenset[QueueKey] = frozenset()
+    """Queues whose files could not be taken up."""
+    index_broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +89,24 @@ class RecoveryReport:
     """Why reading the log stopped where it did."""
     files_deleted: int
     queue_count: int
+    rebuilt: tuple[str, ...] = ()
+    """Queues, as TOPIC/NUMBER, and "index" when they were built anew."""
+    damaged_records: int = 0
+
+    def __str__(self) -> str:
+        parts = [
+            f"store opened after {'a crash' if self.after_crash else 'a clean stop'}: log {self.log_min_offset} to "
+            f"{self.log_next_offset}, {self.queue_count} queues",
+            f"{self.records_scanned} records read from {self.scanned_from} to {self.ended_by}",
+        ]
+        if self.files_deleted:
+            parts.append(f"{self.files_deleted} log files after the end removed")
+        if self.rebuilt:
+            more = f" and {len(self.rebuilt) - 10} more" if len(self.rebuilt) > 10 else ""
+            parts.append(f"built anew: {', '.join(self.rebuilt[:10])}{more}")
+        if self.damaged_records:
+            parts.append(f"{self.damaged_records} damaged records passed over")
+        return "; ".join(parts)
 
 
 class Recovery:
@@ -68,73 +119,122 @@ class Recovery:
         index: KeyIndex | None,
         dispatcher: Dispatcher,
         checkpoint: Checkpoint,
-        check_crc: bool,
+        known: Known,
+        damage: Damage,
     ) -> None:
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
-        self._check_crc = check_crc
+        self._known = known
+        self._damage = damage
+        self._mark = known.mark
+        self._durable_end = 0
         self._records_scanned = 0
         self._last_store_ms = 0
         self._ended_by = "the end of the log"
+        self._rebuilt: list[str] = []
 
-    def run(self, after_crash: bool) -> RecoveryReport:
-        file = self._log.file
+    def run(self) -> RecoveryReport:
+        file, after_crash = self._log.file, self._known.after_crash
         last = file.last
         if last is None:
-            self._queues.destroy()
             if self._index is not None:
                 self._index.destroy()
             return self._report(after_crash, 0, 0)
         # Until the true end is known, everything in the files may be looked at.
         self._log.set_end(last.next_base, 0)
+        self._mark = self._proven_mark()
+        if self._mark is not None:
+            self._durable_end = self._known.flushed
         start = None if after_crash else self._end_of_queues()
         if start is None:
             after_crash = True
-            start = self._cut_back_to_checkpoint()
+            start = self._cut_back()
+        if self._drop_damaged():
+            start = self._log.min_offset
         end = self._replay(start)
+        if start > self._log.min_offset and self._dispatcher.gaps:
+            # Units before the place where reading began are missing: nothing less than the whole log brings them back.
+            self._rebuild(self._dispatcher.gaps)
+            start = self._log.min_offset
+            end = self._replay(start)
         files_deleted = file.truncate(end, erase=after_crash or not self._zeros_follow(end))
         if after_crash:
-            file.flushed = start
+            file.flushed = min(start, end)
             file.flush(end)
         file.flushed = end
         self._log.set_end(end, self._last_store_ms)
         self._settle_queues()
         self._dispatcher.dispatched = end
-        self._dispatcher.dispatched_ms = self._last_store_ms
         return self._report(after_crash, start, files_deleted)
+
+    def _proven_mark(self) -> Mark | None:
+        """The mark, when the last record it speaks of is still where it was."""
+        mark = self._mark
+        if mark is None:
+            return None
+        offset, size, crc = mark.last_record
+        if not size:
+            return mark if mark.safe == self._log.min_offset else None
+        if offset < self._log.min_offset:
+            return None
+        found = self._log.file.slice(offset, offset + size)
+        if found is not None and crc32(found[:PROOF_BYTES]) == crc:
+            return mark
+        log.warning("the log is not the one the progress file speaks of; it is read from the checkpoint on")
+        return None
 
     def _end_of_queues(self) -> int | None:
         """After a clean stop: end of the last record any queue lists; None when that is no record of the log."""
         newest: tuple[int, int] | None = None
-        for queue in self._queues:
-            queue.find_end()
+        for key, queue in self._queues.by_key.items():
+            if not queue.find_end():
+                log.warning("consume queue %s/%d has a hole", *key)
+                return None
             unit = queue.unit(queue.max_offset - 1)
             if unit is not None and unit[1] != FILLER_SIZE and (newest is None or unit[:2] > newest):
                 newest = unit[:2]
+        if self._mark is not None and self._mark.closed and self._mark.last_record[1]:
+            # Also right for records no queue lists, and when the last ones are in a queue that is gone.
+            newest = self._mark.last_record[:2]
         if newest is None or newest[0] < self._log.min_offset:
             return self._log.min_offset
         record = self._log.record_at(newest[0])
         if record is None or len(record) != newest[1]:
             log.warning("the log has no record at %d, as a queue says: recovering as after a crash", newest[0])
             return None
-        self._last_store_ms = record_store_ms(record, 0)
+        entry = self._dispatcher.last = self._entry_at(newest[0])
+        self._last_store_ms = entry.store_ms if entry is not None else 0
         return sum(newest)
 
-    def _cut_back_to_checkpoint(self) -> int:
+    def _entry_at(self, log_offset: int) -> LogEntry | None:
+        record = self._log.record_at(log_offset)
+        return log_entry(decode_record(record, 0, len(record))) if record is not None else None
+
+    def _cut_back(self) -> int:
         """After a crash: drop from queues and index what may be torn; returns where the log must be read from."""
-        index = self._index
-        safe_ms = self._checkpoint.safe_ms(with_index=index is not None)
-        start = self._start_file(safe_ms - _CHECKPOINT_MARGIN_MS).base
-        if index is not None:
-            missing_from = index.recover_from_crash(self._checkpoint.index_ms)
-            if missing_from is not None and missing_from < start:
-                # Reading must begin at a record: anything else would look like the end of the log.
-                start = missing_from if self._log.record_at(missing_from) else self._log.min_offset
+        index, mark = self._index, self._mark
+        if mark is not None:
+            start = mark.safe
+            if index is not None:
+                index.keep_whole()
+            self._last_store_ms = max(mark.times)
+            self._dispatcher.last = self._entry_at(mark.last_record[0]) if mark.last_record[1] else None
+        else:
+            safe_ms = self._checkpoint.safe_ms(with_index=index is not None)
+            start = self._start_file(safe_ms - _CHECKPOINT_MARGIN_MS).base
+            if index is not None:
+                missing_from = index.recover_from_crash(self._checkpoint.index_ms)
+                if missing_from is not None and missing_from < start:
+                    # Reading must begin at a record: anything else would look like the end of the log.
+                    start = missing_from if self._log.record_at(missing_from) else self._log.min_offset
         for queue in self._queues:
-            queue.find_end_below(self._log, start)
+            if mark is not None:
+                queue.find_marked_end(self._log, start)
+            else:
+                queue.find_end_below(self._log, start)
         return start
 
     def _start_file(self, safe_ms: int) -> Segment:
@@ -147,6 +247,47 @@ class Recovery:
             if 0 < store_ms <= safe_ms:
                 return segment
         return segments[0]
+
+    def _drop_damaged(self) -> bool:
+        """Delete queues and index that lack something, so that they are built anew; whether there were any."""
+        known, queues, index = self._known, self._queues, self._index
+        broken = set(known.broken)
+        extents = known.extents if self._mark is not None else {}
+        broken.update(key for key, (_, end) in extents.items() if end and key not in queues.by_key)
+        for key, queue in queues.by_key.items():
+            first, end = extents.get(key, (queue.max_offset, 0))
+            if queue.max_offset < end or queue.first_unit > first or not queue.looks_whole(self._log):
+                broken.add(key)
+        if known.verify:
+            broken |= self._differing_queues(broken)
+        self._rebuild(broken)
+        shape = self._mark.index if self._mark is not None else None
+        if index is not None and (known.index_broken or known.verify or index.lacks(shape, self._log.min_offset)):
+            log.warning("building the key index anew from the log")
+            index.destroy()
+            self._rebuilt.append("index")
+        return bool(self._rebuilt)
+
+    def _rebuild(self, broken: set[QueueKey]) -> None:
+        for topic, queue_id in sorted(broken):
+            log.warning("building consume queue %s/%d anew from the log", topic, queue_id)
+            self._queues.delete_queue(topic, queue_id)
+            self._rebuilt.append(f"{topic}/{queue_id}")
+
+    def _differing_queues(self, broken: set[QueueKey]) -> set[QueueKey]:
+        """Queues with a unit that is not the one its record asks for, by reading the whole log."""
+        differing: set[QueueKey] = set()
+        for _, entry in self._entries(self._log.min_offset):
+            if entry is None:
+                continue
+            key = (entry.topic, entry.queue_id)
+            queue = self._queues.by_key.get(key)
+            if queue is None or key in broken or key in differing or entry.queue_offset >= queue.max_offset:
+                continue
+            if not self._dispatcher.is_listed(queue, entry):
+                differing.add(key)
+        self._records_scanned = 0
+        return differing
 
     def _replay(self, start: int) -> int:
         """Dispatch every sound record from `start` on; returns where they end."""
@@ -164,37 +305,62 @@ class Recovery:
         return end
 
     def _entries(self, start: int) -> Iterator[tuple[int, LogEntry | None]]:
-        """(end, entry) of each record from `start` on; a blank moves the end to the next file."""
+        """(end, entry) of each record from `start` on; a blank or a damaged stretch moves the end on without an entry."""
         file = self._log.file
         offset = start
         while (segment := file.segment_at(offset)) is not None:
             position = offset - segment.base
-            if segment.size - position < BLANK_BYTES:
-                self._ended_by = f"no room for a record at {offset}"
-                return
-            if read_start(segment.open(), position)[1] == MAGIC_BLANK:
+            if segment.size - position >= BLANK_BYTES and read_start(segment.open(), position)[1] == MAGIC_BLANK:
                 offset = segment.next_base
                 yield offset, None
                 continue
             try:
                 record = self._sound_record(segment, position)
             except CorruptRecord as error:
-                if any(segment.open()[position : position + BLANK_BYTES]):
-                    self._ended_by = f"no sound record at log offset {offset}: {error}"
-                return
+                after = self._after_damage(offset, str(error))
+                if after is None:
+                    if any(segment.open()[position : position + BLANK_BYTES]):
+                        self._ended_by = f"no sound record at log offset {offset}: {error}"
+                    return
+                offset = after
+                yield offset, None
+                continue
             self._records_scanned += 1
             offset += record.size
             yield offset, log_entry(record)
 
     def _sound_record(self, segment: Segment, position: int) -> Record:
         view = segment.open()
-        record = decode_record(view, position, segment.size, self._check_crc)
         offset = segment.base + position
+        record = decode_record(view, position, segment.size)
         if record.log_offset != offset:
             raise CorruptRecord(f"the record at {offset} says that it belongs at {record.log_offset}")
-        if _has_lost_sector(view, position, record):
+        if self._known.check_crc and crc32(record.body) & 0x7FFFFFFF != record.body_crc:
+            if offset + record.size > self._durable_end:
+                raise CorruptRecord(f"body of the record at {offset} does not match its CRC")
+            # It was on disk and has rotted. It keeps its place in its queue, and is not served.
+            self._damage.record_at(offset, "its body does not match its checksum")
+        elif _has_lost_sector(view, position, record):
             raise CorruptRecord(f"a part of the record at {offset} never reached the disk")
         return record
+
+    def _after_damage(self, offset: int, why: str) -> int | None:
+        """Where the log goes on after bytes that were a record on disk once; None: they never were, and it ends here."""
+        if offset < self._durable_end:
+            self._damage.record_at(offset, why)
+            return next_sound_record(self._log.file, offset + 1) or self._durable_end
+        if self._mark is not None or self._last_store_ms >= self._checkpoint.log_ms:
+            return None
+        # The checkpoint knows of later records on disk.
+        following = next_sound_record(self._log.file, offset + 1)
+        if following is None:
+            return None
+        segment = self._log.file.segment_at(following)
+        assert segment is not None
+        if record_store_ms(segment.open(), following - segment.base) >= self._checkpoint.log_ms:
+            return None
+        self._damage.record_at(offset, why)
+        return following
 
     def _zeros_follow(self, offset: int) -> bool:
         """After a clean stop nothing follows the last record; a look at the next bytes is proof enough."""
@@ -221,6 +387,8 @@ class Recovery:
             ended_by=self._ended_by,
             files_deleted=files_deleted,
             queue_count=len(self._queues.by_key),
+            rebuilt=tuple(self._rebuilt),
+            damaged_records=self._damage.records,
         )
 
 
@@ -237,3 +405,39 @@ def _has_lost_sector(view: memoryview, position: int, record: Record) -> bool:
         if view[sector] == 0 and not any(view[sector : min(sector + SECTOR_BYTES, end)]):
             return True
     return False
+
+
+def next_sound_record(file: SegmentedFile, offset: int) -> int | None:
+    """Where the first sound record begins at or after `offset`."""
+    while (segment := file.segment_at(offset)) is not None:
+        view = segment.open()
+        for match in _MAGIC_PATTERN.finditer(view, offset - segment.base):
+            position = match.start() - 4
+            if position < offset - segment.base:
+                continue
+            size = read_start(view, position)[0]
+            if 0 < size <= segment.size - position and is_sound_record(view, position, size, segment.base + position):
+                return segment.base + position
+        offset = segment.next_base
+    return None
+
+
+def refuse_unknown(commit_log: CommitLog, queues: ConsumeQueues) -> None:
+    """StoreError, with nothing changed, for a folder that is not ours to work on."""
+    first = commit_log.file.first
+    if first is None:
+        if any(len(queue.file) for queue in queues):
+            # Starting afresh would bury a log whose disk is not mounted.
+            raise StoreError(
+                f"{commit_log.file.folder} has no log files, but there are consume queues beside it: bring the log back "
+                "(is its disk mounted?), or remove the consumequeue and index folders to start empty"
+            )
+        return
+    size, magic = read_start(first.open(), 0)
+    if magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) or (size, magic) == (0, 0):
+        return
+    if next_sound_record(commit_log.file, first.base) is None:
+        raise StoreError(
+            f"{first.path} does not begin with a message (magic {magic & 0xFFFFFFFF:#010x}): it is no commit log, or one of "
+            "a version this program does not know; nothing was changed"
+        )

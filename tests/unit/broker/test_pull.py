@@ -105,11 +105,13 @@ async def test_a_queue_that_never_had_a_message(parts: Parts, queue_offset: int,
     assert offsets(answer) == (0, 0, 0)
 
 
-async def test_records_that_are_gone_from_the_log_are_passed_over(parts: Parts) -> None:
+async def test_records_that_are_damaged_in_the_log_are_passed_over(parts: Parts) -> None:
     fill(parts, 3)
-    queue_file = _content(parts, ROOT / "consumequeue" / "orders" / "0" / "00000000000000000000")
+    log_file = _content(parts, ROOT / "commitlog" / "00000000000000000000")
     for number in range(3):
-        struct.pack_into(">q", queue_file, number * 20, parts.store.log_next_offset + 4096)
+        unit = parts.store.unit_at("orders", 0, number)
+        assert unit is not None
+        struct.pack_into(">q", log_file, unit.log_offset, -1)
     answer = parts.peer().ask(pull_request(sys_flag=HELD))
     assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING")
     assert (answer.body, offsets(answer)) == (b"", (3, 0, 3))

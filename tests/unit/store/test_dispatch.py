@@ -57,7 +57,7 @@ def test_appended_messages_become_findable_and_are_announced() -> None:
     assert parts.found("k1") == 2
     assert [(entry.queue_id, entry.queue_offset) for entry in parts.arrived] == [(0, 0), (2, 0), (2, 1)]
     assert parts.dispatcher.dispatched == parts.log.wrote
-    assert parts.dispatcher.dispatched_ms == parts.log.last_store_ms
+    assert parts.dispatcher.last == parts.arrived[-1]
 
 
 @pytest.mark.parametrize(

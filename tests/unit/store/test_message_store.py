@@ -68,7 +68,8 @@ def test_the_folder_is_apaches(root: Path) -> None:
     store.close()
     files = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
     index = files.pop(3)
-    assert files == ["checkpoint", f"commitlog/{0:020d}", f"consumequeue/orders/0/{0:020d}", "lock"]
+    apaches = ["checkpoint", f"commitlog/{0:020d}", f"consumequeue/orders/0/{0:020d}", "lock"]
+    assert files == [*apaches, "rocketline.progress", "rocketline.queues"]
     assert len(index) == len("index/20231114221320000")
     assert (root / "checkpoint").stat().st_size == 4096
 

@@ -1,0 +1,135 @@
+"""Making marks: what was flushed is written down in the checkpoint, the progress file and the table of queue lengths.
+
+The order is what makes them true after any crash: first the data, then the progress file with the checkpoint's next
+times, then the checkpoint, and last the table, which says how long every queue was at some earlier mark.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from rocketline.protocol.records import LogEntry
+from rocketline.store.checkpoint import Checkpoint
+from rocketline.store.commit_log import CommitLog
+from rocketline.store.config import UNIT_BYTES, StoreConfig
+from rocketline.store.consume_queue import ConsumeQueues
+from rocketline.store.disk import Disk
+from rocketline.store.key_index import KeyIndex
+from rocketline.store.progress import PROOF_BYTES, Mark, Progress
+
+COUNTS_NAME = "rocketline.queues"
+
+
+Extent = tuple[int, int]
+"""Numbers of the first unit and of the one after the last."""
+
+
+class QueueCounts(msgspec.Struct, frozen=True):
+    """Which units every queue had on disk at a mark: it can have more by now, and lose the first ones with the log's."""
+
+    safe: int
+    log_min_offset: int
+    counts: dict[str, dict[str, Extent]]
+
+
+class Marks:
+    """Used by the queue flusher; `flush_log` brings the log to the disk before a mark speaks of it."""
+
+    def __init__(
+        self,
+        root: Path,
+        disk: Disk,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: KeyIndex | None,
+        checkpoint: Checkpoint,
+        progress: Progress,
+        flush_log: Callable[[], None],
+    ) -> None:
+        self._path = root / COUNTS_NAME
+        self._disk = disk
+        self._sizes = store_sizes(config)
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._flush_log = flush_log
+        self._lock = threading.Lock()
+        self._saved_counts: dict[str, dict[str, Extent]] | None = None
+
+    def make(self, last: LogEntry | None, with_counts: bool, closed: bool = False) -> None:
+        """Note that everything up to and including `last` is on disk; nothing is written when nothing changed."""
+        self._flush_log()
+        if last is not None and self._log.flushed < last.log_offset + last.size:
+            return  # the log's flusher has failed, and has said so
+        checkpoint, progress = self._checkpoint, self._progress
+        if last is not None:
+            checkpoint.queues_ms = checkpoint.index_ms = max(last.store_ms, checkpoint.queues_ms)
+        # Taken once: the log flusher may move its time on while this is written.
+        times, before = checkpoint.times, checkpoint.saved_times
+        if times == before and progress.mark is not None:
+            before = progress.mark.times_before
+        mark = Mark(
+            safe=last.log_offset + last.size if last is not None else self._log.min_offset,
+            last_record=self._proof(last),
+            sizes=self._sizes,
+            index=self._index.shape if self._index is not None else None,
+            times=times,
+            times_before=before,
+            closed=closed,
+        )
+        if mark != progress.mark:
+            progress.save(mark)
+        if times != checkpoint.saved_times:
+            checkpoint.save(times)
+        if with_counts:
+            self.save_counts()
+
+    def _proof(self, last: LogEntry | None) -> tuple[int, int, int]:
+        record = self._log.record_at(last.log_offset) if last is not None else None
+        if last is None or record is None:
+            return 0, 0, 0
+        return last.log_offset, last.size, crc32(record[:PROOF_BYTES])
+
+    def save_counts(self, leaving_out: str = "") -> None:
+        """Write down how long every queue is on disk, but for those of one topic."""
+        counts: dict[str, dict[str, Extent]] = {}
+        log_min_offset = self._log.min_offset
+        for (topic, queue_id), queue in list(self._queues.by_key.items()):
+            if topic != leaving_out:
+                extent = queue.file.min_offset // UNIT_BYTES, queue.file.flushed // UNIT_BYTES
+                counts.setdefault(topic, {})[str(queue_id)] = extent
+        mark = self._progress.mark
+        with self._lock:
+            if mark is not None and counts != self._saved_counts:
+                self._disk.write_atomic(self._path, msgspec.json.encode(QueueCounts(mark.safe, log_min_offset, counts)))
+                self._saved_counts = counts
+
+
+def store_sizes(config: StoreConfig) -> tuple[int, int, int, int]:
+    return config.log_segment_bytes, config.queue_segment_bytes, config.index_slots, config.index_entries
+
+
+def load_extents(disk: Disk, root: Path, mark: Mark, log_min_offset: int) -> dict[tuple[str, int], Extent]:
+    """What every queue must have at least by the last table; empty when there is none that belongs to the mark."""
+    try:
+        table = msgspec.json.decode(disk.read(root / COUNTS_NAME) or b"", type=QueueCounts)
+    except msgspec.DecodeError:
+        return {}
+    if table.safe > mark.safe:
+        return {}
+    # When the log has lost files since, the queues may have as well.
+    has_all = table.log_min_offset == log_min_offset
+    return {
+        (topic, int(queue_id)): (first if has_all else end, end)
+        for topic, queues in table.counts.items()
+        for queue_id, (first, end) in queues.items()
+        if queue_id.isdecimal()
+    }

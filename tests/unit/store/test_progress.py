@@ -1,0 +1,159 @@
+"""What the progress file says, and when it is believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketline.clock import ManualClock
+from rocketline.store.config import FlushConfig
+from rocketline.store.progress import FILE_NAME, PROGRESS_BYTES, IndexShape, Mark, Progress
+from rocketline.testing.disks import MemoryDisk
+
+from .samples import ROOT, message, new_store, opened, tiny
+from .test_recovery import bodies, filled, keys_found, killed, write
+
+FOLDER = Path("/p")
+PATH = FOLDER / FILE_NAME
+MARK = Mark(700, (600, 100, 12345), (4096, 200, 50, 20), IndexShape("1", "2", 7), (3, 2, 1), (0, 0, 0), False)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    disk = MemoryDisk()
+    disk.make_folder(FOLDER)
+    return disk
+
+
+def test_what_was_saved_is_found_again(disk: MemoryDisk) -> None:
+    progress = Progress(disk, PATH)
+    assert (progress.flushed, progress.mark) == (0, None)
+    progress.note_flushed(123_456_789_012)
+    progress.save(MARK)
+    progress.close()
+    again = Progress(disk, PATH)
+    assert (again.flushed, again.mark) == (123_456_789_012, MARK)
+
+
+def test_a_mark_survives_a_power_failure_and_a_later_flush_may_not(disk: MemoryDisk) -> None:
+    progress = Progress(disk, PATH)
+    progress.note_flushed(700)
+    progress.save(MARK)
+    progress.note_flushed(900)
+    again = Progress(disk.crash(), PATH)
+    assert (again.flushed, again.mark) == (700, MARK)
+
+
+@pytest.mark.parametrize("position", [0, 1, 5, 6, 7, 512, 516, 520, 600])
+def test_a_flipped_bit_makes_it_worthless(disk: MemoryDisk, position: int) -> None:
+    progress = Progress(disk, PATH)
+    progress.note_flushed(7_000)
+    progress.save(MARK)
+    raw = bytearray(disk.read(PATH) or b"")
+    raw[position] ^= 4
+    disk.write_atomic(PATH, bytes(raw))
+    again = Progress(disk, PATH)
+    assert again.mark is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * PROGRESS_BYTES, b'{"safe":1}' * 100, bytes(100)])
+def test_garbage_is_no_mark(disk: MemoryDisk, content: bytes) -> None:
+    disk.write_atomic(PATH, content)
+    assert Progress(disk, PATH).mark is None
+
+
+def test_a_mark_holds_for_its_checkpoint_and_the_one_before(disk: MemoryDisk) -> None:
+    progress = Progress(disk, PATH)
+    progress.save(MARK)
+    assert progress.valid_mark((3, 2, 1)) == progress.valid_mark((0, 0, 0)) == MARK
+    assert progress.valid_mark((4, 2, 1)) is None
+
+
+class TestInAStore:
+    def test_only_what_came_after_the_mark_is_read_after_a_crash(self) -> None:
+        disk = MemoryDisk()
+        store = filled(opened(disk), 40)
+        store.flush_now()
+        mark = store.log_next_offset
+        filled(store, 10, first=40)
+        again = new_store(killed(disk, store))
+        report = again.open()
+        assert (report.after_crash, report.scanned_from, report.records_scanned) == (True, mark, 10)
+        assert bodies(again) == keys_found(again, 50) == list(range(50))
+        again.close()
+
+    def test_a_mark_is_made_whenever_the_log_has_grown_enough(self) -> None:
+        clock = ManualClock(1_000_000)
+        flush = FlushConfig(log_interval_ms=10**9, queue_interval_ms=10**9, checkpoint_log_bytes=3000)
+        disk = MemoryDisk()
+        store = opened(disk, tiny(flush=flush), clock)
+        filled(store, 4)
+        assert store._queue_flusher is not None
+        store._queue_flusher.run_round()
+        assert store._progress is not None
+        assert store._progress.mark is not None
+        assert store._progress.mark.safe == 0
+        filled(store, 4, first=4)
+        store._queue_flusher.run_round()
+        assert store._progress.mark.safe == store.log_next_offset == store.flushed_offset
+        store.close()
+
+    def test_a_log_that_is_not_the_marked_one_is_read_by_the_checkpoint(self) -> None:
+        disk = MemoryDisk()
+        filled(opened(disk), 30).close()
+        other = MemoryDisk()
+        filled(opened(other), 20, body_bytes=200).close()
+        after = killed(disk, opened(disk))
+        for path in [path for path in after._files if "rocketline" in str(path)]:
+            after._files[path] = other._files[path]
+        store = new_store(after)
+        report = store.open()
+        assert report.scanned_from == 0
+        assert bodies(store) == keys_found(store, 30) == list(range(30))
+        store.close()
+
+    def test_what_apaches_broker_did_in_between_is_not_overlooked(self) -> None:
+        """Its checkpoint has other times then; without this the mark would hide everything that it changed."""
+        disk = MemoryDisk()
+        filled(opened(disk), 30).close()
+        write(disk, ROOT / "checkpoint", 0, (1_700_000_000_001).to_bytes(8, "big"))
+        disk.remove_tree(ROOT / "consumequeue")
+        store = new_store(disk)
+        report = store.open()
+        assert report.rebuilt == ()
+        assert bodies(store) == list(range(30))
+        store.close()
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_marks_are_true_whenever_the_power_fails(self, seed: int) -> None:
+        clock = ManualClock(1_000_000)
+        disk = MemoryDisk()
+        store = opened(disk, clock=clock)
+        for round_number in range(5):
+            filled(store, 6, first=round_number * 6)
+            clock.advance(1.0)
+            assert store._queue_flusher is not None
+            if (seed >> round_number) & 1:
+                store._queue_flusher.run_round(everything=True)
+        acknowledged = store.flushed_offset
+        after = disk.crash(seed)
+        store.close()
+        again = new_store(after)
+        again.open()
+        found = bodies(again)
+        assert again.log_next_offset >= acknowledged
+        assert found == keys_found(again, 30) == list(range(len(found)))
+        again.close()
+
+    def test_a_deleted_topic_is_not_built_anew(self) -> None:
+        disk = MemoryDisk()
+        store = filled(opened(disk), 10)
+        store.append(message(topic="other"))
+        store.dispatch()
+        store.flush_now()
+        store.delete_topic("orders")
+        again = new_store(killed(disk, store))
+        report = again.open()
+        assert (report.rebuilt, again.topics()) == ((), {"other"})
+        again.close()
