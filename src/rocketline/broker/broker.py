@@ -239,7 +239,14 @@ class Broker:
             sends,
             pulls,
             SendBackHandlers(
-                store, self._topics, self._groups, self._delays, self._stored, writable=writable, random=self._random
+                store,
+                self._topics,
+                self._groups,
+                self._delays,
+                self._stored,
+                self._durability if config.store.flush.is_sync else None,
+                writable=writable,
+                random=self._random,
             ),
             OffsetHandlers(store, self._topics, self._groups, self._offsets),
             QueryHandlers(store),
@@ -333,6 +340,8 @@ class Broker:
         await self._server.close()
         await self._client.close()
         try:
+            # Before the tables: they may not speak of messages that are not on disk.
+            self._store.flush_now()
             for table in (self._offsets, self._delays):
                 if (data := table.take_changes()) is not None:
                     table.write(data)

@@ -59,6 +59,8 @@ class DelayLevels:
         self._next: dict[int, int] = {}
         self._version = DataVersion(timestamp=clock.now_ms())
         self._changed = False
+        self._unsaved: tuple[dict[int, int], int] | None = None
+        """Offsets to save, and up to where the log must be on disk before."""
         self._arrived = asyncio.Event()
 
     def load(self) -> None:
@@ -67,7 +69,10 @@ class DelayLevels:
             self._next = dict(saved.offset_table)
             self._version = saved.data_version
         for level, offset in self._next.items():
-            self._next[level] = min(offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+            limit = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if offset > limit:
+                log.warning("delay level %d was at %d, but the log has only %d messages of it", level, offset, limit)
+                self._next[level] = limit
 
     def redirect(self, message: StoreMessage, level_text: str) -> None:
         """Send a message on its detour when it asks for a delay; `level_text` is its DELAY property."""
@@ -164,12 +169,18 @@ class DelayLevels:
         return True
 
     def take_changes(self) -> bytes | None:
-        """The file's next content when anything changed since the last call."""
-        if not self._changed:
+        """The file's next content, when anything changed and the messages it calls delivered are on disk.
+
+        Otherwise a power failure could keep the word that a message was delivered and lose the message.
+        """
+        if self._unsaved is None and self._changed:
+            self._unsaved = dict(self._next), self._store.log_next_offset
+            self._changed = False
+        if self._unsaved is None or self._store.flushed_offset < self._unsaved[1]:
             return None
-        self._changed = False
+        offsets, self._unsaved = self._unsaved[0], None
         self._version = self._version.advanced(self._clock.now_ms())
-        return self._file.encode(DelayOffsetTable(data_version=self._version, offset_table=self._next))
+        return self._file.encode(DelayOffsetTable(data_version=self._version, offset_table=offsets))
 
     def write(self, data: bytes) -> None:
         try:

@@ -208,7 +208,14 @@ class Parts:
             sends,
             pulls,
             SendBackHandlers(
-                self.store, self.topics, self.groups, self.delays, self._stored, writable=writable, random=random
+                self.store,
+                self.topics,
+                self.groups,
+                self.delays,
+                self._stored,
+                self.durability if setup.sync_flush else None,
+                writable=writable,
+                random=random,
             ),
             OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
             QueryHandlers(self.store),

@@ -128,6 +128,7 @@ async def test_a_restart_neither_forgets_nor_repeats(make_parts: MakeParts) -> N
     before.clock.advance(1)
     before.delays.deliver_due()
     send_delayed(before, 1, b"pending")
+    before.store.flush_now()
     data = before.delays.take_changes()
     assert data is not None
     before.delays.write(data)
@@ -157,6 +158,7 @@ async def test_an_offset_past_the_schedule_queue_is_capped(make_parts: MakeParts
     send_delayed(before, 1, b"a")
     before.delays._next = {1: 50, 2: 7}
     before.delays._changed = True
+    before.store.flush_now()
     data = before.delays.take_changes()
     assert data is not None
     before.delays.write(data)
@@ -191,6 +193,7 @@ async def test_only_changes_are_saved_and_failed_saves_are_made_up_for(parts: Pa
     assert parts.delays.take_changes() is None
     parts.clock.advance(1)
     parts.delays.deliver_due()
+    parts.store.flush_now()
     data = parts.delays.take_changes()
     assert data is not None
     parts.disk.fail("write", errno.EIO)
@@ -266,3 +269,24 @@ async def test_a_message_whose_properties_leave_no_room_for_the_detour_is_refuse
     answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U", "DELAY": "1", "x": "v" * room}))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert parts.store.log_next_offset == 0
+
+
+async def test_a_delivery_is_not_written_down_before_the_message_is_on_disk(parts: Parts) -> None:
+    """Or a power failure could lose the copy and keep the word that there is one."""
+    send_delayed(parts, 1, b"a")
+    parts.clock.advance(1)
+    parts.delays.deliver_due()
+    assert parts.store.flushed_offset < parts.store.log_next_offset
+    assert parts.delays.take_changes() is None
+    parts.store.flush_now()
+    send_delayed(parts, 1, b"b")
+    parts.clock.advance(1)
+    parts.delays.deliver_due()
+    data = parts.delays.take_changes()
+    assert data is not None
+    assert b'"1":1' in data, "the second delivery is not on disk yet"
+    assert parts.delays.take_changes() is None
+    parts.store.flush_now()
+    data = parts.delays.take_changes()
+    assert data is not None
+    assert b'"1":2' in data

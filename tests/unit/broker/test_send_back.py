@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 
 import pytest
-from tests.unit.broker.parts import MakeParts, Parts, send_request
+from tests.unit.broker.parts import GatedDisk, MakeParts, Parts, send_request
 
 from rocketline.message import MessageView
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
@@ -230,3 +231,36 @@ async def test_a_message_with_a_long_topic_comes_back_too(parts: Parts) -> None:
     [message] = parts.messages("%RETRY%" + group)
     back(parts, message.log_offset, group=group)
     assert scheduled(parts, 3).properties["REAL_TOPIC"] == "%RETRY%" + group
+
+
+async def test_under_sync_flush_the_copy_is_on_disk_before_the_answer(make_parts: MakeParts) -> None:
+    """The consumer commits past the message after this answer: nobody else would remember it."""
+    parts = make_parts(sync_flush=True)
+    peer = parts.peer()
+    peer.send(send_request(body=b"work"))
+    assert (await peer.next()).code == ResponseCode.SUCCESS
+    [message] = parts.messages("orders")
+    disk = parts.disk
+    assert isinstance(disk, GatedDisk)
+    disk.gate.clear()
+    peer.send(send_back(message.log_offset))
+    assert peer.received() == []
+    disk.gate.set()
+    assert (await peer.next()).code == ResponseCode.SUCCESS
+    assert parts.store.flushed_offset == parts.store.log_next_offset
+
+
+async def test_a_disk_that_is_too_slow_for_the_copy_is_a_failure(make_parts: MakeParts) -> None:
+    parts = make_parts(sync_flush=True, sync_timeout_s=0.01)
+    disk = parts.disk
+    assert isinstance(disk, GatedDisk)
+    peer = parts.peer()
+    peer.send(send_request(body=b"work"))
+    await peer.next()
+    await asyncio.to_thread(parts.store.flush_now)
+    [message] = parts.messages("orders")
+    disk.gate.clear()
+    peer.send(send_back(message.log_offset))
+    answer = await peer.next()
+    disk.gate.set()
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from rocketline.broker.delays import DelayLevels
+from rocketline.broker.durability import Durability
 from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.topics import WRITE, Topics
 from rocketline.errors import RequestRejected
 from rocketline.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
@@ -38,6 +41,8 @@ class SendBackHandlers:
     groups: Groups
     delays: DelayLevels
     stored: Callable[[], None]
+    durability: Durability | None
+    """What to wait for under SYNC_FLUSH."""
     writable: bool
     random: Random
 
@@ -63,7 +68,10 @@ class SendBackHandlers:
         if result.status is not AppendStatus.OK:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, result.reason or result.status.name)
         self.stored()
-        return request.reply(ResponseCode.SUCCESS)
+        if self.durability is None:
+            return request.reply(ResponseCode.SUCCESS)
+        # The consumer will never ask for the message again: what is promised here must hold like an acknowledged send.
+        return answer_when_durable(self.durability.wait(result.next_log_offset), partial(_answer, request))
 
     def _message(
         self,
@@ -98,3 +106,9 @@ class SendBackHandlers:
             born_host=record.born_host,
             reconsume_times=record.reconsume_times + 1,
         )
+
+
+def _answer(request: Command, code: int) -> Command:
+    if code == ResponseCode.SUCCESS:
+        return request.reply(ResponseCode.SUCCESS)
+    return request.reply(ResponseCode.SYSTEM_ERROR, remark="FLUSH_DISK_TIMEOUT")
