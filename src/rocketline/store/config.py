@@ -164,7 +164,7 @@ class StoreConfig:
     open_queue_files: int = setting(
         0,
         "rocketline.openQueueFiles",
-        "Consume-queue files kept mapped at once; 0: a quarter of the process's file descriptors.",
+        "Consume-queue files kept mapped at once; 0: half of what the kernel allows a process.",
     )
     flush: FlushConfig = section(FlushConfig)
     reads: ReadConfig = section(ReadConfig)

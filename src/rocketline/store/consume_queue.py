@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rocketline.errors import CorruptRecord, StoreError
-from rocketline.protocol.records import decode_record
+from rocketline.protocol.records import Buffer, decode_record
 from rocketline.store.commit_log import CommitLog, is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.disk import Disk
@@ -34,6 +34,7 @@ FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _RESERVE_BYTES = 64 << 10
 _ZEROS = bytes(_RESERVE_BYTES)
+_LOOK_BYTES = 512
 _SHARED_PREFIX = "%LMQ%"
 """Queues of such topics list records that belong to other topics."""
 _pack_into = UNIT.pack_into
@@ -208,6 +209,25 @@ class ConsumeQueue:
             last = self.file.last
         return True
 
+    def adopt(self, log: CommitLog, min_offset: int, max_offset: int) -> bool:
+        """After a clean stop: go on as written down then; False when a look at the files contradicts it."""
+        last = self.file.segment_at((max_offset - 1) * UNIT_BYTES)
+        if max_offset and (last is None or last is not self.file.last):
+            return False
+        self.max_offset, self.min_offset = max_offset, min_offset
+        self.file.flushed = max_offset * UNIT_BYTES
+        if last is None:
+            return not len(self.file)
+        position = (max_offset - 1) * UNIT_BYTES - last.base
+        end = last.peek(position, UNIT_BYTES + _LOOK_BYTES)
+        self.next_log_offset = _end_of_record(end)
+        firsts = ((segment.base // UNIT_BYTES, segment.peek(0, UNIT_BYTES)) for segment in self.file)
+        return (
+            end[UNIT_BYTES:] == _ZEROS[: len(end) - UNIT_BYTES]
+            and self._is_contiguous()
+            and all(self._leads_home(log, *found, log.wrote) for found in (*firsts, (max_offset - 1, end)))
+        )
+
     def find_end_below(self, log: CommitLog, next_log_offset: int) -> None:
         """After a crash: keep the units of records below `next_log_offset`, as far as they are there one after the other.
 
@@ -251,7 +271,11 @@ class ConsumeQueue:
         segment = self.file.segment_at(queue_offset * UNIT_BYTES)
         if segment is None:
             return False
-        log_offset, size, _ = UNIT.unpack_from(segment.open(), queue_offset * UNIT_BYTES - segment.base)
+        start = queue_offset * UNIT_BYTES - segment.base
+        return self._leads_home(log, queue_offset, segment.open()[start : start + UNIT_BYTES], next_log_offset)
+
+    def _leads_home(self, log: CommitLog, queue_offset: int, unit: Buffer, next_log_offset: int) -> bool:
+        log_offset, size, _ = UNIT.unpack_from(unit)
         if size == FILLER_SIZE and log_offset == 0:
             return True
         if size <= 0 or log_offset < 0 or log_offset + size > next_log_offset:
@@ -274,11 +298,15 @@ class ConsumeQueue:
         """A look at the seams, where missing, exchanged and emptied files show: no gap, each file starts with its own."""
         if not self.max_offset:
             return True
+        numbers = [segment.base // UNIT_BYTES for segment in self.file]
+        probes = [number for number in numbers if number < self.max_offset]
+        return self._is_contiguous() and all(
+            self.is_sound(log, number, log.wrote) for number in (*probes, self.max_offset - 1)
+        )
+
+    def _is_contiguous(self) -> bool:
         bases = [segment.base for segment in self.file]
-        if any(later - earlier != self.file.segment_bytes for earlier, later in pairwise(bases)):
-            return False
-        probes = [base // UNIT_BYTES for base in bases if base // UNIT_BYTES < self.max_offset]
-        return all(self.is_sound(log, number, log.wrote) for number in (*probes, self.max_offset - 1))
+        return all(later - earlier == self.file.segment_bytes for earlier, later in pairwise(bases))
 
     def truncate(self, queue_offset: int) -> None:
         """Forget the units from `queue_offset` on, for good."""
@@ -290,8 +318,8 @@ class ConsumeQueue:
         self.max_offset = queue_offset
         self._tail = None
         self._limit = 0
-        unit = self.unit(queue_offset - 1)
-        self.next_log_offset = unit[0] + unit[1] if unit and unit[1] != FILLER_SIZE else 0
+        found = self.units(queue_offset - 1, UNIT_BYTES) if queue_offset else None
+        self.next_log_offset = _end_of_record(found) if found else 0
 
     def flush(self) -> None:
         """Bring the units written so far to the disk; called by the flusher thread."""
@@ -301,6 +329,11 @@ class ConsumeQueue:
 
     def dirty_bytes(self) -> int:
         return self.max_offset * UNIT_BYTES - self.file.flushed
+
+
+def _end_of_record(unit: Buffer) -> int:
+    log_offset, size, _ = UNIT.unpack_from(unit)
+    return log_offset + size if size != FILLER_SIZE else 0
 
 
 def _count_sound(view: memoryview, next_log_offset: int) -> int:

@@ -24,6 +24,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
 from rocketline.files import backup_of, replace_file, sync_folder
+from rocketline.store.mapping import FileMap
 
 T = TypeVar("T")
 
@@ -89,6 +90,9 @@ class Disk(Protocol):
     def read(self, path: Path) -> bytes | None:
         """The whole file, or None when it does not exist."""
 
+    def read_range(self, path: Path, start: int, size: int) -> bytes:
+        """Some bytes of a file, fewer at its end; cheaper than mapping it for a look."""
+
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
         """Replace a file as a whole, durably; its former content becomes `.bak` when asked for."""
 
@@ -145,7 +149,7 @@ def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T |
 
 
 class RealMappedFile:
-    """A shared mapping of a file. Python's mmap holds one descriptor; a pinned file has a second one."""
+    """A shared mapping of a file; a pinned one keeps its descriptor."""
 
     def __init__(self, path: Path, size: int, pinned: bool, scattered: bool) -> None:
         self.path = path
@@ -157,13 +161,14 @@ class RealMappedFile:
             with explained("size", path):
                 self._is_new = _grow_file(fd, path, size)
             with explained("map", path):
-                self._map: mmap.mmap | None = mmap.mmap(fd, size)
-                if scattered:
-                    self._map.madvise(mmap.MADV_RANDOM)
+                self._map: FileMap | None = FileMap(fd, size)
+            if scattered:
+                with suppress(OSError):
+                    self._map.advise(mmap.MADV_RANDOM, 0, size)
         except BaseException:
             os.close(fd)
             raise
-        self.buffer = memoryview(self._map)
+        self.buffer = self._map.buffer
         if pinned:
             self._fd = fd
         else:
@@ -190,18 +195,17 @@ class RealMappedFile:
     def warm(self, start: int, end: int) -> None:
         if self._map is None:
             return
-        start = start // PAGE_BYTES * PAGE_BYTES
         # Kernels before 5.14 do not know the advice; then each page faults in when it is first written.
-        with suppress(OSError, ValueError):
-            self._map.madvise(_MADV_POPULATE_WRITE, start, end - start)
+        with suppress(OSError):
+            self._map.advise(_MADV_POPULATE_WRITE, start, end)
 
     def forget(self, start: int, end: int) -> None:
         start = -(-start // PAGE_BYTES) * PAGE_BYTES
         end = end // PAGE_BYTES * PAGE_BYTES
         mapped = self._map
         if mapped is not None and start < end:
-            with suppress(OSError, ValueError):
-                mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
+            with suppress(OSError):
+                mapped.advise(mmap.MADV_DONTNEED, start, end)
 
     def erase(self, start: int, end: int) -> None:
         with self._descriptor("erase the end of") as fd:
@@ -220,10 +224,8 @@ class RealMappedFile:
         mapped, self._map = self._map, None
         if mapped is None:
             return
-        self.buffer.release()
-        # A slice that is still being sent keeps the map alive; it is unmapped with the last of them.
-        with suppress(BufferError):
-            mapped.close()
+        # A slice that is still being sent keeps the memory; it is unmapped with the last of them.
+        self.buffer = mapped.buffer = memoryview(b"")
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -293,6 +295,14 @@ class RealDisk:
                 return path.read_bytes()
             except FileNotFoundError:
                 return None
+
+    def read_range(self, path: Path, start: int, size: int) -> bytes:
+        with explained("read", path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(fd, size, start)
+            finally:
+                os.close(fd)
 
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
         with explained("write", path):

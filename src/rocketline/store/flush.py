@@ -176,7 +176,7 @@ class QueueFlusher(_Rounds):
             return
         if self._index is not None:
             self._index.flush()
-        self._marks.make(last, with_counts=everything or is_late)
+        self._marks.make(last, with_table=everything or is_late)
         self._last_mark = dispatched
         if everything or is_late:
             self._last_thorough = now

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -22,19 +23,24 @@ from rocketline.store.disk import Disk
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.progress import PROOF_BYTES, Mark, Progress
 
-COUNTS_NAME = "rocketline.queues"
+TABLE_NAME = "rocketline.queues"
 
 
-Extent = tuple[int, int]
-"""Numbers of the first unit and of the one after the last."""
+class Extent(NamedTuple):
+    """Which messages a queue has."""
+
+    first_unit: int
+    """The first one with a place in the files, whether the log still has its record or not."""
+    min_offset: int
+    max_offset: int
 
 
-class QueueCounts(msgspec.Struct, frozen=True):
+class QueueTable(msgspec.Struct, frozen=True):
     """Which units every queue had on disk at a mark: it can have more by now, and lose the first ones with the log's."""
 
     safe: int
     log_min_offset: int
-    counts: dict[str, dict[str, Extent]]
+    extents: dict[str, dict[str, Extent]]
 
 
 class Marks:
@@ -52,7 +58,7 @@ class Marks:
         progress: Progress,
         flush_log: Callable[[], None],
     ) -> None:
-        self._path = root / COUNTS_NAME
+        self._path = root / TABLE_NAME
         self._disk = disk
         self._sizes = store_sizes(config)
         self._log = log
@@ -62,9 +68,9 @@ class Marks:
         self._progress = progress
         self._flush_log = flush_log
         self._lock = threading.Lock()
-        self._saved_counts: dict[str, dict[str, Extent]] | None = None
+        self._saved_table: QueueTable | None = None
 
-    def make(self, last: LogEntry | None, with_counts: bool, closed: bool = False) -> None:
+    def make(self, last: LogEntry | None, with_table: bool, closed: bool = False) -> None:
         """Note that everything up to and including `last` is on disk; nothing is written when nothing changed."""
         self._flush_log()
         if last is not None and self._log.flushed < last.log_offset + last.size:
@@ -89,8 +95,8 @@ class Marks:
             progress.save(mark)
         if times != checkpoint.saved_times:
             checkpoint.save(times)
-        if with_counts:
-            self.save_counts()
+        if with_table:
+            self.save_table()
 
     def _proof(self, last: LogEntry | None) -> tuple[int, int, int]:
         record = self._log.record_at(last.log_offset) if last is not None else None
@@ -98,38 +104,40 @@ class Marks:
             return 0, 0, 0
         return last.log_offset, last.size, crc32(record[:PROOF_BYTES])
 
-    def save_counts(self, leaving_out: str = "") -> None:
+    def save_table(self, leaving_out: str = "") -> None:
         """Write down how long every queue is on disk, but for those of one topic."""
-        counts: dict[str, dict[str, Extent]] = {}
+        extents: dict[str, dict[str, Extent]] = {}
         log_min_offset = self._log.min_offset
         for (topic, queue_id), queue in list(self._queues.by_key.items()):
             if topic != leaving_out:
-                extent = queue.file.min_offset // UNIT_BYTES, queue.file.flushed // UNIT_BYTES
-                counts.setdefault(topic, {})[str(queue_id)] = extent
+                extent = Extent(queue.first_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
+                extents.setdefault(topic, {})[str(queue_id)] = extent
         mark = self._progress.mark
         with self._lock:
-            if mark is not None and counts != self._saved_counts:
-                self._disk.write_atomic(self._path, msgspec.json.encode(QueueCounts(mark.safe, log_min_offset, counts)))
-                self._saved_counts = counts
+            table = QueueTable(mark.safe, log_min_offset, extents) if mark is not None else None
+            if table is not None and table != self._saved_table:
+                self._disk.write_atomic(self._path, msgspec.json.encode(table))
+                self._saved_table = table
 
 
 def store_sizes(config: StoreConfig) -> tuple[int, int, int, int]:
     return config.log_segment_bytes, config.queue_segment_bytes, config.index_slots, config.index_entries
 
 
-def load_extents(disk: Disk, root: Path, mark: Mark, log_min_offset: int) -> dict[tuple[str, int], Extent]:
-    """What every queue must have at least by the last table; empty when there is none that belongs to the mark."""
+def load_extents(disk: Disk, root: Path, mark: Mark, log_min_offset: int) -> tuple[dict[tuple[str, int], Extent], bool]:
+    """What every queue must have at least by the last table, and whether it has exactly that; nothing when there is none."""
     try:
-        table = msgspec.json.decode(disk.read(root / COUNTS_NAME) or b"", type=QueueCounts)
+        table = msgspec.json.decode(disk.read(root / TABLE_NAME) or b"", type=QueueTable)
     except msgspec.DecodeError:
-        return {}
+        return {}, False
     if table.safe > mark.safe:
-        return {}
+        return {}, False
     # When the log has lost files since, the queues may have as well.
     has_all = table.log_min_offset == log_min_offset
-    return {
-        (topic, int(queue_id)): (first if has_all else end, end)
-        for topic, queues in table.counts.items()
-        for queue_id, (first, end) in queues.items()
+    extents = {
+        (topic, int(queue_id)): extent if has_all else extent._replace(first_unit=extent.max_offset)
+        for topic, queues in table.extents.items()
+        for queue_id, extent in queues.items()
         if queue_id.isdecimal()
     }
+    return extents, has_all and mark.closed and table.safe == mark.safe

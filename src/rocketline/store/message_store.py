@@ -163,13 +163,17 @@ class MessageStore:
         can_rebuild = mark is not None and mark.sizes == store_sizes(config)
         broken = self._queues.load(after_crash, can_rebuild)
         refuse_unknown(self._log, self._queues)
+        extents, are_exact = (
+            load_extents(disk, self.root, mark, self._log.min_offset) if mark is not None else ({}, False)
+        )
         return Known(
             after_crash=after_crash,
             check_crc=config.check_crc,
             verify=config.verify_on_start,
             mark=mark,
             flushed=progress.flushed,
-            extents=load_extents(disk, self.root, mark, self._log.min_offset) if mark is not None else {},
+            extents=extents,
+            are_exact=are_exact and not after_crash,
             broken=broken,
             index_broken=self._index is not None and not self._index.load(can_rebuild),
         )
@@ -219,7 +223,7 @@ class MessageStore:
                 self._queue_flusher.run_round(everything=True)
                 if not self._has_failed:
                     assert self._marks is not None
-                    self._marks.make(self._dispatcher.last, with_counts=True, closed=True)
+                    self._marks.make(self._dispatcher.last, with_table=True, closed=True)
                     self._disk.remove(self.root / "abort")
         finally:
             self._refusal = "the store is closed"
@@ -302,7 +306,7 @@ class MessageStore:
         self._require_open()
         assert self._marks is not None
         # Written down first: a queue that is missing without a word would be built anew at the next start.
-        self._marks.save_counts(leaving_out=topic)
+        self._marks.save_table(leaving_out=topic)
         for queue_id in self._queues.delete_topic(topic):
             self._log.queue_offsets.pop((topic, queue_id), None)
 

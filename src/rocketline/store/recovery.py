@@ -43,6 +43,7 @@ from rocketline.store.consume_queue import FILLER_SIZE, ConsumeQueues
 from rocketline.store.damage import Damage
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.marks import Extent
 from rocketline.store.progress import PROOF_BYTES, Mark
 from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
@@ -69,8 +70,10 @@ class Known:
     mark: Mark | None = None
     flushed: int = 0
     """The log below this was on disk once; 0: not known."""
-    extents: dict[QueueKey, tuple[int, int]] = field(default_factory=dict)
-    """First unit each queue must still have, and how long it must be at least."""
+    extents: dict[QueueKey, Extent] = field(default_factory=dict)
+    """What each queue must have at least."""
+    are_exact: bool = False
+    """Whether the queues have exactly that."""
     broken: frozenset[QueueKey] = frozenset()
     """Queues whose files could not be taken up."""
     index_broken: bool = False
@@ -135,6 +138,8 @@ class Recovery:
         self._last_store_ms = 0
         self._ended_by = "the end of the log"
         self._rebuilt: list[str] = []
+        self._broken: set[QueueKey] = set(known.broken)
+        self._adopted: set[QueueKey] = set()
 
     def run(self) -> RecoveryReport:
         file, after_crash = self._log.file, self._known.after_crash
@@ -189,7 +194,16 @@ class Recovery:
     def _end_of_queues(self) -> int | None:
         """After a clean stop: end of the last record any queue lists; None when that is no record of the log."""
         newest: tuple[int, int] | None = None
+        adopting = self._known.are_exact and self._mark is not None
         for key, queue in self._queues.by_key.items():
+            if adopting and (extent := self._known.extents.get(key)) is not None:
+                if queue.first_unit == extent.first_unit and queue.adopt(
+                    self._log, extent.min_offset, extent.max_offset
+                ):
+                    self._adopted.add(key)
+                else:
+                    self._broken.add(key)
+                continue
             if not queue.find_end():
                 log.warning("consume queue %s/%d has a hole", *key)
                 return None
@@ -251,12 +265,15 @@ class Recovery:
     def _drop_damaged(self) -> bool:
         """Delete queues and index that lack something, so that they are built anew; whether there were any."""
         known, queues, index = self._known, self._queues, self._index
-        broken = set(known.broken)
+        broken = self._broken
         extents = known.extents if self._mark is not None else {}
-        broken.update(key for key, (_, end) in extents.items() if end and key not in queues.by_key)
+        broken.update(key for key, extent in extents.items() if extent.max_offset and key not in queues.by_key)
         for key, queue in queues.by_key.items():
-            first, end = extents.get(key, (queue.max_offset, 0))
-            if queue.max_offset < end or queue.first_unit > first or not queue.looks_whole(self._log):
+            if key in self._adopted:
+                continue
+            extent = extents.get(key, Extent(queue.first_unit, 0, 0))
+            has_all = queue.max_offset >= extent.max_offset and queue.first_unit <= extent.first_unit
+            if not has_all or not queue.looks_whole(self._log):
                 broken.add(key)
         if known.verify:
             broken |= self._differing_queues(broken)
@@ -373,8 +390,9 @@ class Recovery:
     def _settle_queues(self) -> None:
         """Find where each queue begins, now that the log is known, and number its next message."""
         for key, queue in self._queues.by_key.items():
-            queue.follow_log_minimum(self._log.min_offset)
-            queue.file.unmap()
+            if key not in self._adopted:
+                queue.follow_log_minimum(self._log.min_offset)
+                queue.file.unmap()
             self._log.queue_offsets[key] = queue.max_offset
 
     def _report(self, after_crash: bool, start: int, files_deleted: int) -> RecoveryReport:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections import deque
 from pathlib import Path
 
 from rocketline.store.disk import Disk, MappedFile
+from rocketline.store.mapping import map_limit
 
 SMALL_FILE_BYTES = 4 << 20
 """A file up to this size is reserved at once."""
@@ -45,6 +45,10 @@ class Segment:
             if self._pool is not None:
                 self._pool.admit(self)
         return view
+
+    def peek(self, position: int, size: int) -> bytes:
+        """Some bytes, without mapping the file for them."""
+        return self._disk.read_range(self.path, position, size)
 
     def reserve(self, end: int, step: int) -> None:
         """Make sure that bytes up to `end` may be written; asks the disk for `step` bytes at a time."""
@@ -94,24 +98,19 @@ class Segment:
 
 
 class MapPool:
-    """Bounds how many segments are mapped at once, because each mapping holds a file descriptor.
+    """Bounds how many segments are mapped at once, because the kernel bounds it too.
 
     First in, first out: a segment that is still in use is simply mapped again, which costs some ten microseconds.
     """
 
     def __init__(self, limit: int = 0) -> None:
-        self._limit = limit or max(64, _descriptor_limit() // 4)
+        self._limit = limit or map_limit() // 2
         self._mapped: deque[Segment] = deque()
 
     def admit(self, segment: Segment) -> None:
         self._mapped.append(segment)
         if len(self._mapped) > self._limit:
             self._mapped.popleft().close()
-
-
-def _descriptor_limit() -> int:
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def total_memory_bytes() -> int:

@@ -118,6 +118,12 @@ class MemoryDisk:
         content = self._files.get(path)
         return bytes(content.cached) if content is not None else None
 
+    def read_range(self, path: Path, start: int, size: int) -> bytes:
+        content = self._files.get(path)
+        if content is None:
+            raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "read", path)
+        return bytes(content.cached[start : start + size])
+
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
         self._require_folder(path)
         former = self._files.get(path)
@@ -217,6 +223,10 @@ class FaultyDisk:
     def read(self, path: Path) -> bytes | None:
         self.check("read", path)
         return self._inner.read(path)
+
+    def read_range(self, path: Path, start: int, size: int) -> bytes:
+        self.check("read", path)
+        return self._inner.read_range(path, start, size)
 
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
         self.check("write", path)

@@ -98,15 +98,15 @@ def test_erase_makes_zeros_and_keeps_what_lies_before(disk: Disk, folder: Path) 
     file.close()
 
 
-def test_a_mapped_file_holds_one_descriptor_unless_pinned(tmp_path: Path) -> None:
+def test_a_mapped_file_holds_no_descriptor_unless_pinned(tmp_path: Path) -> None:
     def open_descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     before = open_descriptors()
     plain = RealDisk().open_mapped(tmp_path / "plain", 4096)
-    assert open_descriptors() == before + 1
+    assert open_descriptors() == before
     pinned = RealDisk().open_mapped(tmp_path / "pinned", 4096, pinned=True)
-    assert open_descriptors() == before + 3
+    assert open_descriptors() == before + 1
     plain.close()
     pinned.close()
     assert open_descriptors() == before

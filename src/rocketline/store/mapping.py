@@ -1,0 +1,64 @@
+"""Mapping files into memory without keeping a descriptor for each.
+
+Python's mmap holds a descriptor as long as it lives (an option of 3.13 apart), and ten thousand queues would need as many.
+The C library's own call needs it only for the call itself. The memory goes away with the last slice of it, wherever that is:
+a chunk on its way to a socket stays valid after its file was closed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from pathlib import Path
+
+_PROTECTION = 0x1 | 0x2  # read, write
+_SHARED = 0x01
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+)  # fmt: skip
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_FAILED = ctypes.c_void_p(-1).value
+
+_MAPS_WITHOUT_A_WORD = 65_530
+"""What Linux allows a process unless told otherwise."""
+
+
+class FileMap:
+    """A shared mapping of a whole file; `buffer` and its slices keep it alive."""
+
+    __slots__ = ("_address", "_size", "buffer")
+
+    def __init__(self, fd: int, size: int) -> None:
+        address = _libc.mmap(None, size, _PROTECTION, _SHARED, fd, 0)
+        if address == _FAILED:
+            raise _error()
+        owner = (ctypes.c_ubyte * size).from_address(address)
+        weakref.finalize(owner, _libc.munmap, address, size).atexit = False
+        self._address = address
+        self._size = size
+        self.buffer = memoryview(owner).cast("B")
+
+    def advise(self, advice: int, start: int, end: int) -> None:
+        """Tell the kernel about the pages of a range; OSError when it does not know the advice."""
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if _libc.madvise(self._address + first, min(end, self._size) - first, advice):
+            raise _error()
+
+
+def _error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
+
+
+def map_limit() -> int:
+    """How many mappings this process may have."""
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return _MAPS_WITHOUT_A_WORD
