@@ -9,28 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketline.protocol.records import decode_record, log_entry
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, ReadConfig
 from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from rocketline.store.ext_queue import ADDRESS_MAX
 from rocketline.store.read_result import ReadResult, ReadStatus
 from rocketline.store.segment import total_memory_bytes
+from rocketline.store.tags_codes import AcceptExt, AcceptTags, TagsCodes
 
-AcceptTags = Callable[[int], bool]
 AcceptRecord = Callable[[memoryview], bool]
 
 MAX_READ_BYTES = 128 << 20
 MIN_SCAN_BYTES = 16_000
-_EXT_ADDRESS_MAX = -2147483649
-"""Tags codes up to this are addresses of extended units, not hashes."""
 
 _FOUND = ReadStatus.FOUND
 
 
 class Reader:
-    def __init__(self, log: CommitLog, config: ReadConfig) -> None:
+    def __init__(self, log: CommitLog, config: ReadConfig, codes: TagsCodes) -> None:
         self._log = log
         self._config = config
+        self._codes = codes
         self._memory_bytes = total_memory_bytes() * config.memory_ratio // 100
 
     def in_memory(self, log_offset: int) -> bool:
@@ -45,17 +44,20 @@ class Reader:
         accept_tags: AcceptTags | None,
         accept_record: AcceptRecord | None,
         max_bytes: int,
+        accept_ext: AcceptExt | None,
     ) -> ReadResult:
         if not queue.min_offset <= queue_offset < queue.max_offset:
             return _out_of_range(queue, queue_offset)
         units = queue.units(queue_offset, max(MIN_SCAN_BYTES, max_messages * UNIT_BYTES))
         if not units:
             return _nothing(queue, ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(queue_offset))
-        if accept_tags is None and accept_record is None:
+        if accept_tags is None and accept_record is None and accept_ext is None:
             found = self._read_plain(queue, units, queue_offset, max_messages, max_bytes)
             if found is not None:
                 return found
-        return self._read_picking(queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes)
+        return self._read_picking(
+            queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext
+        )
 
     def _read_plain(
         self, queue: ConsumeQueue, units: memoryview, queue_offset: int, max_messages: int, max_bytes: int
@@ -100,6 +102,7 @@ class Reader:
         accept_tags: AcceptTags | None,
         accept_record: AcceptRecord | None,
         max_bytes: int,
+        accept_ext: AcceptExt | None,
     ) -> ReadResult:
         log = self._log
         picked = _Picked(self._config, max_messages, max_bytes)
@@ -108,7 +111,10 @@ class Reader:
         log_offset = skip_below = log.min_offset
         for log_offset, size, tags_code in UNIT.iter_unpack(units):
             scanned += 1
-            if accept_tags is not None and tags_code > _EXT_ADDRESS_MAX and not accept_tags(tags_code):
+            if tags_code <= ADDRESS_MAX:
+                if not self._codes.accepts(queue, log_offset, tags_code, accept_tags, accept_ext):
+                    continue
+            elif accept_tags is not None and not accept_tags(tags_code):
                 continue
             record = self._record(log_offset, size) if log_offset >= skip_below else None
             if record is None:
@@ -118,8 +124,6 @@ class Reader:
             if picked.is_full(size, self.in_memory(log_offset)):
                 scanned -= 1
                 break
-            if accept_tags is not None and tags_code <= _EXT_ADDRESS_MAX and not accept_tags(_own_tags_code(record)):
-                continue
             if accept_record is not None and not accept_record(record):
                 continue
             picked.add(log_offset, record)
@@ -200,10 +204,6 @@ def no_such_queue() -> ReadResult:
 def _next_file_start(log: CommitLog, log_offset: int) -> int:
     size = log.file.segment_bytes
     return (log_offset // size + 1) * size
-
-
-def _own_tags_code(record: memoryview) -> int:
-    return log_entry(decode_record(record, 0, len(record))).tags_code
 
 
 _new_result = tuple.__new__

@@ -209,6 +209,8 @@ class Recovery:
         for key, queue in self._queues.by_key.items():
             queue.follow_log_minimum(self._log.min_offset)
             queue.file.unmap()
+            if queue.ext is not None:
+                queue.ext.file.unmap()
             self._log.queue_offsets[key] = queue.max_offset
 
     def _report(self, after_crash: bool, start: int, files_deleted: int) -> RecoveryReport:
