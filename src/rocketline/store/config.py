@@ -12,6 +12,8 @@ UNIT_BYTES = 20
 """Size of one entry of a consume queue."""
 
 MIN_LOG_SEGMENT_BYTES = 512
+MIN_EXT_SEGMENT_BYTES = 24
+"""One extended unit without bitmap, and the end mark."""
 
 
 class FlushDiskType(Enum):
@@ -121,6 +123,10 @@ class ExtQueueConfig:
     enabled: bool = setting(False, "enableConsumeQueueExt", "Keep extended consume queues.")
     segment_bytes: int = setting(48 << 20, "mappedFileSizeConsumeQueueExt", "Size of one extended consume-queue file.")
     bitmap_bits: int = setting(64, "bitMapLengthConsumeQueueExt", "Smallest length of a stored filter bitmap in bits.")
+
+    def __post_init__(self) -> None:
+        if self.segment_bytes < MIN_EXT_SEGMENT_BYTES:
+            raise ConfigError(f"mappedFileSizeConsumeQueueExt={self.segment_bytes} is below {MIN_EXT_SEGMENT_BYTES}")
 
 
 @dataclass(frozen=True)

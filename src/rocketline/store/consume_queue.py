@@ -8,6 +8,7 @@ Unit n of a queue lies at byte n * 20 of its chain of files. Rules:
 - Building is idempotent: a record that ends at or below the last one listed is listed already.
 - A record further up the log with a smaller number means that the topic was deleted and made anew: the newer one wins.
 - Everything after the last unit is zeros, so the end is found again by looking for the first unit without a size.
+- The tags code may be the address of an extended unit instead (`ext_queue`), which is on disk before the unit here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rocketline.protocol.records import Buffer, decode_record
 from rocketline.store.commit_log import CommitLog, is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.disk import Disk
+from rocketline.store.ext_queue import ADDRESS_MIN, ExtQueue, ExtQueues
 from rocketline.store.segment import MapPool
 from rocketline.store.segmented_file import SegmentedFile
 
@@ -44,11 +46,13 @@ class ConsumeQueue:
     """One queue of one topic. Owner thread only, except `flush`."""
 
     __slots__ = (
-        "_base", "_dirty_queues", "_limit", "_tail", "file", "is_dirty", "max_offset", "min_offset", "next_log_offset",
+        "_base", "_dirty_queues", "_limit", "_tail", "ext", "file", "is_dirty", "max_offset", "min_offset",
+        "next_log_offset",
     )  # fmt: skip
 
-    def __init__(self, file: SegmentedFile, dirty_queues: deque[ConsumeQueue]) -> None:
+    def __init__(self, file: SegmentedFile, dirty_queues: deque[ConsumeQueue], ext: ExtQueue | None = None) -> None:
         self.file = file
+        self.ext = ext
         self.min_offset = 0
         self.max_offset = 0
         self.next_log_offset = 0
@@ -167,6 +171,9 @@ class ConsumeQueue:
                 high = middle
             middle = (low + high) // 2
         self.min_offset = low
+        if self.ext is not None:
+            unit = self.unit(low)
+            self.ext.drop_before(unit[2] if unit else ADDRESS_MIN + self.ext.end)
 
     def offset_at_time(self, log: CommitLog, timestamp_ms: int, upper: bool) -> int:
         """First offset stored at or after a time; with `upper`, the last one stored at or before it (0 when none is)."""
@@ -203,6 +210,7 @@ class ConsumeQueue:
             if low or last is self.file.first:
                 self._set_end(last.base // UNIT_BYTES + low)
                 self.file.flushed = self.max_offset * UNIT_BYTES
+                self._end_ext()
                 following = view[low * UNIT_BYTES : low * UNIT_BYTES + _RESERVE_BYTES]
                 return following == _ZEROS[: len(following)]
             self.file.truncate(last.base)
@@ -221,6 +229,8 @@ class ConsumeQueue:
         position = (max_offset - 1) * UNIT_BYTES - last.base
         end = last.peek(position, UNIT_BYTES + _LOOK_BYTES)
         self.next_log_offset = _end_of_record(end)
+        if self.ext is not None:
+            self.ext.end_after(UNIT.unpack_from(end)[2])
         firsts = ((segment.base // UNIT_BYTES, segment.peek(0, UNIT_BYTES)) for segment in self.file)
         return (
             end[UNIT_BYTES:] == _ZEROS[: len(end) - UNIT_BYTES]
@@ -246,6 +256,7 @@ class ConsumeQueue:
             kept -= 1
         self.truncate(kept)
         self.file.flushed = kept * UNIT_BYTES
+        self._end_ext()
 
     def find_marked_end(self, log: CommitLog, next_log_offset: int) -> None:
         """As `find_end_below`, by halving: for a mark, which is made only when the units below it are on disk.
@@ -265,6 +276,7 @@ class ConsumeQueue:
                 high = middle
         self.truncate(low)
         self.file.flushed = low * UNIT_BYTES
+        self._end_ext()
 
     def is_sound(self, log: CommitLog, queue_offset: int, next_log_offset: int) -> bool:
         """Whether a unit points at its own record below `next_log_offset`, or at one that was deleted since."""
@@ -321,11 +333,30 @@ class ConsumeQueue:
         found = self.units(queue_offset - 1, UNIT_BYTES) if queue_offset else None
         self.next_log_offset = _end_of_record(found) if found else 0
 
+    def _end_ext(self) -> None:
+        """Have new extended units put behind the last one that is listed here."""
+        if self.ext is None:
+            return
+        if self.max_offset:
+            unit = self.unit(self.max_offset - 1)
+            self.ext.end_after(unit[2] if unit else 0)
+        else:
+            self.ext.clear()
+
+    def unmap(self) -> None:
+        """Let go of all memory; files are mapped again when they are needed."""
+        self.file.unmap()
+        if self.ext is not None:
+            self.ext.file.unmap()
+
     def flush(self) -> None:
         """Bring the units written so far to the disk; called by the flusher thread."""
         # Cleared before the end is read: a unit written after this makes the queue dirty again.
         self.is_dirty = False
-        self.file.flush(self.max_offset * UNIT_BYTES)
+        end = self.max_offset * UNIT_BYTES
+        if self.ext is not None:
+            self.ext.flush()
+        self.file.flush(end)
 
     def dirty_bytes(self) -> int:
         return self.max_offset * UNIT_BYTES - self.file.flushed
@@ -361,6 +392,7 @@ class ConsumeQueues:
         self._folder = folder
         self._segment_bytes = config.queue_segment_bytes
         self._pool = MapPool(config.open_queue_files)
+        self._ext = ExtQueues(disk, folder.with_name("consumequeue_ext"), config.ext, self._pool)
 
     def load(self, after_crash: bool, can_rebuild: bool = False) -> frozenset[tuple[str, int]]:
         """Take up the queues that are there, without finding their ends yet.
@@ -373,8 +405,10 @@ class ConsumeQueues:
                 continue
             for queue in self._disk.list(self._folder / topic.name):
                 if queue.is_folder and queue.name.isascii() and queue.name.isdigit():
-                    found = self._new(topic.name, int(queue.name))
                     try:
+                        found = self._new(
+                            topic.name, int(queue.name), self._ext.find(topic.name, int(queue.name), after_crash)
+                        )
                         found.file.load(after_crash)
                     except StoreError as error:
                         if not can_rebuild:
@@ -385,9 +419,9 @@ class ConsumeQueues:
                     self.by_key[topic.name, int(queue.name)] = found
         return frozenset(broken)
 
-    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def _new(self, topic: str, queue_id: int, ext: ExtQueue | None) -> ConsumeQueue:
         folder = self._folder / topic / str(queue_id)
-        return ConsumeQueue(SegmentedFile(self._disk, folder, self._segment_bytes, pool=self._pool), self.dirty)
+        return ConsumeQueue(SegmentedFile(self._disk, folder, self._segment_bytes, pool=self._pool), self.dirty, ext)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
@@ -401,7 +435,8 @@ class ConsumeQueues:
         if queue is None:
             if not is_storable_topic(topic) or queue_id < 0:
                 raise StoreError(f"no consume queue can be made for topic {topic[:300]!r}, queue {queue_id}")
-            queue = self.by_key[topic, queue_id] = self._new(topic, queue_id)
+            ext = self._ext.make(topic, queue_id)
+            queue = self.by_key[topic, queue_id] = self._new(topic, queue_id, ext)
         return queue
 
     def topics(self) -> set[str]:
@@ -414,8 +449,11 @@ class ConsumeQueues:
             queue = self.by_key.pop((topic, queue_id))
             queue.max_offset = 0
             queue.file.destroy()
+            if queue.ext is not None:
+                queue.ext.file.destroy()
         if is_storable_topic(topic):
             self._disk.remove_tree(self._folder / topic)
+            self._ext.delete_topic(topic)
         return ids
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
@@ -424,8 +462,11 @@ class ConsumeQueues:
         if queue is not None:
             queue.max_offset = 0
             queue.file.destroy()
-        elif is_storable_topic(topic):
+            if queue.ext is not None:
+                queue.ext.file.destroy()
+        if is_storable_topic(topic):
             self._disk.remove_tree(self._folder / topic / str(queue_id))
+            self._ext.delete_queue(topic, queue_id)
 
     def destroy(self) -> None:
         for topic in self.topics():
@@ -434,4 +475,6 @@ class ConsumeQueues:
     def close(self) -> None:
         for queue in self:
             queue.file.close()
+            if queue.ext is not None:
+                queue.ext.file.close()
         self.by_key.clear()

@@ -28,7 +28,7 @@ OnArrivals = Callable[[list[LogEntry]], None]
 log = logging.getLogger(__name__)
 
 # Prepared and rolled back messages are in no queue. A batch kept as one record belongs into a queue of another format.
-_NOT_QUEUED = TRANSACTION_PREPARED | INNER_BATCH
+NOT_QUEUED = TRANSACTION_PREPARED | INNER_BATCH
 
 
 class Dispatcher:
@@ -84,20 +84,12 @@ class Dispatcher:
             ready.append(entries.popleft())
         return ready
 
-    def is_listed(self, queue: ConsumeQueue, entry: LogEntry) -> bool:
-        """Whether a record's unit is the one that dispatching it would write."""
-        if entry.sys_flag & _NOT_QUEUED:
-            return True
-        tags_code = entry.tags_code if self._tags_code_for is None else self._tags_code_for(entry)
-        unit = queue.unit(entry.queue_offset)
-        return unit is not None and unit == (entry.log_offset, entry.size, tags_code)
-
     def replay(self, entries: Sequence[LogEntry]) -> None:
         """Handle entries read back from the log at start: nobody is told, and a name no folder can have is passed over."""
         by_key = self._queues.by_key
         for entry in entries:
             queue = by_key.get((entry.topic, entry.queue_id))
-            if queue is not None and 0 < queue.max_offset < entry.queue_offset and not entry.sys_flag & _NOT_QUEUED:
+            if queue is not None and 0 < queue.max_offset < entry.queue_offset and not entry.sys_flag & NOT_QUEUED:
                 self.gaps.add((entry.topic, entry.queue_id))
             try:
                 self._handle(entry)
@@ -114,7 +106,7 @@ class Dispatcher:
 
     def _handle(self, entry: LogEntry) -> None:
         log_offset, size, topic, queue_id, queue_offset, tags_code, store_ms, sys_flag, properties = entry
-        if not sys_flag & _NOT_QUEUED:
+        if not sys_flag & NOT_QUEUED:
             queue: ConsumeQueue | None = self._queues.by_key.get((topic, queue_id))
             if queue is None:
                 queue = self._queues.obtain(topic, queue_id)

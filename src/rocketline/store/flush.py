@@ -27,6 +27,9 @@ from rocketline.store.marks import Marks
 from rocketline.store.progress import Progress
 
 
+_MARK_FILES = 8
+
+
 class _Rounds(ABC):
     """A thread that does one round of work after another until it is stopped or a round fails."""
 
@@ -162,6 +165,8 @@ class QueueFlusher(_Rounds):
         self._clock = clock
         self._last_thorough = clock.monotonic()
         self._last_mark = dispatcher.dispatched
+        # Apache's broker looks back ten files at most after a crash: by then a mark should be made.
+        self._mark_bytes = min(config.checkpoint_log_bytes, _MARK_FILES * log.file.segment_bytes)
 
     def _round(self, everything: bool) -> None:
         now = self._clock.monotonic()
@@ -169,7 +174,7 @@ class QueueFlusher(_Rounds):
         # Taken before anything is flushed: what is dispatched meanwhile is not in the mark.
         last = self._dispatcher.last
         dispatched = last.log_offset + last.size if last is not None else 0
-        thorough = everything or is_late or dispatched - self._last_mark >= self._config.checkpoint_log_bytes
+        thorough = everything or is_late or dispatched - self._last_mark >= self._mark_bytes
         self._log.forget_cold()
         self._flush_queues(0 if thorough else self._config.queue_least_pages * PAGE_BYTES)
         if not thorough:

@@ -120,8 +120,14 @@ class Marks:
                 self._saved_table = table
 
 
-def store_sizes(config: StoreConfig) -> tuple[int, int, int, int]:
-    return config.log_segment_bytes, config.queue_segment_bytes, config.index_slots, config.index_entries
+def store_sizes(config: StoreConfig) -> tuple[int, int, int, int, int]:
+    return (
+        config.log_segment_bytes,
+        config.queue_segment_bytes,
+        config.ext.segment_bytes,
+        config.index_slots,
+        config.index_entries,
+    )
 
 
 def load_extents(disk: Disk, root: Path, mark: Mark, log_min_offset: int) -> tuple[dict[tuple[str, int], Extent], bool]:

@@ -13,6 +13,7 @@ from rocketline.protocol.records import MAGIC_BLANK, Record, decode_record, log_
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketline.store.damage import Damage
+from rocketline.store.tags_codes import TagsCodes
 
 _UNITS_LOOKED_AT = 64
 _SEARCH_BYTES = 64 << 20
@@ -20,7 +21,9 @@ _SEARCH_BYTES = 64 << 20
 Mended = tuple[int, memoryview]
 
 
-def mend_unit(log: CommitLog, queue: ConsumeQueue, queue_offset: int, damage: Damage) -> Mended | None:
+def mend_unit(
+    log: CommitLog, queue: ConsumeQueue, queue_offset: int, codes: TagsCodes, damage: Damage
+) -> Mended | None:
     """(log offset, record) of a message whose unit led nowhere; the unit is put right. None: the record is damaged."""
     unit = queue.unit(queue_offset)
     if unit is None or unit[0] in damage or (unit[1] == FILLER_SIZE and unit[0] == 0):
@@ -34,7 +37,7 @@ def mend_unit(log: CommitLog, queue: ConsumeQueue, queue_offset: int, damage: Da
         damage.record_at(found.log_offset, "its body does not match its checksum")
         return None
     if unit[:2] != (found.log_offset, found.size):
-        queue.replace(queue_offset, found.log_offset, found.size, log_entry(found).tags_code)
+        queue.replace(queue_offset, found.log_offset, found.size, codes.own(log_entry(found)))
         damage.unit_mended(queue.topic, queue.queue_id, queue_offset)
     return found.log_offset, record
 

@@ -11,7 +11,8 @@ the disk and report through `on_flushed` and `on_flush_failed`, which are called
     store.read("orders", 0, 0, 32)
     store.close()
 
-Folder: `commitlog/`, `consumequeue/TOPIC/QUEUE/`, `index/`, `checkpoint`, `lock`, and `abort` while the store is open.
+Folder: `commitlog/`, `consumequeue/TOPIC/QUEUE/`, `consumequeue_ext/TOPIC/QUEUE/`, `index/`, `checkpoint`, `lock`, and
+`abort` while the store is open.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ from rocketline.store.marks import Marks, load_extents, store_sizes
 from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
 from rocketline.store.progress import Progress
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
-from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, AcceptTags, Reader, no_such_queue
+from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
 from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
+from rocketline.store.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
 
 __all__ = [
     "AppendResult",
@@ -75,6 +77,7 @@ class MessageStore:
         disk: Disk | None = None,
         clock: Clock = SYSTEM_CLOCK,
         tags_code_for: TagsCodeFor | None = None,
+        bitmap_for: BitmapFor | None = None,
     ) -> None:
         self.root = root
         self.config = config
@@ -96,8 +99,10 @@ class MessageStore:
         self._log = CommitLog(self._disk, root / "commitlog", config, store_host, clock)
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
         self._index = KeyIndex(self._disk, root / "index", config, clock) if config.index_enabled else None
-        self._dispatcher = Dispatcher(self._log, self._queues, self._index, tags_code_for, config.flush.is_sync)
-        self._reader = Reader(self._log, config.reads, self.damage, config.check_crc_on_read)
+        self._codes = TagsCodes(self._log, self._queues, tags_code_for, bitmap_for)
+        code_for = self._codes.extended if config.ext.enabled else tags_code_for
+        self._dispatcher = Dispatcher(self._log, self._queues, self._index, code_for, config.flush.is_sync)
+        self._reader = Reader(self._log, config.reads, self._codes, self.damage, config.check_crc_on_read)
         self._asks_to_flush = config.flush.is_sync or not config.flush.log_timed
         self._log_flusher: LogFlusher | None = None
         self._queue_flusher: QueueFlusher | None = None
@@ -137,7 +142,9 @@ class MessageStore:
         assert progress is not None
         if known.mark is not None and known.mark.closed:
             progress.save(msgspec.structs.replace(known.mark, closed=False))
-        report = Recovery(self._log, self._queues, self._index, self._dispatcher, checkpoint, known, self.damage).run()
+        report = Recovery(
+            self._log, self._queues, self._index, self._dispatcher, checkpoint, self._codes, known, self.damage
+        ).run()
         self._make_flushers(checkpoint, progress)
         assert self._log_flusher is not None
         assert self._queue_flusher is not None
@@ -321,13 +328,17 @@ class MessageStore:
         accept_tags: AcceptTags | None = None,
         accept_record: AcceptRecord | None = None,
         max_bytes: int = MAX_READ_BYTES,
+        accept_ext: AcceptExt | None = None,
     ) -> ReadResult:
-        """Messages of a queue from `queue_offset` on, as slices of the log, and how to go on."""
+        """Messages of a queue from `queue_offset` on, as slices of the log, and how to go on.
+
+        A message is left out when one of its filters says no; `accept_ext` is asked only where an extended unit is kept.
+        """
         queue = self._queues.by_key.get((topic, queue_id))
         if queue is None:
             self._require_open()
             return no_such_queue()
-        return self._reader.read(queue, queue_offset, max_messages, accept_tags, accept_record, max_bytes)
+        return self._reader.read(queue, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self._queues.get(topic, queue_id)
@@ -342,7 +353,10 @@ class MessageStore:
         """Where one message lies; None when it is not there."""
         queue = self._queues.get(topic, queue_id)
         unit = queue.unit(queue_offset) if queue else None
-        return QueueUnit(LogOffset(unit[0]), unit[1], unit[2]) if unit else None
+        if queue is None or unit is None:
+            return None
+        log_offset, size, code = unit
+        return QueueUnit(LogOffset(log_offset), size, self._codes.real(queue, log_offset, code))
 
     def earliest_store_ms(self, topic: str, queue_id: int) -> int:
         """When the oldest message of a queue was stored; -1 when it has none."""

@@ -51,8 +51,8 @@ class Mark(msgspec.Struct, frozen=True):
     safe: int
     last_record: tuple[int, int, int]
     """(offset, size, CRC of its head) of the record that ends at `safe`: proof that the log is the same. Size 0: none."""
-    sizes: tuple[int, int, int, int]
-    """Of log files and queue files in bytes, of index files in slots and entries."""
+    sizes: tuple[int, int, int, int, int]
+    """Of log, queue and extended queue files in bytes, of index files in slots and entries."""
     index: IndexShape | None
     times: Times
     times_before: Times

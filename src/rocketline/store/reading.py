@@ -12,32 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketline.protocol.records import decode_record, is_sound_record, log_entry
+from rocketline.protocol.records import is_sound_record
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, ReadConfig
 from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from rocketline.store.damage import Damage
+from rocketline.store.ext_queue import ADDRESS_MAX
 from rocketline.store.mending import mend_unit
 from rocketline.store.read_result import ReadResult, ReadStatus
 from rocketline.store.segment import total_memory_bytes
+from rocketline.store.tags_codes import AcceptExt, AcceptTags, TagsCodes
 
-AcceptTags = Callable[[int], bool]
 AcceptRecord = Callable[[memoryview], bool]
 
 MAX_READ_BYTES = 128 << 20
 MIN_SCAN_BYTES = 16_000
-_EXT_ADDRESS_MAX = -2147483649
-"""Tags codes up to this are addresses of extended units, not hashes."""
 
 _FOUND = ReadStatus.FOUND
 
 
 class Reader:
-    def __init__(self, log: CommitLog, config: ReadConfig, damage: Damage, check_crc: bool) -> None:
+    def __init__(self, log: CommitLog, config: ReadConfig, codes: TagsCodes, damage: Damage, check_crc: bool) -> None:
         self._log = log
         self._damage = damage
         self._check_crc = check_crc
         self._config = config
+        self._codes = codes
         self._memory_bytes = total_memory_bytes() * config.memory_ratio // 100
 
     def in_memory(self, log_offset: int) -> bool:
@@ -61,17 +61,20 @@ class Reader:
         accept_tags: AcceptTags | None,
         accept_record: AcceptRecord | None,
         max_bytes: int,
+        accept_ext: AcceptExt | None,
     ) -> ReadResult:
         if not queue.min_offset <= queue_offset < queue.max_offset:
             return _out_of_range(queue, queue_offset)
         units = queue.units(queue_offset, max(MIN_SCAN_BYTES, max_messages * UNIT_BYTES))
         if not units:
             return _nothing(queue, ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(queue_offset))
-        if accept_tags is None and accept_record is None:
+        if accept_tags is None and accept_record is None and accept_ext is None:
             found = self._read_plain(queue, units, queue_offset, max_messages, max_bytes)
             if found is not None:
                 return found
-        return self._read_picking(queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes)
+        return self._read_picking(
+            queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext
+        )
 
     def _read_plain(
         self, queue: ConsumeQueue, units: memoryview, queue_offset: int, max_messages: int, max_bytes: int
@@ -126,6 +129,7 @@ class Reader:
         accept_tags: AcceptTags | None,
         accept_record: AcceptRecord | None,
         max_bytes: int,
+        accept_ext: AcceptExt | None,
     ) -> ReadResult:
         log = self._log
         picked = _Picked(self._config, max_messages, max_bytes)
@@ -134,14 +138,17 @@ class Reader:
         log_offset = log.min_offset
         for log_offset, size, tags_code in UNIT.iter_unpack(units):
             scanned += 1
-            if accept_tags is not None and tags_code > _EXT_ADDRESS_MAX and not accept_tags(tags_code):
+            if tags_code <= ADDRESS_MAX:
+                if not self._codes.accepts(queue, log_offset, tags_code, accept_tags, accept_ext):
+                    continue
+            elif accept_tags is not None and not accept_tags(tags_code):
                 continue
             record = self._record(log_offset, size)
             if record is None:
                 status = ReadStatus.MESSAGE_WAS_REMOVING
                 if log_offset < log.min_offset and size > 0:
                     continue
-                mended = mend_unit(log, queue, queue_offset + scanned - 1, self._damage)
+                mended = mend_unit(log, queue, queue_offset + scanned - 1, self._codes, self._damage)
                 if mended is None:
                     continue
                 log_offset, record = mended
@@ -149,8 +156,6 @@ class Reader:
             if picked.is_full(size, self.in_memory(log_offset)):
                 scanned -= 1
                 break
-            if accept_tags is not None and tags_code <= _EXT_ADDRESS_MAX and not accept_tags(_own_tags_code(record)):
-                continue
             if accept_record is not None and not accept_record(record):
                 continue
             picked.add(log_offset, record)
@@ -229,10 +234,6 @@ def _nothing(queue: ConsumeQueue, status: ReadStatus, next_queue_offset: int) ->
 
 def no_such_queue() -> ReadResult:
     return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0, False)
-
-
-def _own_tags_code(record: memoryview) -> int:
-    return log_entry(decode_record(record, 0, len(record))).tags_code
 
 
 _new_result = tuple.__new__

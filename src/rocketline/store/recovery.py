@@ -47,6 +47,7 @@ from rocketline.store.marks import Extent
 from rocketline.store.progress import PROOF_BYTES, Mark
 from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.tags_codes import TagsCodes
 
 SECTOR_BYTES = 512
 _CHECKPOINT_MARGIN_MS = 3000
@@ -122,6 +123,7 @@ class Recovery:
         index: KeyIndex | None,
         dispatcher: Dispatcher,
         checkpoint: Checkpoint,
+        codes: TagsCodes,
         known: Known,
         damage: Damage,
     ) -> None:
@@ -130,6 +132,7 @@ class Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
+        self._codes = codes
         self._known = known
         self._damage = damage
         self._mark = known.mark
@@ -301,7 +304,7 @@ class Recovery:
             queue = self._queues.by_key.get(key)
             if queue is None or key in broken or key in differing or entry.queue_offset >= queue.max_offset:
                 continue
-            if not self._dispatcher.is_listed(queue, entry):
+            if not self._codes.is_listed(queue, entry):
                 differing.add(key)
         self._records_scanned = 0
         return differing
@@ -392,7 +395,7 @@ class Recovery:
         for key, queue in self._queues.by_key.items():
             if key not in self._adopted:
                 queue.follow_log_minimum(self._log.min_offset)
-                queue.file.unmap()
+                queue.unmap()
             self._log.queue_offsets[key] = queue.max_offset
 
     def _report(self, after_crash: bool, start: int, files_deleted: int) -> RecoveryReport:

@@ -110,7 +110,10 @@ class MapPool:
     def admit(self, segment: Segment) -> None:
         self._mapped.append(segment)
         if len(self._mapped) > self._limit:
-            self._mapped.popleft().close()
+            oldest = self._mapped.popleft()
+            # One that was closed by its owner and is mapped again stands in line twice.
+            if oldest is not segment:
+                oldest.close()
 
 
 def total_memory_bytes() -> int:

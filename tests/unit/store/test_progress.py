@@ -16,7 +16,7 @@ from .test_recovery import bodies, filled, keys_found, killed, write
 
 FOLDER = Path("/p")
 PATH = FOLDER / FILE_NAME
-MARK = Mark(700, (600, 100, 12345), (4096, 200, 50, 20), IndexShape("1", "2", 7), (3, 2, 1), (0, 0, 0), False)
+MARK = Mark(700, (600, 100, 12345), (4096, 200, 256, 50, 20), IndexShape("1", "2", 7), (3, 2, 1), (0, 0, 0), False)
 
 
 @pytest.fixture

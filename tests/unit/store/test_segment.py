@@ -87,3 +87,13 @@ def test_a_pool_unmaps_the_oldest(disk: MemoryDisk) -> None:
     assert [segment.view is None for segment in segments] == [True, False, False]
     segments[0].open()
     assert [segment.view is None for segment in segments] == [False, True, False]
+
+
+def test_a_pool_never_unmaps_what_was_just_asked_for(disk: MemoryDisk) -> None:
+    pool = MapPool(2)
+    first, second = (Segment(disk, DATA / str(number), 0, 100, pool=pool) for number in range(2))
+    first.open()
+    first.close()
+    second.open()
+    assert len(first.open()) == 100
+    assert first.view is not None
