@@ -26,7 +26,6 @@ from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import Marks
 from rocketline.store.progress import Progress
 
-
 _MARK_FILES = 8
 
 
