@@ -28,7 +28,7 @@ from rocketline.files import backup_of, replace_file, sync_folder
 T = TypeVar("T")
 
 PAGE_BYTES = 4096
-_MADV_POPULATE_WRITE = 23
+MADV_POPULATE_WRITE = 23
 _ZEROS = bytes(1 << 20)
 
 
@@ -59,6 +59,9 @@ class MappedFile(Protocol):
 
     def warm(self, start: int, end: int) -> None:
         """Fault the pages of a reserved range in, so that writing there does not stall."""
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write into a reserved range, not through the map, which shows it afterwards; may be called from any thread."""
 
     def forget(self, start: int, end: int) -> None:
         """Let go of the memory of a range, which can still be read; any thread, also after `close`."""
@@ -193,7 +196,15 @@ class RealMappedFile:
         start = start // PAGE_BYTES * PAGE_BYTES
         # Kernels before 5.14 do not know the advice; then each page faults in when it is first written.
         with suppress(OSError, ValueError):
-            self._map.madvise(_MADV_POPULATE_WRITE, start, end - start)
+            self._map.madvise(MADV_POPULATE_WRITE, start, end - start)
+
+    def write(self, position: int, data: memoryview) -> None:
+        assert 0 <= position <= self.size - len(data)
+        with self._descriptor("write to") as fd:
+            while data:
+                written = os.pwrite(fd, data, position)
+                data = data[written:]
+                position += written
 
     def forget(self, start: int, end: int) -> None:
         start = -(-start // PAGE_BYTES) * PAGE_BYTES
