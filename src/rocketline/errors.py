@@ -5,7 +5,7 @@
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
       ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed
-      StoreError          CorruptRecord, DiskFull, StoreInUse, StoreClosed, StoreReadOnly
+      StoreError          CorruptRecord, DiskFull, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
 
@@ -177,6 +177,10 @@ class CorruptRecord(StoreError):
 
 class DiskFull(StoreError):
     """No space left for the next write; nothing was written."""
+
+
+class StoreBusy(StoreError):
+    """No buffer is free for the next write; a moment later one may be."""
 
 
 class StoreInUse(StoreError):

@@ -183,6 +183,7 @@ class Broker:
         store.on_arrivals = self._arrived
         store.on_flushed = self._durability.flushed_from_thread
         store.on_flush_failed = self._durability.failed_from_thread
+        store.on_committed = self._durability.committed_from_thread
         self._client = RemotingClient()
         self._registration = self._build_registration()
         self._topics.on_change = self._registration.topics_changed

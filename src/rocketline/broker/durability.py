@@ -34,6 +34,10 @@ class Durability:
         """The flusher's report; any thread."""
         self._call(self._flushed_to, next_log_offset)
 
+    def committed_from_thread(self, next_log_offset: int) -> None:
+        """The committer's report: readable now, if not yet on disk; any thread."""
+        self._call(self._committed_to, next_log_offset)
+
     def failed_from_thread(self, error: StoreError) -> None:
         """The flusher gave up; any thread."""
         self._call(self._fail, error)
@@ -61,6 +65,9 @@ class Durability:
             expiry.cancel()
             if not future.done():
                 future.set_result(Durable.YES)
+
+    def _committed_to(self, next_log_offset: int) -> None:
+        self._on_flush()
 
     def _fail(self, error: StoreError) -> None:
         while self._waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
+from rocketline.broker.handlers.busy import unless_busy
 from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers
@@ -24,12 +25,14 @@ def broker_router(
     topics: TopicHandlers,
     groups: GroupHandlers,
 ) -> Router:
+    store = send_backs.store
+    send = unless_busy(store, sends.send)
     return Router(
         {
-            RequestCode.SEND_MESSAGE: sends.send,
-            RequestCode.SEND_MESSAGE_V2: sends.send,
-            RequestCode.SEND_BATCH_MESSAGE: sends.send_batch,
-            RequestCode.CONSUMER_SEND_MSG_BACK: send_backs.send_back,
+            RequestCode.SEND_MESSAGE: send,
+            RequestCode.SEND_MESSAGE_V2: send,
+            RequestCode.SEND_BATCH_MESSAGE: unless_busy(store, sends.send_batch),
+            RequestCode.CONSUMER_SEND_MSG_BACK: unless_busy(store, send_backs.send_back),
             RequestCode.PULL_MESSAGE: pulls.pull,
             RequestCode.LITE_PULL_MESSAGE: pulls.pull,
             RequestCode.QUERY_MESSAGE: queries.query,

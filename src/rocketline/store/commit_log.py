@@ -9,7 +9,8 @@ Rules of the file format (all RocketMQ's):
 - The store time never goes backwards, so that a search by time may be a binary search even when the clock was set back.
 
 One thread appends and reads. `wrote` is where the next record goes; it is set after the bytes are in place, so the flusher
-thread may read it at any time.
+thread may read it at any time. `readable` is the end of what may be read or flushed: the same, unless records are staged in
+the buffers of a transient pool, from where `commit` brings them to the file.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ from rocketline.protocol.records import (
 )
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk
+from rocketline.store.memory_lock import LockedWindow
 from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.staging import Staging
 
 RESERVE_BYTES = 4 << 20
 WARM_BYTES = 1 << 20
@@ -89,6 +92,7 @@ class AppendStatus(Enum):
     MESSAGE_ILLEGAL = "refused: too large or badly named"
     PROPERTIES_TOO_LARGE = "refused: properties too large"
     NOT_AVAILABLE = "the store takes no messages now"
+    BUSY = "no buffer is free now"
 
 
 class AppendResult(NamedTuple):
@@ -115,6 +119,8 @@ class CommitLog:
         self.file = SegmentedFile(disk, folder, config.log_segment_bytes, pinned=True)
         self.wrote = 0
         self.last_store_ms = 0
+        self.staging: Staging | None = None
+        """Set once the log is recovered, when there is a transient pool."""
         self.queue_offsets: dict[tuple[str, int], int] = {}
         self.entries: deque[LogEntry] = deque()
         """What was appended and not yet dispatched."""
@@ -132,6 +138,7 @@ class CommitLog:
         self._base = 0
         self._limit = 0
         self._warmed = 0
+        self._locked = LockedWindow("the end of the log") if config.lock_memory else None
 
     def load(self) -> None:
         """Take up the files that are there; StoreError when their sizes are wrong or one is missing in between."""
@@ -297,9 +304,24 @@ class CommitLog:
         full.reserve(position + BLANK_BYTES, RESERVE_BYTES)
         following = self.file.add(full.next_base)
         following.reserve(1, RESERVE_BYTES)
-        full.open()[position : position + BLANK_BYTES] = encode_blank(full.size - position)
-        self.wrote = full.next_base
+        blank = encode_blank(full.size - position)
+        if self.staging is None:
+            full.open()[position : position + BLANK_BYTES] = blank
+            self.wrote = full.next_base
+        else:
+            self._roll_staged(self.staging, full, following, blank)
         return following
+
+    def _roll_staged(self, staging: Staging, full: Segment, following: Segment, blank: bytes) -> None:
+        staged = staging.current
+        staging.begin(following)
+        position = self.wrote - full.base
+        (full.open() if staged is None else staged.buffer)[position : position + BLANK_BYTES] = blank
+        if staged is not None:
+            staged.end = self.wrote + BLANK_BYTES
+        self.wrote = full.next_base
+        # Now, or the committer would look before there is a full file to see.
+        staging.on_full()
 
     def _use(self, segment: Segment, end: int) -> None:
         """Let the append path write into `segment` up to `end` and somewhat further."""
@@ -307,14 +329,24 @@ class CommitLog:
         segment.reserve(min(position + BLANK_BYTES, segment.size), RESERVE_BYTES)
         if segment.base != self._base or not self._limit:
             self._warmed = 0
+        buffer = self.staging.begin(segment) if self.staging is not None else None
         limit = min(segment.reserved, segment.size - BLANK_BYTES)
-        if self._warm and segment.size > WARM_BYTES:
-            limit = min(limit, self._warm_ahead(segment, position))
+        if buffer is None:
+            if self._warm and segment.size > WARM_BYTES:
+                limit = min(limit, self._warm_ahead(segment, position))
+            if self._locked is not None:
+                self._locked.move(segment.open(), self.wrote - segment.base, limit)
         self._base = segment.base
-        self._view = segment.open()
+        self._view = segment.open() if buffer is None else buffer
         self._limit = segment.base + limit
         if segment.size - position < segment.size // 4:
-            self.file.prepare_next()
+            self.file.prepare_next(self._make_ready)
+
+    def _make_ready(self, segment: Segment) -> None:
+        """Spare the roll to a file the wait for its first blocks and pages; runs in the background."""
+        segment.reserve(1, RESERVE_BYTES)
+        if self._warm and self.staging is None:
+            segment.warm(0, min(WARM_BYTES, segment.reserved))
 
     def _warm_ahead(self, segment: Segment, position: int) -> int:
         """Fault in the next pages; the append path comes back after each step."""
@@ -339,6 +371,24 @@ class CommitLog:
         self._limit = 0
 
     @property
+    def readable(self) -> int:
+        """Everything below is in the files, where readers and the flusher find it; any thread."""
+        staging = self.staging
+        return self.wrote if staging is None else staging.committed
+
+    @property
+    def readable_ms(self) -> int:
+        """Store time of a readable message, the last one or an earlier one. Ask for it before `readable`."""
+        staging = self.staging
+        return self.last_store_ms if staging is None else staging.committed_ms
+
+    def commit(self) -> None:
+        """Make everything written so far readable; any thread. A StoreError is final."""
+        if self.staging is not None:
+            store_ms = self.last_store_ms
+            self.staging.commit(self.wrote, store_ms)
+
+    @property
     def min_offset(self) -> int:
         return self.file.min_offset
 
@@ -349,13 +399,16 @@ class CommitLog:
     def record_at(self, log_offset: int) -> memoryview | None:
         """The record that starts at `log_offset`; None when none does."""
         segment = self.file.segment_at(log_offset)
-        if segment is None or log_offset < 0 or log_offset + MIN_RECORD_BYTES > min(self.wrote, segment.next_base):
+        if segment is None:
+            return None
+        end = min(self.readable, segment.next_base)
+        if log_offset < 0 or log_offset + MIN_RECORD_BYTES > end:
             return None
         view, position = segment.open(), log_offset - segment.base
         size, magic = read_start(view, position)
         if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES:
             return None
-        if log_offset + size > min(self.wrote, segment.next_base):
+        if log_offset + size > end:
             return None
         # Anyone may ask for any offset: bytes that only look like a record, inside a body, do not name their own place.
         if _LONG.unpack_from(view, position + _LOG_OFFSET_AT)[0] != log_offset:
@@ -370,13 +423,17 @@ class CommitLog:
     def store_ms_at(self, log_offset: int) -> int:
         """When the record at `log_offset` was stored; -1 when it is gone."""
         segment = self.file.segment_at(log_offset)
-        if segment is None or not 0 <= log_offset <= self.wrote - MIN_RECORD_BYTES:
+        if segment is None or not 0 <= log_offset <= self.readable - MIN_RECORD_BYTES:
             return -1
         return record_store_ms(segment.open(), log_offset - segment.base)
 
     def close(self) -> None:
         self._view = memoryview(b"")
         self._limit = 0
+        if self._locked is not None:
+            self._locked.clear()
+        if self.staging is not None:
+            self.staging.close()
         self.file.close()
 
 

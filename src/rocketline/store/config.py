@@ -189,5 +189,10 @@ class StoreConfig:
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{key}={getattr(self, name)} must be above zero")
+        if self.transient_pool and self.transient_pool_size < 2:
+            raise ConfigError(
+                f"transientStorePoolSize={self.transient_pool_size} is below 2: the file being written has one buffer, and "
+                "messages are refused while no other is free"
+            )
         if self.index_entries < 2:
             raise ConfigError(f"maxIndexNum={self.index_entries} leaves no room: entry 0 is never used")

@@ -29,7 +29,7 @@ from rocketline.store.mapping import FileMap
 T = TypeVar("T")
 
 PAGE_BYTES = 4096
-_MADV_POPULATE_WRITE = 23
+MADV_POPULATE_WRITE = 23
 _ZEROS = bytes(1 << 20)
 
 
@@ -60,6 +60,9 @@ class MappedFile(Protocol):
 
     def warm(self, start: int, end: int) -> None:
         """Fault the pages of a reserved range in, so that writing there does not stall."""
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write into a reserved range, not through the map, which shows it afterwards; may be called from any thread."""
 
     def forget(self, start: int, end: int) -> None:
         """Let go of the memory of a range, which can still be read; any thread, also after `close`."""
@@ -197,7 +200,15 @@ class RealMappedFile:
             return
         # Kernels before 5.14 do not know the advice; then each page faults in when it is first written.
         with suppress(OSError):
-            self._map.advise(_MADV_POPULATE_WRITE, start, end)
+            self._map.advise(MADV_POPULATE_WRITE, start, end)
+
+    def write(self, position: int, data: memoryview) -> None:
+        assert 0 <= position <= self.size - len(data)
+        with self._descriptor("write to") as fd:
+            while data:
+                written = os.pwrite(fd, data, position)
+                data = data[written:]
+                position += written
 
     def forget(self, start: int, end: int) -> None:
         start = -(-start // PAGE_BYTES) * PAGE_BYTES

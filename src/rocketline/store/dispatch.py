@@ -1,8 +1,8 @@
 """The dispatcher follows the commit log and keeps consume queues and key index in step with it.
 
 Appends hand over what the indexes need (`LogEntry`), so nothing is parsed twice; at start, recovery reads the same entries
-back from the log. A record is dispatched once it counts as stored: at once, or under SYNC_FLUSH when it is on disk. Being
-stopped half way is harmless, because queues and index skip what they already have.
+back from the log. A record is dispatched once it counts as stored: at once, with a transient pool when it is committed,
+under SYNC_FLUSH when it is on disk. Being stopped half way is harmless, because queues and index skip what they have.
 """
 
 from __future__ import annotations
@@ -73,14 +73,15 @@ class Dispatcher:
         return done
 
     def _take(self) -> list[LogEntry]:
-        entries = self._log.entries
-        if not self._waits_for_flush:
+        commit_log = self._log
+        entries = commit_log.entries
+        if not self._waits_for_flush and commit_log.staging is None:
             ready = list(entries)
             entries.clear()
             return ready
         ready = []
-        flushed = self._log.flushed
-        while entries and entries[0].log_offset + entries[0].size <= flushed:
+        confirmed = commit_log.flushed if self._waits_for_flush else commit_log.readable
+        while entries and entries[0].log_offset + entries[0].size <= confirmed:
             ready.append(entries.popleft())
         return ready
 

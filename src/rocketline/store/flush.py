@@ -4,6 +4,10 @@
 began: while it runs others queue up for the next. Under ASYNC_FLUSH it runs by the clock, when enough pages are dirty or the
 last sync was long ago. `QueueFlusher` does the same for consume queues, key index and checkpoint.
 
+With a transient pool and ASYNC_FLUSH a `Committer` brings what was written from the buffers to the log files, by the clock
+and whenever a file is full; only that is flushed and read. Under SYNC_FLUSH there is no such thread: the flusher commits
+before it syncs.
+
 After a failed sync the kernel may have thrown the dirty pages away and the next sync would report success for data that is
 lost. So a failure is final: `flushed` never moves again, the thread ends, and whoever assembled this is told.
 """
@@ -120,9 +124,11 @@ class LogFlusher(_Rounds):
 
     def _round(self, everything: bool) -> None:
         log, config = self._log, self._config
+        if everything or config.is_sync:
+            log.commit()
         # The time before the end: the time may then be too old, never too young, for what gets flushed.
-        store_ms = log.last_store_ms
-        end = log.wrote
+        store_ms = log.readable_ms
+        end = log.readable
         dirty = end - log.flushed
         if dirty <= 0:
             return
@@ -140,6 +146,42 @@ class LogFlusher(_Rounds):
         if dirty >= config.log_least_pages * PAGE_BYTES:
             return True
         return now - self._last_flush >= config.log_thorough_ms / 1000
+
+
+class Committer(_Rounds):
+    def __init__(
+        self,
+        log: CommitLog,
+        config: FlushConfig,
+        clock: Clock,
+        on_committed: Callable[[int], None],
+        on_failed: Callable[[StoreError], None],
+    ) -> None:
+        super().__init__("rocketline-commit-log", config.commit_interval_ms / 1000, on_failed)
+        self._log = log
+        self._least_bytes = config.commit_least_pages * PAGE_BYTES
+        self._thorough_s = config.commit_thorough_ms / 1000
+        self._clock = clock
+        self._on_committed = on_committed
+        self._last_commit = clock.monotonic()
+
+    def request(self) -> None:
+        """Ask for a round now."""
+        self._wake.set()
+
+    def _round(self, everything: bool) -> None:
+        log = self._log
+        committed, end = log.readable, log.wrote
+        if end <= committed:
+            return
+        now = self._clock.monotonic()
+        file_bytes = log.file.segment_bytes
+        has_full_file = end // file_bytes > committed // file_bytes
+        is_due = end - committed >= self._least_bytes or now - self._last_commit >= self._thorough_s
+        if everything or has_full_file or is_due:
+            log.commit()
+            self._last_commit = now
+            self._on_committed(log.readable)
 
 
 class QueueFlusher(_Rounds):

@@ -52,13 +52,13 @@ def _search(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> Record | 
 
 def _bounds(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int]:
     """Log offsets between which the record of a unit must lie, by the nearest units that are right."""
-    start, end = log.min_offset, log.wrote
+    start, end = log.min_offset, log.readable
     for number in range(queue_offset - 1, max(queue.min_offset, queue_offset - _UNITS_LOOKED_AT) - 1, -1):
-        if queue.is_sound(log, number, log.wrote) and (unit := queue.unit(number)):
+        if queue.is_sound(log, number, log.readable) and (unit := queue.unit(number)):
             start = max(start, unit[0] + unit[1])
             break
     for number in range(queue_offset + 1, min(queue.max_offset, queue_offset + _UNITS_LOOKED_AT)):
-        if queue.is_sound(log, number, log.wrote) and (unit := queue.unit(number)):
+        if queue.is_sound(log, number, log.readable) and (unit := queue.unit(number)):
             end = unit[0]
             break
     return start, end

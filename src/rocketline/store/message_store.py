@@ -2,7 +2,8 @@
 
 One owner thread calls everything here; no call waits for the disk. `append` stores, `dispatch` makes stored messages
 findable and reports them through `on_arrivals`, `read` and its relatives find them again. Two flusher threads bring data to
-the disk and report through `on_flushed` and `on_flush_failed`, which are called from those threads.
+the disk and report through `on_flushed` and `on_flush_failed`, which are called from those threads. With a transient pool a
+third one commits, and reports through `on_committed`.
 
     store = MessageStore(Path("data"), StoreConfig(), encode_host("127.0.0.1", 10911))
     store.open()
@@ -26,7 +27,7 @@ from pathlib import Path
 import msgspec
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import StoreClosed, StoreError, StoreInUse, StoreReadOnly
+from rocketline.errors import StoreBusy, StoreClosed, StoreError, StoreInUse, StoreReadOnly
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
 from rocketline.store.checkpoint import Checkpoint
@@ -36,7 +37,7 @@ from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
 from rocketline.store.disk import Disk, FolderLock, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
-from rocketline.store.flush import LogFlusher, QueueFlusher
+from rocketline.store.flush import Committer, LogFlusher, QueueFlusher
 from rocketline.store.key_index import MAX_FOUND, KeyIndex
 from rocketline.store.marks import Marks, load_extents, store_sizes
 from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
@@ -44,7 +45,9 @@ from rocketline.store.progress import Progress
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
 from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
+from rocketline.store.staging import Staging
 from rocketline.store.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
+from rocketline.store.transient_pool import TransientPool
 
 __all__ = [
     "AppendResult",
@@ -65,6 +68,8 @@ __all__ = [
 _FOREVER_MS = (1 << 63) - 1
 _QUERY_ROUNDS = 3
 _NOT_OPEN = "the store is not open"
+_NO_POOL = (1 << 31) - 1
+"""What Apache's runtime information says of free buffers when there is no pool."""
 
 
 class MessageStore:
@@ -85,6 +90,8 @@ class MessageStore:
         """Told the next log offset that is not yet on disk; from the flusher thread."""
         self.on_flush_failed: Callable[[StoreError], None] | None = None
         """Told once, from the flusher thread, that the disk failed and the store is read-only now."""
+        self.on_committed: Callable[[int], None] | None = None
+        """Told the next log offset that cannot be dispatched yet; from the committer thread, with a transient pool."""
         self._disk = disk or RealDisk()
         self._clock = clock
         self._lock: FolderLock | None = None
@@ -103,9 +110,12 @@ class MessageStore:
         code_for = self._codes.extended if config.ext.enabled else tags_code_for
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, code_for, config.flush.is_sync)
         self._reader = Reader(self._log, config.reads, self._codes, self.damage, config.check_crc_on_read)
-        self._asks_to_flush = config.flush.is_sync or not config.flush.log_timed
+        self._pool: TransientPool | None = None
+        # What is only in a buffer cannot be flushed: with a pool the committer asks, after each commit.
+        self._asks_to_flush = config.flush.is_sync or not (config.flush.log_timed or config.transient_pool)
         self._log_flusher: LogFlusher | None = None
         self._queue_flusher: QueueFlusher | None = None
+        self._committer: Committer | None = None
 
     # Opening and closing
 
@@ -145,6 +155,8 @@ class MessageStore:
         report = Recovery(
             self._log, self._queues, self._index, self._dispatcher, checkpoint, self._codes, known, self.damage
         ).run()
+        if self.config.transient_pool:
+            self._stage()
         self._make_flushers(checkpoint, progress)
         assert self._log_flusher is not None
         assert self._queue_flusher is not None
@@ -154,6 +166,8 @@ class MessageStore:
                 raise self._queue_flusher.failure
         self._log_flusher.start()
         self._queue_flusher.start()
+        if self._committer is not None:
+            self._committer.start()
         return report
 
     def _look(self) -> Known:
@@ -212,6 +226,17 @@ class MessageStore:
             self._failed_from_thread,
         )
 
+    def _stage(self) -> None:
+        """From now on messages are written to buffers first."""
+        config, log = self.config, self._log
+        self._pool = TransientPool(config.transient_pool_size, config.log_segment_bytes)
+        log.staging = Staging(self._pool, log.wrote, log.last_store_ms, config.fail_without_buffer)
+        if not config.flush.is_sync:
+            self._committer = Committer(
+                log, config.flush, self._clock, self._committed_from_thread, self._failed_from_thread
+            )
+            log.staging.on_full = self._committer.request
+
     def close(self) -> None:
         """Flush everything and let go of the folder. Without failure the next open is quick. Idempotent."""
         if not self._is_open:
@@ -220,6 +245,8 @@ class MessageStore:
         assert self._queue_flusher is not None
         self._is_open = False
         self._dispatcher.on_arrivals = None
+        if self._committer is not None:
+            self._committer.stop()
         self._log_flusher.stop()
         self._queue_flusher.stop()
         try:
@@ -253,6 +280,12 @@ class MessageStore:
         if self.on_flushed is not None:
             self.on_flushed(next_log_offset)
 
+    def _committed_from_thread(self, next_log_offset: int) -> None:
+        if not self.config.flush.log_timed:
+            self._ask_to_flush()
+        if self.on_committed is not None:
+            self.on_committed(next_log_offset)
+
     def _failed_from_thread(self, error: StoreError) -> None:
         if self._has_failed:
             return
@@ -270,7 +303,7 @@ class MessageStore:
         try:
             result = self._log.append(message)
         except StoreError as error:
-            return refused(AppendStatus.NOT_AVAILABLE, str(error))
+            return _refused_by(error)
         if self._asks_to_flush:
             self._ask_to_flush()
         return result
@@ -282,7 +315,7 @@ class MessageStore:
         try:
             result = self._log.append_batch(common, items)
         except StoreError as error:
-            return refused(AppendStatus.NOT_AVAILABLE, str(error))
+            return _refused_by(error)
         if self._asks_to_flush:
             self._ask_to_flush()
         return result
@@ -292,7 +325,7 @@ class MessageStore:
         self._log_flusher.request()
 
     def dispatch(self) -> int:
-        """Make appended messages readable; returns how many. Call it after appends, and after flushes with SYNC_FLUSH.
+        """Make appended messages readable; returns how many. Call it after appends, flushes (SYNC_FLUSH) and commits (pool).
 
         A StoreError (a full disk) leaves the rest for the next call.
         """
@@ -441,6 +474,16 @@ class MessageStore:
         return self._log.wrote
 
     @property
+    def committed_offset(self) -> int:
+        """Everything in the log below this is in the files; with a transient pool the rest is in its buffers only."""
+        return self._log.readable
+
+    @property
+    def free_buffers(self) -> int:
+        """Buffers of the transient pool that are not in use; 2147483647 without a pool."""
+        return _NO_POOL if self._pool is None else self._pool.free_count
+
+    @property
     def flushed_offset(self) -> int:
         """Everything in the log below this is on disk."""
         return self._log.flushed
@@ -464,6 +507,11 @@ class MessageStore:
         self._queue_flusher.run_round(everything=True)
         if self._has_failed:
             raise StoreReadOnly(self._refusal)
+
+
+def _refused_by(error: StoreError) -> AppendResult:
+    status = AppendStatus.BUSY if isinstance(error, StoreBusy) else AppendStatus.NOT_AVAILABLE
+    return refused(status, str(error))
 
 
 def _has_key(record: memoryview, topic: str, key: str, index_type: str) -> bool:

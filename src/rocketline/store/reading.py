@@ -110,9 +110,10 @@ class Reader:
             taken += 1
         spans.append((start, end))
         chunks = []
+        readable = log.readable
         for start, end in spans:
             chunk = log.file.slice(start, end)
-            if chunk is None or start >= end or end > log.wrote:
+            if chunk is None or start >= end or end > readable:
                 return None
             chunks.append(chunk)
         return _new_result(
@@ -176,7 +177,7 @@ class Reader:
 
     def _record(self, log_offset: int, size: int) -> memoryview | None:
         log = self._log
-        if size <= 0 or size == FILLER_SIZE or log_offset + size > log.wrote:
+        if size <= 0 or size == FILLER_SIZE or log_offset + size > log.readable:
             return None
         record = log.file.slice(log_offset, log_offset + size)
         if record is None or (self._check_crc and not is_sound_record(record, 0, size, log_offset)):

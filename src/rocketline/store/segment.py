@@ -14,7 +14,7 @@ SMALL_FILE_BYTES = 4 << 20
 
 
 class Segment:
-    """The bytes `base` to `base + size` of a chain. Owner thread only, except `sync` and `forget`."""
+    """The bytes `base` to `base + size` of a chain. Owner thread only, except `sync`, `forget` and `write`."""
 
     __slots__ = ("_disk", "_file", "_pinned", "_pool", "base", "deleted", "path", "reserved", "size", "view")
 
@@ -66,6 +66,13 @@ class Segment:
     def warm(self, start: int, end: int) -> None:
         if self._file is not None:
             self._file.warm(start, end)
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write to the file, not through the map, in a reserved range; nothing when the file is deleted."""
+        file = self._file
+        if not self.deleted:
+            assert file is not None
+            file.write(position, data)
 
     def forget(self, start: int, end: int) -> None:
         file = self._file

@@ -7,7 +7,7 @@ up and syncs them. The next file can be made ahead of need by a background threa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -108,24 +108,30 @@ class SegmentedFile:
         self._note_first()
         return segment
 
-    def _make(self, base: int) -> Segment:
+    def _make(self, base: int, make_ready: Callable[[Segment], None] | None = None) -> Segment:
         if not self._segments:
             self._disk.make_folder(self.folder)
         segment = self._segment(base)
-        segment.open()
-        if self._pinned:
-            # Its name and size must not be lost in a crash while those of a later file are kept.
-            segment.sync()
+        try:
+            segment.open()
+            if self._pinned:
+                # Its name and size must not be lost in a crash while those of a later file are kept.
+                segment.sync()
+            if make_ready is not None:
+                make_ready(segment)
+        except BaseException:
+            segment.close()
+            raise
         return segment
 
-    def prepare_next(self) -> None:
-        """Have the file after the last one made in the background."""
+    def prepare_next(self, make_ready: Callable[[Segment], None] | None = None) -> None:
+        """Have the file after the last one made in the background, and made ready by a function that runs there too."""
         last = self.last
         if self._next is not None or last is None or self.segment_bytes < PREPARE_FROM_BYTES:
             return
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="rocketline-next-segment")
-        self._next = self._worker.submit(self._make, last.next_base)
+        self._next = self._worker.submit(self._make, last.next_base, make_ready)
 
     def _prepared(self) -> Segment | None:
         """The file made ahead, if there is one; a failure is forgotten, because making it now may work or says why not."""

@@ -51,6 +51,9 @@ class MemoryMappedFile:
     def warm(self, start: int, end: int) -> None:
         pass
 
+    def write(self, position: int, data: memoryview) -> None:
+        self.buffer[position : position + len(data)] = data
+
     def forget(self, start: int, end: int) -> None:
         pass
 
@@ -189,7 +192,7 @@ def _survivor(content: _Content, random: Random) -> bytearray | None:
 
 
 class FaultyDisk:
-    """Another disk whose calls fail on demand: the nth `sync`, `reserve` or `open` of files whose path has a given part."""
+    """Another disk whose calls fail on demand: the nth `sync`, `reserve`, `write` or `open` of certain files."""
 
     def __init__(self, inner: Disk) -> None:
         self._inner = inner
@@ -281,6 +284,10 @@ class _FaultyFile:
 
     def warm(self, start: int, end: int) -> None:
         self._inner.warm(start, end)
+
+    def write(self, position: int, data: memoryview) -> None:
+        self._disk.check("write", self.path)
+        self._inner.write(position, data)
 
     def forget(self, start: int, end: int) -> None:
         self._inner.forget(start, end)

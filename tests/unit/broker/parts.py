@@ -101,6 +101,9 @@ class Setup:
     levels_ms: tuple[int, ...] = LEVELS_MS
     holds_locks: Callable[[str], bool] = lambda group: False
     log_segment_bytes: int = 1 << 20
+    transient_pool_size: int = 0
+    """Buffers of the transient pool; 0: none is used."""
+    fail_without_buffer: bool = False
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
@@ -143,6 +146,7 @@ class Parts:
         self.store.on_arrivals = self._arrived
         self.store.on_flushed = self.durability.flushed_from_thread
         self.store.on_flush_failed = self.durability.failed_from_thread
+        self.store.on_committed = self.durability.committed_from_thread
         self.appends = 0
         self.closed = False
         self.router = self._build_router()
@@ -155,6 +159,9 @@ class Parts:
             queue_segment_bytes=2000,
             index_slots=100,
             index_entries=500,
+            transient_pool=setup.transient_pool_size > 0,
+            transient_pool_size=setup.transient_pool_size,
+            fail_without_buffer=setup.fail_without_buffer,
             flush=FlushConfig(disk_type=kind),
         )
         store = MessageStore(
@@ -174,7 +181,7 @@ class Parts:
     def _build_router(self) -> Router:
         setup, random = self.setup, Random(1)
         writable = bool(setup.permission & WRITE)
-        sends = SendHandlers(
+        self.sends = sends = SendHandlers(
             SendParts(
                 store=self.store,
                 topics=self.topics,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,3 +102,10 @@ def split(chunks: list[memoryview]) -> list[bytes]:
 
 def each(count: int, make: Callable[[int], StoreMessage]) -> list[StoreMessage]:
     return [make(number) for number in range(count)]
+
+
+def locked_bytes() -> int:
+    """How much memory this process has locked in RAM."""
+    found = re.search(r"VmLck:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) * 1024

@@ -42,6 +42,7 @@ _FAILED_CODES = {
     AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     AppendStatus.PROPERTIES_TOO_LARGE: ResponseCode.MESSAGE_ILLEGAL,
     AppendStatus.NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    AppendStatus.BUSY: ResponseCode.SYSTEM_BUSY,
 }
 
 

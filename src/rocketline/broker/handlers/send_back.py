@@ -66,7 +66,9 @@ class SendBackHandlers:
         self.delays.redirect(message, message.properties.get(DELAY, "0"))
         result = self.store.append(message)
         if result.status is not AppendStatus.OK:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, result.reason or result.status.name)
+            busy = result.status is AppendStatus.BUSY
+            code = ResponseCode.SYSTEM_BUSY if busy else ResponseCode.SYSTEM_ERROR
+            raise RequestRejected(code, result.reason or result.status.name)
         self.stored()
         if self.durability is None:
             return request.reply(ResponseCode.SUCCESS)
