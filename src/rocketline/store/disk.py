@@ -330,7 +330,11 @@ class RealDisk:
 
     def make_folder(self, folder: Path) -> None:
         with explained("create folder", folder):
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
+            for path in reversed(missing):
+                # A file is only as durable as the names that lead to it.
+                sync_folder(path.parent)
 
     def exists(self, path: Path) -> bool:
         return path.exists()

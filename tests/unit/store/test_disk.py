@@ -259,3 +259,14 @@ def test_a_folder_locked_by_another_process_is_refused(tmp_path: Path) -> None:
 def test_usage_counts_bytes(disk: Disk, folder: Path) -> None:
     usage = disk.usage(folder)
     assert 0 < usage.free_bytes <= usage.total_bytes
+
+
+def test_a_new_folder_is_durable_down_from_the_first_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("rocketline.store.disk.sync_folder", synced.append)
+    RealDisk().make_folder(tmp_path / "a" / "b" / "c")
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    RealDisk().make_folder(tmp_path / "a" / "b" / "c")
+    assert len(synced) == 3
