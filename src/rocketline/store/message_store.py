@@ -16,6 +16,7 @@ Folder: `commitlog/`, `consumequeue/TOPIC/QUEUE/`, `index/`, `checkpoint`, `lock
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -36,10 +37,12 @@ from rocketline.store.key_index import MAX_FOUND, KeyIndex
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, AcceptTags, Reader, no_such_queue
 from rocketline.store.recovery import Recovery, RecoveryReport
+from rocketline.store.retention import CleanUp, Retention
 
 __all__ = [
     "AppendResult",
     "AppendStatus",
+    "CleanUp",
     "FlushConfig",
     "FlushDiskType",
     "MessageStore",
@@ -56,6 +59,8 @@ __all__ = [
 _FOREVER_MS = (1 << 63) - 1
 _QUERY_ROUNDS = 3
 _NOT_OPEN = "the store is not open"
+
+log = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -82,6 +87,7 @@ class MessageStore:
         self._refusal = _NOT_OPEN
         self._is_open = False
         self._has_failed = False
+        self._failure = ""
         self._log = CommitLog(self._disk, root / "commitlog", config, store_host, clock)
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
         self._index = KeyIndex(self._disk, root / "index", config, clock) if config.index_enabled else None
@@ -90,6 +96,7 @@ class MessageStore:
         self._asks_to_flush = config.flush.is_sync or not config.flush.log_timed
         self._log_flusher: LogFlusher | None = None
         self._queue_flusher: QueueFlusher | None = None
+        self._retention: Retention | None = None
 
     # Opening and closing
 
@@ -147,6 +154,16 @@ class MessageStore:
             self._queue_flusher.run_round(everything=True)
             if self._queue_flusher.failure is not None:
                 raise self._queue_flusher.failure
+        self._retention = Retention(
+            self._disk,
+            self._log,
+            self._queues,
+            self._index,
+            self.config.retention,
+            self._clock,
+            lambda: min(self._log.flushed, self._dispatcher.dispatched),
+            self._flush_queues,
+        )
         self._log_flusher.start()
         self._queue_flusher.start()
         return report
@@ -159,6 +176,8 @@ class MessageStore:
         assert self._queue_flusher is not None
         self._is_open = False
         self._dispatcher.on_arrivals = None
+        assert self._retention is not None
+        self._retention.close()
         self._log_flusher.stop()
         self._queue_flusher.stop()
         try:
@@ -192,7 +211,7 @@ class MessageStore:
         if self._has_failed:
             return
         self._has_failed = True
-        self._refusal = f"read-only since a flush failed: {error}"
+        self._failure = self._refusal = f"read-only since a flush failed: {error}"
         if self.on_flush_failed is not None:
             self.on_flush_failed(error)
 
@@ -246,8 +265,55 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic; its records leave with the log files they are in."""
         self._require_open()
+        assert self._retention is not None
+        self._retention.forget(self.root / "consumequeue" / topic)
         for queue_id in self._queues.delete_topic(topic):
             self._log.queue_offsets.pop((topic, queue_id), None)
+
+    # Old files and a full disk
+
+    def clean_up(self, wait: bool = False) -> CleanUp:
+        """Let old files go and see whether the disk has room for messages; to be called every now and then.
+
+        Big files leave the disk in a thread; `wait`: return when they are gone, which blocks: for tools and tests.
+        """
+        self._require_open()
+        assert self._retention is not None
+        usage = self._retention.measure()
+        self._note_room(self._retention.refusal(usage))
+        if self._has_failed:
+            # A disk that lost writes may have lost more: nothing on it is given away.
+            return CleanUp(usage)
+        return self._retention.run(usage, wait)
+
+    def trim_queues(self) -> bool:
+        """Go on with what `clean_up` left undone in order not to take long; False when there is still more to do."""
+        self._require_open()
+        assert self._retention is not None
+        return self._has_failed or self._retention.follow()
+
+    def delete_expired(self) -> None:
+        """Let the next passes of `clean_up` delete expired files, whatever the hour."""
+        self._require_open()
+        assert self._retention is not None
+        self._retention.ask()
+
+    def _note_room(self, reason: str) -> None:
+        """Refuse messages for a reason that may pass, or, when it is empty, take them again."""
+        if reason and not self._refusal:
+            log.error("messages are refused: %s", reason)
+        elif self._refusal and not (reason or self._failure):
+            log.warning("messages are taken again, the disk has room")
+        if not self._failure:
+            self._refusal = reason
+        # A flush may have failed, in its own thread, since the line above asked.
+        if self._failure:
+            self._refusal = self._failure
+
+    def _flush_queues(self) -> bool:
+        assert self._queue_flusher is not None
+        self._queue_flusher.run_round(everything=True)
+        return self._queue_flusher.failure is None
 
     # Reading by queue
 

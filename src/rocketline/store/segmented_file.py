@@ -115,7 +115,11 @@ class SegmentedFile:
         segment.open()
         if self._pinned:
             # Its name and size must not be lost in a crash while those of a later file are kept.
-            segment.sync()
+            try:
+                segment.sync()
+            except StoreError:
+                segment.close()
+                raise
         return segment
 
     def prepare_next(self) -> None:
@@ -176,6 +180,13 @@ class SegmentedFile:
             number = next(iter(self._segments))
             self._segments.pop(number).delete()
             self._note_first()
+
+    def take_first(self) -> Segment:
+        """Take the oldest file out of the chain: nobody finds it any more, and somebody has to remove it."""
+        segment = self._segments.pop(next(iter(self._segments)))
+        self._note_first()
+        segment.abandon()
+        return segment
 
     def unmap(self) -> None:
         """Let go of all memory; files are mapped again when they are needed."""
