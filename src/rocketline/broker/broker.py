@@ -22,6 +22,7 @@ from rocketline.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
 from rocketline.broker.delays import DelayLevels, deliver_time_codes
 from rocketline.broker.durability import Durability
 from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.clients import ClientHandlers
@@ -254,6 +255,7 @@ class Broker:
             ClientHandlers(self._topics, self._groups, self._consumers, self._producers, self._clock),
             TopicHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
             GroupHandlers(self._groups),
+            FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
         )
 
     def _cap_offsets(self) -> None:
@@ -303,6 +305,7 @@ class Broker:
         self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
         self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
         self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
+        self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._loop.create_task(work))
@@ -327,6 +330,16 @@ class Broker:
     async def _drop_expired(self) -> None:
         self._consumers.drop_expired()
         self._producers.drop_expired()
+
+    async def _clean_up(self) -> None:
+        try:
+            self._store.clean_up()
+            is_done = self._store.trim_queues()
+            while not is_done:
+                await asyncio.sleep(0)
+                is_done = self._store.trim_queues()
+        except StoreError as error:
+            log.error("old files cannot be looked after now: %s", error)
 
     async def close(self) -> None:
         """Stop cleanly; a second call does nothing."""

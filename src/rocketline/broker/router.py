@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.busy import unless_busy
@@ -24,6 +25,7 @@ def broker_router(
     clients: ClientHandlers,
     topics: TopicHandlers,
     groups: GroupHandlers,
+    files: FileHandlers,
 ) -> Router:
     store = send_backs.store
     send = unless_busy(store, sends.send)
@@ -54,5 +56,8 @@ def broker_router(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.create,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.get,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.get_all,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: files.delete_expired,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: files.trim_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: files.delete_unused_topics,
         }
     )

@@ -115,6 +115,39 @@ class RetentionConfig:
     files_per_pass: int = setting(10, "deleteFileBatchMax", "Log files deleted in one pass at most.")
     file_pause_ms: int = setting(100, "deleteCommitLogFilesInterval", "Pause between the deletions of two log files.")
 
+    def __post_init__(self) -> None:
+        self._check_ratios()
+        for key, value, least in (
+            ("fileReservedTime", self.reserved_hours, 0),
+            ("cleanResourceInterval", self.interval_ms, 1),
+            ("deleteFileBatchMax", self.files_per_pass, 1),
+            ("deleteCommitLogFilesInterval", self.file_pause_ms, 0),
+        ):
+            if value < least:
+                raise ConfigError(f"{key}={value} must be at least {least}")
+        if not self.delete_hours <= set(range(24)):
+            raise ConfigError(f"deleteWhen={self.delete_when!r} has an hour that is not between 0 and 23")
+
+    def _check_ratios(self) -> None:
+        ratios = {
+            "diskMaxUsedSpaceRatio": self.expire_ratio,
+            "diskSpaceCleanForciblyRatio": self.force_ratio,
+            "diskSpaceWarningLevelRatio": self.full_ratio,
+        }
+        for key, ratio in ratios.items():
+            if not 0 <= ratio <= 100:
+                raise ConfigError(f"{key}={ratio} is not a per cent value between 0 and 100")
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of `delete_when`."""
+        try:
+            return frozenset(int(hour) for hour in self.delete_when.rstrip(";").split(";"))
+        except ValueError:
+            raise ConfigError(
+                f"deleteWhen={self.delete_when!r} is not a list of hours such as '04' or '03;15'"
+            ) from None
+
 
 @dataclass(frozen=True)
 class ExtQueueConfig:

@@ -113,6 +113,11 @@ class ConsumeQueue:
         return self.file.min_offset // UNIT_BYTES
 
     @property
+    def first_needed_unit(self) -> int:
+        """Number of the first unit of the file that lists the oldest message."""
+        return self.min_offset // self._units_per_file * self._units_per_file
+
+    @property
     def topic(self) -> str:
         return self.file.folder.parent.name
 

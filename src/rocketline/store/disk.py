@@ -41,7 +41,19 @@ class DirEntry(NamedTuple):
 
 class DiskUsage(NamedTuple):
     total_bytes: int
+    """What programs may use of the disk: without the blocks kept for the administrator, as `df` counts."""
     free_bytes: int
+
+    @property
+    def used_bytes(self) -> int:
+        return self.total_bytes - self.free_bytes
+
+    @property
+    def used_percent(self) -> float:
+        return self.used_bytes * 100 / self.total_bytes if self.total_bytes else 0.0
+
+    def is_above(self, percent: int) -> bool:
+        return self.used_bytes * 100 > percent * self.total_bytes
 
 
 class FolderLock(Protocol):
@@ -99,7 +111,8 @@ class Disk(Protocol):
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
         """Replace a file as a whole, durably; its former content becomes `.bak` when asked for."""
 
-    def remove(self, path: Path) -> None: ...
+    def remove(self, path: Path, durably: bool = False) -> None:
+        """Remove a file, or do nothing when there is none; `durably`: no power failure brings it back."""
 
     def remove_tree(self, folder: Path) -> None: ...
 
@@ -109,6 +122,9 @@ class Disk(Protocol):
 
     def lock(self, path: Path) -> FolderLock:
         """Take the lock file for this process; StoreInUse when somebody has it."""
+
+    def modified_ms(self, path: Path) -> int:
+        """When the content of a file was last changed; wall-clock time."""
 
     def usage(self, path: Path) -> DiskUsage: ...
 
@@ -320,9 +336,11 @@ class RealDisk:
             replace_file(path, data, keep_backup=keep_backup)
             sync_folder(path.parent)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Path, durably: bool = False) -> None:
         with explained("remove", path):
             path.unlink(missing_ok=True)
+            if durably:
+                sync_folder(path.parent)
 
     def remove_tree(self, folder: Path) -> None:
         with explained("remove", folder), suppress(FileNotFoundError):
@@ -342,10 +360,15 @@ class RealDisk:
     def lock(self, path: Path) -> FolderLock:
         return _ProcessLock(path)
 
+    def modified_ms(self, path: Path) -> int:
+        with explained("look at", path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
     def usage(self, path: Path) -> DiskUsage:
         with explained("measure", path):
             found = os.statvfs(path)
-        return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        used = found.f_blocks - found.f_bfree
+        return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
 class _ProcessLock:

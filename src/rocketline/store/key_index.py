@@ -314,6 +314,16 @@ class KeyIndex:
             if file.is_dirty:
                 file.flush()
 
+    def take_below(self, log_min_offset: int) -> list[Path]:
+        """Let go of the files that only know messages below an offset, except the last; the caller removes them."""
+        taken: list[Path] = []
+        # One that the flusher still has to write is left to it.
+        while len(self.files) > 1 and self.files[0].end_log_offset < log_min_offset and not self.files[0].is_dirty:
+            file = self.files.pop(0)
+            file.close()
+            taken.append(file.path)
+        return taken
+
     def destroy(self) -> None:
         for file in self.files:
             file.close()

@@ -30,7 +30,7 @@ class Extent(NamedTuple):
     """Which messages a queue has."""
 
     first_unit: int
-    """The first one with a place in the files, whether the log still has its record or not."""
+    """The first one of the file that has the first message: files before it may go at any time."""
     min_offset: int
     max_offset: int
 
@@ -110,7 +110,7 @@ class Marks:
         log_min_offset = self._log.min_offset
         for (topic, queue_id), queue in list(self._queues.by_key.items()):
             if topic != leaving_out:
-                extent = Extent(queue.first_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
+                extent = Extent(queue.first_needed_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
                 extents.setdefault(topic, {})[str(queue_id)] = extent
         mark = self._progress.mark
         with self._lock:

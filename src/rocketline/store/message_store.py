@@ -18,6 +18,7 @@ Folder: `commitlog/`, `consumequeue/TOPIC/QUEUE/`, `consumequeue_ext/TOPIC/QUEUE
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -45,6 +46,7 @@ from rocketline.store.progress import Progress
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
 from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
+from rocketline.store.retention import CleanUp, Retention
 from rocketline.store.staging import Staging
 from rocketline.store.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
 from rocketline.store.transient_pool import TransientPool
@@ -52,6 +54,7 @@ from rocketline.store.transient_pool import TransientPool
 __all__ = [
     "AppendResult",
     "AppendStatus",
+    "CleanUp",
     "FlushConfig",
     "FlushDiskType",
     "MessageStore",
@@ -70,6 +73,8 @@ _QUERY_ROUNDS = 3
 _NOT_OPEN = "the store is not open"
 _NO_POOL = (1 << 31) - 1
 """What Apache's runtime information says of free buffers when there is no pool."""
+
+log = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -103,6 +108,7 @@ class MessageStore:
         self._refusal = _NOT_OPEN
         self._is_open = False
         self._has_failed = False
+        self._failure = ""
         self._log = CommitLog(self._disk, root / "commitlog", config, store_host, clock)
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
         self._index = KeyIndex(self._disk, root / "index", config, clock) if config.index_enabled else None
@@ -116,6 +122,7 @@ class MessageStore:
         self._log_flusher: LogFlusher | None = None
         self._queue_flusher: QueueFlusher | None = None
         self._committer: Committer | None = None
+        self._retention: Retention | None = None
 
     # Opening and closing
 
@@ -225,6 +232,16 @@ class MessageStore:
             self._clock,
             self._failed_from_thread,
         )
+        self._retention = Retention(
+            self._disk,
+            self._log,
+            self._queues,
+            self._index,
+            self.config.retention,
+            self._clock,
+            lambda: min(self._log.flushed, self._dispatcher.dispatched),
+            self._flush_queues,
+        )
 
     def _stage(self) -> None:
         """From now on messages are written to buffers first."""
@@ -245,6 +262,8 @@ class MessageStore:
         assert self._queue_flusher is not None
         self._is_open = False
         self._dispatcher.on_arrivals = None
+        assert self._retention is not None
+        self._retention.close()
         if self._committer is not None:
             self._committer.stop()
         self._log_flusher.stop()
@@ -290,7 +309,7 @@ class MessageStore:
         if self._has_failed:
             return
         self._has_failed = True
-        self._refusal = f"read-only since a flush failed: {error}"
+        self._failure = self._refusal = f"read-only since a flush failed: {error}"
         if self.on_flush_failed is not None:
             self.on_flush_failed(error)
 
@@ -347,8 +366,55 @@ class MessageStore:
         assert self._marks is not None
         # Written down first: a queue that is missing without a word would be built anew at the next start.
         self._marks.save_table(leaving_out=topic)
+        assert self._retention is not None
+        self._retention.forget(self.root / "consumequeue" / topic)
         for queue_id in self._queues.delete_topic(topic):
             self._log.queue_offsets.pop((topic, queue_id), None)
+
+    # Old files and a full disk
+
+    def clean_up(self, wait: bool = False) -> CleanUp:
+        """Let old files go and see whether the disk has room for messages; to be called every now and then.
+
+        Big files leave the disk in a thread; `wait`: return when they are gone, which blocks: for tools and tests.
+        """
+        self._require_open()
+        assert self._retention is not None
+        usage = self._retention.measure()
+        self._note_room(self._retention.refusal(usage))
+        if self._has_failed:
+            # A disk that lost writes may have lost more: nothing on it is given away.
+            return CleanUp(usage)
+        return self._retention.run(usage, wait)
+
+    def trim_queues(self) -> bool:
+        """Go on with what `clean_up` left undone in order not to take long; False when there is still more to do."""
+        self._require_open()
+        assert self._retention is not None
+        return self._has_failed or self._retention.follow()
+
+    def delete_expired(self) -> None:
+        """Let the next passes of `clean_up` delete expired files, whatever the hour."""
+        self._require_open()
+        assert self._retention is not None
+        self._retention.ask()
+
+    def _note_room(self, reason: str) -> None:
+        """Refuse messages for a reason that may pass, or, when it is empty, take them again."""
+        if reason and not self._refusal:
+            log.error("messages are refused: %s", reason)
+        elif self._refusal and not (reason or self._failure):
+            log.warning("messages are taken again, the disk has room")
+        if not self._failure:
+            self._refusal = reason
+        # A flush may have failed, in its own thread, since the line above asked.
+        if self._failure:
+            self._refusal = self._failure
+
+    def _flush_queues(self) -> bool:
+        assert self._queue_flusher is not None
+        self._queue_flusher.run_round(everything=True)
+        return self._queue_flusher.failure is None
 
     # Reading by queue
 

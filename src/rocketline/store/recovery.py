@@ -200,7 +200,7 @@ class Recovery:
         adopting = self._known.are_exact and self._mark is not None
         for key, queue in self._queues.by_key.items():
             if adopting and (extent := self._known.extents.get(key)) is not None:
-                if queue.first_unit == extent.first_unit and queue.adopt(
+                if queue.first_unit <= extent.first_unit and queue.adopt(
                     self._log, extent.min_offset, extent.max_offset
                 ):
                     self._adopted.add(key)

@@ -98,9 +98,13 @@ class Segment:
         if file is not None:
             file.close()
 
-    def delete(self) -> None:
+    def abandon(self) -> None:
+        """Let go of a file that is going to be removed; slices of it that are on their way stay whole."""
         self.deleted = True
         self.close()
+
+    def delete(self) -> None:
+        self.abandon()
         self._disk.remove(self.path)
 
 

@@ -183,6 +183,13 @@ class SegmentedFile:
             self._segments.pop(number).delete()
             self._note_first()
 
+    def take_first(self) -> Segment:
+        """Take the oldest file out of the chain: nobody finds it any more, and somebody has to remove it."""
+        segment = self._segments.pop(next(iter(self._segments)))
+        self._note_first()
+        segment.abandon()
+        return segment
+
     def unmap(self) -> None:
         """Let go of all memory; files are mapped again when they are needed."""
         for segment in self._segments.values():

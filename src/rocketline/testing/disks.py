@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from random import Random
 
+from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import StoreError, StoreInUse
 from rocketline.files import backup_of
 from rocketline.store.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, store_error
@@ -23,11 +24,17 @@ SECTOR_BYTES = 512
 class _Content:
     """A file: what programs see, and what would survive a power failure (None: not even its name)."""
 
-    def __init__(self, cached: bytearray, durable: bytearray | None = None) -> None:
+    def __init__(self, cached: bytearray, durable: bytearray | None, clock: Clock) -> None:
         self.cached = cached
         self.durable = durable
         self.written_end = 0
         """Nothing is ever written past this; it bounds what `sync` has to copy."""
+        self.modified_ms = clock.now_ms()
+        self._clock = clock
+
+    def reserve(self, end: int) -> None:
+        self.written_end = max(self.written_end, end)
+        self.modified_ms = self._clock.now_ms()
 
     def sync(self) -> None:
         end = self.written_end
@@ -35,7 +42,11 @@ class _Content:
             self.durable = bytearray(len(self.cached))
         elif len(self.durable) < len(self.cached):
             self.durable.extend(bytes(len(self.cached) - len(self.durable)))
-        self.durable[:end] = memoryview(self.cached)[:end]
+        cached = memoryview(self.cached)[:end]
+        if memoryview(self.durable)[:end] != cached:
+            # Nobody sees a write to memory happen: it counts from the sync that finds it.
+            self.modified_ms = self._clock.now_ms()
+            self.durable[:end] = cached
 
 
 class MemoryMappedFile:
@@ -46,7 +57,7 @@ class MemoryMappedFile:
         self._content = content
 
     def reserve(self, start: int, end: int) -> None:
-        self._content.written_end = max(self._content.written_end, end)
+        self._content.reserve(end)
 
     def warm(self, start: int, end: int) -> None:
         pass
@@ -71,9 +82,13 @@ class MemoryMappedFile:
 
 
 class MemoryDisk:
-    """Files in memory, each with its cached and its durable content."""
+    """Files in memory, each with its cached and its durable content; the clock says when they were changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.total_bytes = 1 << 40
+        self.used_elsewhere = 0
+        """Bytes of the disk that other programs take up; tests set it, and `total_bytes`, to fill the disk."""
+        self._clock = clock
         self._files: dict[Path, _Content] = {}
         self._folders: set[Path] = set()
         self._locked: set[Path] = set()
@@ -84,20 +99,22 @@ class MemoryDisk:
         Files never synced are gone; with a seed, some of them are there, with some of their sectors or with no bytes at all.
         """
         random = Random(seed)
-        after = MemoryDisk()
+        after = MemoryDisk(self._clock)
+        after.total_bytes, after.used_elsewhere = self.total_bytes, self.used_elsewhere
         after._folders = set(self._folders)
-        for path, content in self._files.items():
+        for path, content in list(self._files.items()):
             survived = _survivor(content, random) if seed is not None else content.durable
             if survived is not None:
-                kept = after._files[path] = _Content(bytearray(survived), bytearray(survived))
+                kept = after._files[path] = _Content(bytearray(survived), bytearray(survived), self._clock)
                 kept.written_end = min(content.written_end, len(survived))
+                kept.modified_ms = content.modified_ms
         return after
 
     def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
         self._require_folder(path)
         content = self._files.get(path)
         if content is None:
-            content = self._files[path] = _Content(bytearray(size))
+            content = self._files[path] = _Content(bytearray(size), None, self._clock)
         present = len(content.cached)
         if present > size:
             raise StoreError(f"{path} has {present} bytes, more than the {size} it should have")
@@ -113,7 +130,8 @@ class MemoryDisk:
         content.sync()
 
     def list(self, folder: Path) -> list[DirEntry]:
-        files = [DirEntry(path.name, len(c.cached), False) for path, c in self._files.items() if path.parent == folder]
+        found = list(self._files.items())
+        files = [DirEntry(path.name, len(c.cached), False) for path, c in found if path.parent == folder]
         folders = [DirEntry(path.name, 0, True) for path in self._folders if path.parent == folder and path != folder]
         return sorted(files + folders)
 
@@ -132,14 +150,16 @@ class MemoryDisk:
         former = self._files.get(path)
         if keep_backup and former is not None:
             self._files[backup_of(path)] = former
-        self._files[path] = _Content(bytearray(data), bytearray(data))
+        self._files[path] = _Content(bytearray(data), bytearray(data), self._clock)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Path, durably: bool = False) -> None:
         self._files.pop(path, None)
 
     def remove_tree(self, folder: Path) -> None:
         self._folders = {path for path in self._folders if folder not in (path, *path.parents)}
-        self._files = {path: content for path, content in self._files.items() if folder not in path.parents}
+        for path in list(self._files):
+            if folder in path.parents:
+                self._files.pop(path, None)
 
     def make_folder(self, folder: Path) -> None:
         self._folders.update((folder, *folder.parents))
@@ -154,9 +174,15 @@ class MemoryDisk:
         self._locked.add(path)
         return _MemoryLock(self._locked, path)
 
+    def modified_ms(self, path: Path) -> int:
+        content = self._files.get(path)
+        if content is None:
+            raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "look at", path)
+        return content.modified_ms
+
     def usage(self, path: Path) -> DiskUsage:
-        used = sum(content.written_end for content in self._files.values())
-        return DiskUsage(1 << 40, (1 << 40) - used)
+        used = self.used_elsewhere + sum(content.written_end for content in list(self._files.values()))
+        return DiskUsage(self.total_bytes, max(0, self.total_bytes - used))
 
     def _require_folder(self, path: Path) -> None:
         if path.parent not in self._folders:
@@ -192,7 +218,7 @@ def _survivor(content: _Content, random: Random) -> bytearray | None:
 
 
 class FaultyDisk:
-    """Another disk whose calls fail on demand: the nth `sync`, `reserve`, `write` or `open` of certain files."""
+    """Another disk whose calls fail on demand: the nth `sync`, `reserve`, `write`, `open` or `remove` of certain files."""
 
     def __init__(self, inner: Disk) -> None:
         self._inner = inner
@@ -235,10 +261,12 @@ class FaultyDisk:
         self.check("write", path)
         self._inner.write_atomic(path, data, keep_backup)
 
-    def remove(self, path: Path) -> None:
-        self._inner.remove(path)
+    def remove(self, path: Path, durably: bool = False) -> None:
+        self.check("remove", path)
+        self._inner.remove(path, durably)
 
     def remove_tree(self, folder: Path) -> None:
+        self.check("remove", folder)
         self._inner.remove_tree(folder)
 
     def make_folder(self, folder: Path) -> None:
@@ -251,7 +279,12 @@ class FaultyDisk:
     def lock(self, path: Path) -> FolderLock:
         return self._inner.lock(path)
 
+    def modified_ms(self, path: Path) -> int:
+        self.check("modified_ms", path)
+        return self._inner.modified_ms(path)
+
     def usage(self, path: Path) -> DiskUsage:
+        self.check("usage", path)
         return self._inner.usage(path)
 
 

@@ -19,6 +19,7 @@ from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.delays import DelayLevels, deliver_time_codes
 from rocketline.broker.durability import Durability
 from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.clients import ClientHandlers
@@ -54,7 +55,7 @@ from rocketline.protocol.message_ids import UniqueIds, encode_host
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import LogEntry, decode_messages
 from rocketline.protocol.subscription import build_subscription
-from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
+from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -104,6 +105,7 @@ class Setup:
     transient_pool_size: int = 0
     """Buffers of the transient pool; 0: none is used."""
     fail_without_buffer: bool = False
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
@@ -163,6 +165,7 @@ class Parts:
             transient_pool_size=setup.transient_pool_size,
             fail_without_buffer=setup.fail_without_buffer,
             flush=FlushConfig(disk_type=kind),
+            retention=setup.retention,
         )
         store = MessageStore(
             ROOT,
@@ -229,6 +232,7 @@ class Parts:
             ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock),
             TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
             GroupHandlers(self.groups),
+            FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
         )
 
     def _stored(self) -> None:

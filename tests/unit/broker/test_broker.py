@@ -25,7 +25,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.records import decode_messages
-from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
+from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 from rocketline.transport import RemotingClient
 
@@ -507,6 +507,31 @@ async def test_when_the_disk_fails_reading_goes_on_and_writing_says_why(config: 
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "Input/output error" in answer.remark
         assert await client.bodies() == [b"safe"]
+        await client.close()
+
+
+async def test_a_disk_that_fills_up_is_noticed_and_old_files_make_room(config: BrokerConfig) -> None:
+    retention = RetentionConfig(interval_ms=1, file_pause_ms=0)
+    small = replace(SMALL, log_segment_bytes=4096, max_message_bytes=2048, retention=retention)
+    inner = MemoryDisk()
+    faulty = FaultyDisk(inner)
+    async with Broker(replace(config, store=small), disk=faulty) as broker:
+        client = caller(broker)
+        for number in range(30):
+            assert (await client.ask(send_request(body=b"%04d" % number + bytes(900)))).code == ResponseCode.SUCCESS
+        broker._store.flush_now()
+        log = Path(config.store_root) / "commitlog"
+        assert len(inner.list(log)) >= 10
+        faulty.fail("usage", errno.EIO)
+        inner.total_bytes = 1_000_000
+        inner.used_elsewhere = 950_000
+        await eventually(lambda: len(inner.list(log)) == 1)
+        await eventually(lambda: not broker._store.is_writable)
+        answer = await client.ask(send_request())
+        assert (answer.code, "% full" in answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+        inner.used_elsewhere = 0
+        await eventually(lambda: broker._store.is_writable)
+        assert (await client.ask(send_request(body=b"again"))).code == ResponseCode.SUCCESS
         await client.close()
 
 

@@ -61,6 +61,7 @@ def test_apaches_own_file_loads_and_what_means_nothing_here_is_named(tmp_path: P
     config, unknown = load_broker_config(write(tmp_path, APACHE))
     assert (config.cluster, config.name, config.broker_id) == ("DefaultCluster", "broker-a", 0)
     assert config.store.flush.disk_type is FlushDiskType.ASYNC_FLUSH
+    assert (config.store.retention.reserved_hours, config.store.retention.delete_hours) == (48, {4})
     assert unknown == ["brokerRole"]
 
 

@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,35 @@ def test_a_folder_locked_by_another_process_is_refused(tmp_path: Path) -> None:
 def test_usage_counts_bytes(disk: Disk, folder: Path) -> None:
     usage = disk.usage(folder)
     assert 0 < usage.free_bytes <= usage.total_bytes
+    assert usage.used_bytes + usage.free_bytes == usage.total_bytes
+    assert 0 <= usage.used_percent < 100
+
+
+def test_usage_is_what_df_says(tmp_path: Path) -> None:
+    """Blocks kept for the administrator are neither used nor free."""
+    found = os.statvfs(tmp_path)
+    usage = RealDisk().usage(tmp_path)
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    assert abs(usage.used_bytes - used) < max(64 << 20, used // 10), "others write to the disk as well"
+    with pytest.raises(StoreError, match=f"cannot measure {tmp_path}/nothing: No such file"):
+        RealDisk().usage(tmp_path / "nothing")
+
+
+def test_removing(disk: Disk, folder: Path) -> None:
+    for durably in (False, True):
+        disk.write_atomic(folder / "file", b"abc")
+        disk.remove(folder / "file", durably)
+        assert not disk.exists(folder / "file")
+        disk.remove(folder / "file", durably)
+
+
+def test_when_a_file_was_changed(disk: Disk, folder: Path) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    disk.write_atomic(folder / "file", b"abc")
+    # The kernel's own clock moves in steps of up to ten milliseconds.
+    assert before_ms - 20 <= disk.modified_ms(folder / "file") <= time.time_ns() // 1_000_000
+    with pytest.raises(StoreError, match=f"cannot look at {folder}/nothing: No such file"):
+        disk.modified_ms(folder / "nothing")
 
 
 def test_a_new_folder_is_durable_down_from_the_first_that_was_there(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError
 from rocketline.testing.disks import SECTOR_BYTES, FaultyDisk, MemoryDisk
 
@@ -80,3 +81,29 @@ def test_a_fault_may_last_until_healed() -> None:
             file.reserve(0, 10)
     disk.heal()
     file.reserve(0, 10)
+
+
+def test_a_file_in_memory_is_as_old_as_its_last_change() -> None:
+    clock = ManualClock(1000)
+    disk = MemoryDisk(clock)
+    disk.make_folder(DATA)
+    file = disk.open_mapped(DATA / "file", SECTOR_BYTES)
+    clock.advance(1)
+    file.reserve(0, SECTOR_BYTES)
+    assert disk.modified_ms(DATA / "file") == 2000
+    clock.advance(1)
+    file.buffer[:3] = b"new"
+    file.sync()
+    clock.advance(1)
+    file.sync()
+    assert disk.modified_ms(DATA / "file") == 3000, "a sync without a change is none"
+    assert disk.crash().modified_ms(DATA / "file") == 3000
+
+
+def test_a_disk_in_memory_has_the_room_it_is_told() -> None:
+    disk, _ = disk_with_file(1000)
+    disk.total_bytes, disk.used_elsewhere = 10_000, 4000
+    assert disk.usage(DATA) == (10_000, 5000)
+    assert disk.crash().usage(DATA).total_bytes == 10_000
+    disk.used_elsewhere = 20_000
+    assert disk.usage(DATA) == (10_000, 0)

@@ -129,6 +129,23 @@ def test_strange_names_and_empty_files_are_passed_over(disk: MemoryDisk) -> None
     assert index.updated == (0, 0)
 
 
+def test_files_that_know_only_what_is_gone_are_given_away(disk: MemoryDisk) -> None:
+    index = filled(disk, 60)
+    first, second, third, fourth = [file.path for file in index.files]
+    assert index.take_below(10**9) == [], "not before they are flushed"
+    index.flush()
+    end = index.files[1].end_log_offset
+    assert index.take_below(index.files[0].end_log_offset) == []
+    assert index.take_below(end) == [first]
+    assert index.take_below(end + 1) == [second]
+    assert found(index, "unique-id-5") == []
+    assert found(index, "unique-id-59") == [5900]
+    assert index.take_below(10**9) == [third], "the last one stays"
+    index.flush()
+    assert [file.path for file in index.files] == [fourth]
+    assert disk.exists(first)
+
+
 def test_damage_does_not_go_round_for_ever(disk: MemoryDisk) -> None:
     index = new_index(disk)
     for number in range(5):

@@ -144,6 +144,19 @@ def test_the_first_file_can_go_but_not_the_last(disk: MemoryDisk) -> None:
     assert file.min_offset == 100
 
 
+def test_a_file_taken_out_of_the_chain_is_left_to_the_taker(disk: MemoryDisk) -> None:
+    file = chain(disk, 0, 100)
+    held = file.slice(0, 5)
+    taken = file.take_first()
+    assert (taken.base, file.min_offset, len(file), file.slice(0, 5)) == (0, 100, 1, None)
+    assert len(names(disk)) == 2
+    assert held == bytes(5)
+    disk.remove(taken.path)
+    file._sync(taken)  # a flusher that found it just before
+    file.flush(150)
+    assert file.flushed == 150
+
+
 def test_the_next_file_is_made_ahead(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmented_file, "PREPARE_FROM_BYTES", 100)
     file = chain(disk, 0)

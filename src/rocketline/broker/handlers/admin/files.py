@@ -1,0 +1,47 @@
+"""Files by hand: expired log files (329), queue files that follow them (306), queues of topics that are no more (316)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.topics import Topics
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.store.message_store import MessageStore
+from rocketline.transport import Channel, Reply
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FileHandlers:
+    topics: Topics
+    offsets: ConsumerOffsets
+    store: MessageStore
+    topic_gone: Callable[[], None]
+    """Told after a deletion, so that held pulls of the topic are answered."""
+
+    def delete_expired(self, channel: Channel, request: Command) -> Reply:
+        """Whatever the hour: some files now, the rest in the passes that follow."""
+        self.store.delete_expired()
+        self.store.clean_up()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def trim_queues(self, channel: Channel, request: Command) -> Reply:
+        # Apache also drops a queue whose messages are all gone, and numbers its next message 0 again: consumers that
+        # remember a higher offset would pass over what comes then. Here the last file, and so the number, stays.
+        self.store.trim_queues()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def delete_unused_topics(self, channel: Channel, request: Command) -> Reply:
+        unused = [name for name in self.store.topics() if not (self.topics.get(name) or self.topics.is_system(name))]
+        for name in unused:
+            log.warning("topic %s is unknown here: its queues are deleted, as an operator asked", name)
+            self.offsets.forget_topic(name)
+            self.store.delete_topic(name)
+        if unused:
+            self.topic_gone()
+        return request.reply(ResponseCode.SUCCESS)
