@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -106,11 +106,15 @@ class RecoveryReport:
         if self.files_deleted:
             parts.append(f"{self.files_deleted} log files after the end removed")
         if self.rebuilt:
-            more = f" and {len(self.rebuilt) - 10} more" if len(self.rebuilt) > 10 else ""
-            parts.append(f"built anew: {', '.join(self.rebuilt[:10])}{more}")
+            parts.append(f"built anew: {_some(self.rebuilt)}")
         if self.damaged_records:
             parts.append(f"{self.damaged_records} damaged records passed over")
         return "; ".join(parts)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"{', '.join(names[:10])}{more}"
 
 
 class Recovery:
@@ -289,10 +293,12 @@ class Recovery:
         return bool(self._rebuilt)
 
     def _rebuild(self, broken: set[QueueKey]) -> None:
-        for topic, queue_id in sorted(broken):
-            log.warning("building consume queue %s/%d anew from the log", topic, queue_id)
+        names = [f"{topic}/{queue_id}" for topic, queue_id in sorted(broken)]
+        if names:
+            log.warning("building consume queues anew from the log: %s", _some(names))
+        for topic, queue_id in broken:
             self._queues.delete_queue(topic, queue_id)
-            self._rebuilt.append(f"{topic}/{queue_id}")
+        self._rebuilt += names
 
     def _differing_queues(self, broken: set[QueueKey]) -> set[QueueKey]:
         """Queues with a unit that is not the one its record asks for, by reading the whole log."""

@@ -374,5 +374,5 @@ def test_what_start_up_found_is_told_in_words(caplog: pytest.LogCaptureFixture) 
     assert "after a clean stop" in report
     assert "10 records read from 0 to the end of the log" in report
     assert "built anew: orders/0" in report
-    assert "consume queue orders/0 anew" in caplog.text
+    assert "building consume queues anew from the log: orders/0" in caplog.text
     store.close()
