@@ -35,6 +35,7 @@ from rocketline.store.flush import LogFlusher, QueueFlusher
 from rocketline.store.key_index import MAX_FOUND, KeyIndex
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, AcceptTags, Reader, no_such_queue
+from rocketline.store.rebuild import finish_rebuild
 from rocketline.store.recovery import Recovery, RecoveryReport
 
 __all__ = [
@@ -119,6 +120,7 @@ class MessageStore:
             raise StoreInUse(f"{error}{by}; stop that one first or use another folder") from error
 
     def _recover(self) -> RecoveryReport:
+        finish_rebuild(self._disk, self.root)
         abort = self.root / "abort"
         after_crash = self._disk.exists(abort)
         self._log.load()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import DiskFull, StoreError
+from rocketline.store.disk import RealDisk
 from rocketline.testing.disks import SECTOR_BYTES, FaultyDisk, MemoryDisk
 
 DATA = Path("/data")
@@ -80,3 +81,17 @@ def test_a_fault_may_last_until_healed() -> None:
             file.reserve(0, 10)
     disk.heal()
     file.reserve(0, 10)
+
+
+def test_a_folder_can_be_moved_with_everything_in_it(tmp_path: Path) -> None:
+    for disk, root in ((MemoryDisk(), Path("/data")), (RealDisk(), tmp_path)):
+        disk.make_folder(root / "a" / "b")
+        disk.write_atomic(root / "a" / "b" / "file", b"x")
+        disk.move_folder(root / "a", root / "c")
+        assert disk.read(root / "c" / "b" / "file") == b"x"
+        assert not disk.exists(root / "a")
+        with pytest.raises(StoreError, match="cannot rename"):
+            disk.move_folder(root / "a", root / "d")
+        disk.make_folder(root / "e" / "f")
+        with pytest.raises(StoreError, match="cannot rename"):
+            disk.move_folder(root / "e", root / "c")
