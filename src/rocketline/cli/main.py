@@ -17,6 +17,7 @@ from rocketline.cli.consume import consume
 from rocketline.cli.demo import demo
 from rocketline.cli.produce import produce
 from rocketline.cli.servers import broker, nameserver
+from rocketline.cli.store import store_app
 from rocketline.cli.up import up
 from rocketline.errors import RocketlineError
 
@@ -53,6 +54,7 @@ def version() -> None:
 
 for command in (up, nameserver, broker, produce, consume, demo, version):
     app.command()(command)
+app.add_typer(store_app, name="store")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -52,6 +52,9 @@ STORE_IPV6 = 0x20
 NEED_UNWRAP = 0x40
 INNER_BATCH = 0x80
 
+# Prepared and rolled back messages are in no queue. A batch kept as one record belongs into a queue of another format.
+NOT_QUEUED = TRANSACTION_PREPARED | INNER_BATCH
+
 # One layout per combination of host widths, chosen by SYSFLAG & (BORN_IPV6 | STORE_IPV6).
 _HEADS = {
     born | store: struct.Struct(f">iiiiiqqiq{20 if born else 8}sq{20 if store else 8}siqi")

@@ -16,12 +16,12 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from rocketline.errors import CorruptRecord, StoreError
-from rocketline.protocol.records import Buffer, decode_record
+from rocketline.protocol.records import Buffer, LogEntry, decode_record
 from rocketline.store.commit_log import CommitLog, is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.disk import Disk
@@ -39,6 +39,7 @@ _ZEROS = bytes(_RESERVE_BYTES)
 _LOOK_BYTES = 512
 _SHARED_PREFIX = "%LMQ%"
 """Queues of such topics list records that belong to other topics."""
+_pack = UNIT.pack
 _pack_into = UNIT.pack_into
 
 
@@ -80,6 +81,31 @@ class ConsumeQueue:
         _pack_into(view, position - self._base, log_offset, size, tags_code)
         self.max_offset = queue_offset + 1
         self.next_log_offset = log_offset + size
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._dirty_queues.append(self)
+
+    def put_many(self, entries: Sequence[LogEntry]) -> None:
+        """`put` for each entry of a stretch of the log; all of them are of this queue."""
+        first, last = entries[0], entries[-1]
+        start = self.max_offset
+        numbers = [entry[4] for entry in entries]
+        if first[0] < self.next_log_offset or numbers != list(range(start, start + len(entries))):
+            for log_offset, size, _, _, queue_offset, tags_code, *_ in entries:
+                self.put(queue_offset, log_offset, size, tags_code)
+            return
+        units = b"".join([_pack(entry[0], entry[1], entry[5]) for entry in entries])
+        done = 0
+        while done < len(units):
+            position = start * UNIT_BYTES + done
+            if not self._base <= position < self._limit:
+                self._make_room(position)
+            assert self._tail is not None
+            end = min(done + self._limit - position, len(units))
+            self._tail.open()[position - self._base : position - self._base + end - done] = units[done:end]
+            done = end
+        self.max_offset = start + len(entries)
+        self.next_log_offset = last[0] + last[1]
         if not self.is_dirty:
             self.is_dirty = True
             self._dirty_queues.append(self)

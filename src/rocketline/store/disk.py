@@ -17,6 +17,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ T = TypeVar("T")
 PAGE_BYTES = 4096
 MADV_POPULATE_WRITE = 23
 _ZEROS = bytes(1 << 20)
+_FLOCK = struct.Struct("hhqqi4x")
+"""The kernel's `struct flock` on 64-bit Linux: type, whence, start, length, process."""
 
 
 class DirEntry(NamedTuple):
@@ -115,6 +118,9 @@ class Disk(Protocol):
         """Remove a file, or do nothing when there is none; `durably`: no power failure brings it back."""
 
     def remove_tree(self, folder: Path) -> None: ...
+
+    def move_folder(self, source: Path, target: Path) -> None:
+        """Give a folder another name on the same disk, durably, together with the names of all files in it."""
 
     def make_folder(self, folder: Path) -> None: ...
 
@@ -346,6 +352,14 @@ class RealDisk:
         with explained("remove", folder), suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
+    def move_folder(self, source: Path, target: Path) -> None:
+        with explained("rename", source):
+            for folder, _, _ in os.walk(source):
+                sync_folder(Path(folder))
+            os.rename(source, target)
+            for parent in {source.parent, target.parent}:
+                sync_folder(parent)
+
     def make_folder(self, folder: Path) -> None:
         with explained("create folder", folder):
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -369,6 +383,12 @@ class RealDisk:
             found = os.statvfs(path)
         used = found.f_blocks - found.f_bfree
         return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process, this one included, holds a store's lock file; nothing is changed by asking."""
+    with explained("look at", path):
+        return _ProcessLock.is_held(path)
 
 
 class _ProcessLock:
@@ -403,6 +423,22 @@ class _ProcessLock:
         with explained("write", path):
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, b"lock", 0)
+
+    @classmethod
+    def is_held(cls, path: Path) -> bool:
+        """Whether anybody has the lock. Opens the file only for reading, and not at all when it is our own."""
+        if os.path.realpath(path) in cls._held:
+            return True
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            answer = fcntl.fcntl(fd, fcntl.F_GETLK, asked)
+            return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        finally:
+            os.close(fd)
 
     def release(self) -> None:
         if self._key in self._held:

@@ -10,14 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from rocketline.errors import DiskFull, StoreError
-from rocketline.protocol.records import (
-    INNER_BATCH,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    LogEntry,
-)
+from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
+from rocketline.store.bulk import put_in_index, put_in_queues
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
@@ -26,9 +20,6 @@ TagsCodeFor = Callable[[LogEntry], int]
 OnArrivals = Callable[[list[LogEntry]], None]
 
 log = logging.getLogger(__name__)
-
-# Prepared and rolled back messages are in no queue. A batch kept as one record belongs into a queue of another format.
-NOT_QUEUED = TRANSACTION_PREPARED | INNER_BATCH
 
 
 class Dispatcher:
@@ -87,17 +78,9 @@ class Dispatcher:
 
     def replay(self, entries: Sequence[LogEntry]) -> None:
         """Handle entries read back from the log at start: nobody is told, and a name no folder can have is passed over."""
-        by_key = self._queues.by_key
-        for entry in entries:
-            queue = by_key.get((entry.topic, entry.queue_id))
-            if queue is not None and 0 < queue.max_offset < entry.queue_offset and not entry.sys_flag & NOT_QUEUED:
-                self.gaps.add((entry.topic, entry.queue_id))
-            try:
-                self._handle(entry)
-            except DiskFull:
-                raise
-            except StoreError as error:
-                log.warning("record at %d is in no queue: %s", entry.log_offset, error)
+        self.gaps |= put_in_queues(self._queues, entries, self._tags_code_for)
+        if self._index is not None:
+            put_in_index(self._index, entries)
         if entries:
             self._note(entries[-1])
 

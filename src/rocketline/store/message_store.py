@@ -30,6 +30,7 @@ import msgspec
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import StoreBusy, StoreClosed, StoreError, StoreInUse, StoreReadOnly
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
+from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, StoreMessage, refused
@@ -45,6 +46,7 @@ from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
 from rocketline.store.progress import Progress
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
+from rocketline.store.rebuild import finish_rebuild
 from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
 from rocketline.store.retention import CleanUp, Retention
 from rocketline.store.staging import Staging
@@ -184,6 +186,7 @@ class MessageStore:
         self._log.load()
         # What is no log of ours must be known before anything is made or changed in the folder.
         refuse_unknown(self._log, self._queues)
+        finish_rebuild(disk, self.root)
         checkpoint = self._checkpoint = Checkpoint(disk, self.root / "checkpoint")
         progress = self._progress = Progress(disk, self.root / PROGRESS_NAME)
         mark = progress.valid_mark(checkpoint.times)
@@ -197,6 +200,7 @@ class MessageStore:
         return Known(
             after_crash=after_crash,
             check_crc=config.check_crc,
+            parse_properties=decode_properties if self._codes.needs_all_properties else None,
             verify=config.verify_on_start,
             mark=mark,
             flushed=progress.flushed,

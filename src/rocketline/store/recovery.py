@@ -19,21 +19,17 @@ record is seen by its zeros.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
 from rocketline.errors import CorruptRecord, StoreError
 from rocketline.protocol.records import (
-    BLANK_BYTES,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     LogEntry,
-    Record,
     decode_record,
-    is_sound_record,
     log_entry,
     read_start,
 )
@@ -45,15 +41,12 @@ from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import Extent
 from rocketline.store.progress import PROOF_BYTES, Mark
+from rocketline.store.scan import END_OF_LOG, LogScan, ParseProperties, sound_record
 from rocketline.store.segment import Segment
-from rocketline.store.segmented_file import SegmentedFile
 from rocketline.store.tags_codes import TagsCodes
 
-SECTOR_BYTES = 512
 _CHECKPOINT_MARGIN_MS = 3000
-_BATCH = 4096
 _LOOK_BYTES = 4096
-_MAGIC_PATTERN = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 
 QueueKey = tuple[str, int]
 
@@ -66,6 +59,8 @@ class Known:
 
     after_crash: bool
     check_crc: bool
+    parse_properties: ParseProperties | None = None
+    """How to read properties when queues and index need others than their own."""
     verify: bool = False
     """Whether every queue shall be compared with the whole log."""
     mark: Mark | None = None
@@ -143,7 +138,7 @@ class Recovery:
         self._durable_end = 0
         self._records_scanned = 0
         self._last_store_ms = 0
-        self._ended_by = "the end of the log"
+        self._ended_by = END_OF_LOG
         self._rebuilt: list[str] = []
         self._broken: set[QueueKey] = set(known.broken)
         self._adopted: set[QueueKey] = set()
@@ -303,90 +298,80 @@ class Recovery:
     def _differing_queues(self, broken: set[QueueKey]) -> set[QueueKey]:
         """Queues with a unit that is not the one its record asks for, by reading the whole log."""
         differing: set[QueueKey] = set()
-        for _, entry in self._entries(self._log.min_offset):
-            if entry is None:
-                continue
-            key = (entry.topic, entry.queue_id)
-            queue = self._queues.by_key.get(key)
-            if queue is None or key in broken or key in differing or entry.queue_offset >= queue.max_offset:
-                continue
-            if not self._codes.is_listed(queue, entry):
-                differing.add(key)
-        self._records_scanned = 0
+        for batch in self._batches(self._scan(self._log.min_offset)):
+            for entry in batch:
+                key = (entry.topic, entry.queue_id)
+                queue = self._queues.by_key.get(key)
+                if queue is None or key in broken or key in differing or entry.queue_offset >= queue.max_offset:
+                    continue
+                if not self._codes.is_listed(queue, entry):
+                    differing.add(key)
         return differing
 
     def _replay(self, start: int) -> int:
         """Dispatch every sound record from `start` on; returns where they end."""
-        end = start
-        batch: list[LogEntry] = []
-        for next_offset, entry in self._entries(start):
-            end = next_offset
-            if entry is not None:
-                batch.append(entry)
-                self._last_store_ms = max(self._last_store_ms, entry.store_ms)
-            if len(batch) >= _BATCH:
-                self._dispatcher.replay(batch)
-                batch.clear()
-        self._dispatcher.replay(batch)
-        return end
+        scan = self._scan(start)
+        for batch in self._batches(scan):
+            self._records_scanned += len(batch)
+            self._last_store_ms = max(self._last_store_ms, batch[-1].store_ms)
+            self._dispatcher.replay(batch)
+        assert scan.stop is not None
+        self._ended_by = scan.stop.reason
+        return scan.next_log_offset
 
-    def _entries(self, start: int) -> Iterator[tuple[int, LogEntry | None]]:
-        """(end, entry) of each record from `start` on; a blank or a damaged stretch moves the end on without an entry."""
-        file = self._log.file
-        offset = start
-        while (segment := file.segment_at(offset)) is not None:
-            position = offset - segment.base
-            if segment.size - position >= BLANK_BYTES and read_start(segment.open(), position)[1] == MAGIC_BLANK:
-                offset = segment.next_base
-                yield offset, None
-                continue
-            try:
-                record = self._sound_record(segment, position)
-            except CorruptRecord as error:
-                after = self._after_damage(offset, str(error))
-                if after is None:
-                    if any(segment.open()[position : position + BLANK_BYTES]):
-                        self._ended_by = f"no sound record at log offset {offset}: {error}"
-                    return
-                offset = after
-                yield offset, None
-                continue
-            self._records_scanned += 1
-            offset += record.size
-            yield offset, log_entry(record)
+    def _scan(self, start: int) -> LogScan:
+        known = self._known
+        return LogScan(self._log.file, start, check_crc=known.check_crc, parse_properties=known.parse_properties)
 
-    def _sound_record(self, segment: Segment, position: int) -> Record:
-        view = segment.open()
-        offset = segment.base + position
-        record = decode_record(view, position, segment.size)
-        if record.log_offset != offset:
-            raise CorruptRecord(f"the record at {offset} says that it belongs at {record.log_offset}")
-        if self._known.check_crc and crc32(record.body) & 0x7FFFFFFF != record.body_crc:
-            if offset + record.size > self._durable_end:
-                raise CorruptRecord(f"body of the record at {offset} does not match its CRC")
-            # It was on disk and has rotted. It keeps its place in its queue, and is not served.
-            self._damage.record_at(offset, "its body does not match its checksum")
-        elif _has_lost_sector(view, position, record):
-            raise CorruptRecord(f"a part of the record at {offset} never reached the disk")
-        return record
+    def _batches(self, scan: LogScan) -> Iterator[list[LogEntry]]:
+        """Everything up to the end of the log, whatever is damaged on the way."""
+        while True:
+            yield from scan
+            damaged = self._rotted(scan)
+            if damaged is not None:
+                yield [damaged]
+            elif not self._step_over(scan):
+                return
 
-    def _after_damage(self, offset: int, why: str) -> int | None:
-        """Where the log goes on after bytes that were a record on disk once; None: they never were, and it ends here."""
+    def _rotted(self, scan: LogScan) -> LogEntry | None:
+        """The record at which reading stopped, when only its body is damaged and it once was on disk.
+
+        It keeps its place in its queue, and is not served.
+        """
+        offset = scan.next_log_offset
+        segment = self._log.file.segment_at(offset)
+        if segment is None or offset >= self._durable_end:
+            return None
+        try:
+            record = sound_record(segment, offset - segment.base, segment.size, check_crc=False)
+        except CorruptRecord:
+            return None
+        self._damage.record_at(offset, "its body does not match its checksum")
+        scan.next_log_offset = offset + record.size
+        return log_entry(record)
+
+    def _step_over(self, scan: LogScan) -> bool:
+        """Go on behind bytes that were a record on disk once; False when they never were, and the log ends here."""
+        offset = scan.next_log_offset
+        assert scan.stop is not None
         if offset < self._durable_end:
-            self._damage.record_at(offset, why)
-            return next_sound_record(self._log.file, offset + 1) or self._durable_end
+            self._damage.record_at(offset, scan.stop.reason)
+            if scan.skip() is None:
+                scan.next_log_offset = self._durable_end
+            return True
         if self._mark is not None or self._last_store_ms >= self._checkpoint.log_ms:
-            return None
+            return False
         # The checkpoint knows of later records on disk.
-        following = next_sound_record(self._log.file, offset + 1)
-        if following is None:
-            return None
-        segment = self._log.file.segment_at(following)
-        assert segment is not None
+        reason = scan.stop.reason
+        following = scan.find_record(offset + 1)
+        segment = self._log.file.segment_at(following) if following is not None else None
+        if following is None or segment is None:
+            return False
         if record_store_ms(segment.open(), following - segment.base) >= self._checkpoint.log_ms:
-            return None
-        self._damage.record_at(offset, why)
-        return following
+            return False
+        self._damage.record_at(offset, reason)
+        scan.next_log_offset = following
+        return True
 
     def _zeros_follow(self, offset: int) -> bool:
         """After a clean stop nothing follows the last record; a look at the next bytes is proof enough."""
@@ -419,36 +404,6 @@ class Recovery:
         )
 
 
-def _has_lost_sector(view: memoryview, position: int, record: Record) -> bool:
-    """Whether some disk sector that begins inside topic or properties holds nothing of the record but zeros.
-
-    Sectors that begin before them show in the checksum or in lengths that do not add up.
-    """
-    end = position + record.size
-    # Without properties the last two bytes are zeros by right.
-    last = end if record.properties else end - 2
-    start = end - len(record.properties) - 2 - len(record.topic.encode())
-    for sector in range(-(-start // SECTOR_BYTES) * SECTOR_BYTES, last, SECTOR_BYTES):
-        if view[sector] == 0 and not any(view[sector : min(sector + SECTOR_BYTES, end)]):
-            return True
-    return False
-
-
-def next_sound_record(file: SegmentedFile, offset: int) -> int | None:
-    """Where the first sound record begins at or after `offset`."""
-    while (segment := file.segment_at(offset)) is not None:
-        view = segment.open()
-        for match in _MAGIC_PATTERN.finditer(view, offset - segment.base):
-            position = match.start() - 4
-            if position < offset - segment.base:
-                continue
-            size = read_start(view, position)[0]
-            if 0 < size <= segment.size - position and is_sound_record(view, position, size, segment.base + position):
-                return segment.base + position
-        offset = segment.next_base
-    return None
-
-
 def refuse_unknown(commit_log: CommitLog, queues: ConsumeQueues) -> None:
     """StoreError, with nothing changed, for a folder that is not ours to work on."""
     first = commit_log.file.first
@@ -463,7 +418,7 @@ def refuse_unknown(commit_log: CommitLog, queues: ConsumeQueues) -> None:
     size, magic = read_start(first.open(), 0)
     if magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) or (size, magic) == (0, 0):
         return
-    if next_sound_record(commit_log.file, first.base) is None:
+    if LogScan(commit_log.file, first.base).find_record(first.base) is None:
         raise StoreError(
             f"{first.path} does not begin with a message (magic {magic & 0xFFFFFFFF:#010x}): it is no commit log, or one of "
             "a version this program does not know; nothing was changed"

@@ -41,9 +41,7 @@ class SegmentedFile:
 
         A last file without bytes is one that was being made; after a crash any such file is as good as none.
         """
-        names = [
-            entry for entry in self._disk.list(self.folder) if not entry.is_folder and _is_segment_name(entry.name)
-        ]
+        names = [entry for entry in self._disk.list(self.folder) if not entry.is_folder and is_segment_name(entry.name)]
         for name, size, _ in names:
             base = int(name)
             if size == 0 and (after_crash or name == names[-1].name):
@@ -214,5 +212,5 @@ class SegmentedFile:
         self._disk.remove_tree(self.folder)
 
 
-def _is_segment_name(name: str) -> bool:
+def is_segment_name(name: str) -> bool:
     return len(name) == 20 and name.isascii() and name.isdigit()

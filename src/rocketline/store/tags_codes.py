@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable
 
 from rocketline.errors import CorruptRecord, StoreError
-from rocketline.protocol.records import LogEntry, decode_record, log_entry
+from rocketline.protocol.records import NOT_QUEUED, LogEntry, decode_record, log_entry
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
-from rocketline.store.dispatch import NOT_QUEUED, TagsCodeFor
+from rocketline.store.dispatch import TagsCodeFor
 from rocketline.store.ext_queue import ADDRESS_MAX
 
 BitmapFor = Callable[[LogEntry], bytes | None]
@@ -41,6 +41,10 @@ class TagsCodes:
         self._tags_code_for = tags_code_for
         self._bitmap_for = bitmap_for
         self._is_failing = False
+
+    @property
+    def needs_all_properties(self) -> bool:
+        return self._bitmap_for is not None
 
     def own(self, entry: LogEntry) -> int:
         """The code of a message itself."""

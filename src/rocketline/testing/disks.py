@@ -161,6 +161,17 @@ class MemoryDisk:
             if folder in path.parents:
                 self._files.pop(path, None)
 
+    def move_folder(self, source: Path, target: Path) -> None:
+        if source not in self._folders or target in self._folders:
+            code = errno.ENOENT if source not in self._folders else errno.ENOTEMPTY
+            raise store_error(OSError(code, os.strerror(code)), "rename", source)
+
+        def moved(path: Path) -> Path:
+            return target / path.relative_to(source) if path.is_relative_to(source) else path
+
+        self._folders = {moved(path) for path in self._folders}
+        self._files = {moved(path): content for path, content in self._files.items()}
+
     def make_folder(self, folder: Path) -> None:
         self._folders.update((folder, *folder.parents))
 
@@ -266,8 +277,12 @@ class FaultyDisk:
         self._inner.remove(path, durably)
 
     def remove_tree(self, folder: Path) -> None:
-        self.check("remove", folder)
+        self.check("remove_tree", folder)
         self._inner.remove_tree(folder)
+
+    def move_folder(self, source: Path, target: Path) -> None:
+        self.check("rename", source)
+        self._inner.move_folder(source, target)
 
     def make_folder(self, folder: Path) -> None:
         self.check("make_folder", folder)

@@ -7,6 +7,7 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError
+from rocketline.store.disk import RealDisk
 from rocketline.testing.disks import SECTOR_BYTES, FaultyDisk, MemoryDisk
 
 DATA = Path("/data")
@@ -107,3 +108,17 @@ def test_a_disk_in_memory_has_the_room_it_is_told() -> None:
     assert disk.crash().usage(DATA).total_bytes == 10_000
     disk.used_elsewhere = 20_000
     assert disk.usage(DATA) == (10_000, 0)
+
+
+def test_a_folder_can_be_moved_with_everything_in_it(tmp_path: Path) -> None:
+    for disk, root in ((MemoryDisk(), Path("/data")), (RealDisk(), tmp_path)):
+        disk.make_folder(root / "a" / "b")
+        disk.write_atomic(root / "a" / "b" / "file", b"x")
+        disk.move_folder(root / "a", root / "c")
+        assert disk.read(root / "c" / "b" / "file") == b"x"
+        assert not disk.exists(root / "a")
+        with pytest.raises(StoreError, match="cannot rename"):
+            disk.move_folder(root / "a", root / "d")
+        disk.make_folder(root / "e" / "f")
+        with pytest.raises(StoreError, match="cannot rename"):
+            disk.move_folder(root / "e", root / "c")

@@ -1,0 +1,45 @@
+"""What an inspection found wrong, each thing with its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+LOG = "commit log"
+QUEUES = "consume queues"
+INDEX = "key index"
+CHECKPOINT = "checkpoint"
+CONFIG = "config"
+
+_KEPT = 1000
+
+
+@dataclass(frozen=True)
+class Finding:
+    part: str
+    place: str
+    problem: str
+    heals: bool
+    """Whether the next start of a broker repairs it."""
+
+    def __str__(self) -> str:
+        return f"{self.part}, {self.place}: {self.problem}"
+
+
+class Findings:
+    """Keeps the first thousand and counts them all: a store may be damaged everywhere."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self.damaged: Counter[str] = Counter()
+        """By part, what no start repairs."""
+        self.healing: Counter[str] = Counter()
+
+    def add(self, part: str, place: str, problem: str, heals: bool = False) -> None:
+        (self.healing if heals else self.damaged)[part] += 1
+        if len(self.kept) < _KEPT:
+            self.kept.append(Finding(part, place, problem, heals))
+
+    @property
+    def not_kept(self) -> int:
+        return self.damaged.total() + self.healing.total() - len(self.kept)

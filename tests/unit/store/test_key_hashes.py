@@ -1,0 +1,27 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketline.protocol.hashing import index_key_hash
+from rocketline.store.key_hashes import KeyHashes
+
+texts = st.one_of(st.text("abcXYZ0123456789-_", max_size=40), st.text(max_size=20))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "orders", "ünï", ""]), texts), max_size=60))
+def test_many_hashes_are_those_of_each(pairs: list[tuple[str, str]]) -> None:
+    hashes = KeyHashes()
+    wanted = [index_key_hash(topic, key) for topic, key in pairs]
+    assert hashes.of(pairs) == wanted
+    assert hashes.of(pairs) == wanted, "and the same when their beginnings are remembered"
+
+
+def test_more_keys_than_are_treated_at_once() -> None:
+    pairs = [("orders", f"order-{number}") for number in range(9001)]
+    assert KeyHashes().of(pairs) == [index_key_hash(*pair) for pair in pairs]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    hashes = KeyHashes()
+    pairs = [("orders", f"{number:010d}-tail-end") for number in range(70_000)]
+    assert hashes.of(pairs) == [index_key_hash(*pair) for pair in pairs]
+    assert hashes._kept < 65_537
