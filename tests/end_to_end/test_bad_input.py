@@ -35,7 +35,10 @@ from rocketline.testing import LocalCluster
 KEPT = "kept"
 KEPT_COUNT = 25
 STACK = re.compile(r"Traceback|\bFile \"|\.py\b|line \d+, in ")
-STORE_ENTRIES = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", "namesrv"}
+STORE_ENTRIES = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", "namesrv"} | {
+    "rocketline.progress",
+    "rocketline.queues",
+}
 
 
 # The victim
