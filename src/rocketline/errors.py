@@ -5,7 +5,7 @@
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
       ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed
-      StoreError          CorruptRecord, DiskFull, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly
+      StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
 
@@ -189,6 +189,10 @@ class StoreInUse(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed, or never opened."""
+
+
+class FlushFailed(StoreError):
+    """The disk did not take what was written; what it has is not known any more, and asking again would not tell."""
 
 
 class StoreReadOnly(StoreError):

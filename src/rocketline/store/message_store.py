@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import StoreBusy, StoreClosed, StoreError, StoreInUse, StoreReadOnly
+from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreInUse, StoreReadOnly
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
@@ -213,7 +213,7 @@ class MessageStore:
     def _make_flushers(self, checkpoint: Checkpoint, progress: Progress) -> None:
         flush = self.config.flush
         self._log_flusher = LogFlusher(
-            self._log, checkpoint, progress, flush, self._clock, self._flushed_from_thread, self._failed_from_thread
+            self._log, checkpoint, progress, flush, self._clock, self._flushed_from_thread, self._disk_failed
         )
         self._marks = Marks(
             self.root,
@@ -234,7 +234,7 @@ class MessageStore:
             self._marks,
             flush,
             self._clock,
-            self._failed_from_thread,
+            self._disk_failed,
         )
         self._retention = Retention(
             self._disk,
@@ -253,9 +253,7 @@ class MessageStore:
         self._pool = TransientPool(config.transient_pool_size, config.log_segment_bytes)
         log.staging = Staging(self._pool, log.wrote, log.last_store_ms, config.fail_without_buffer)
         if not config.flush.is_sync:
-            self._committer = Committer(
-                log, config.flush, self._clock, self._committed_from_thread, self._failed_from_thread
-            )
+            self._committer = Committer(log, config.flush, self._clock, self._committed_from_thread, self._disk_failed)
             log.staging.on_full = self._committer.request
 
     def close(self) -> None:
@@ -309,7 +307,7 @@ class MessageStore:
         if self.on_committed is not None:
             self.on_committed(next_log_offset)
 
-    def _failed_from_thread(self, error: StoreError) -> None:
+    def _disk_failed(self, error: StoreError) -> None:
         if self._has_failed:
             return
         self._has_failed = True
@@ -326,7 +324,7 @@ class MessageStore:
         try:
             result = self._log.append(message)
         except StoreError as error:
-            return _refused_by(error)
+            return self._refused_by(error)
         if self._asks_to_flush:
             self._ask_to_flush()
         return result
@@ -338,10 +336,16 @@ class MessageStore:
         try:
             result = self._log.append_batch(common, items)
         except StoreError as error:
-            return _refused_by(error)
+            return self._refused_by(error)
         if self._asks_to_flush:
             self._ask_to_flush()
         return result
+
+    def _refused_by(self, error: StoreError) -> AppendResult:
+        if isinstance(error, FlushFailed):
+            self._disk_failed(error)
+        status = AppendStatus.BUSY if isinstance(error, StoreBusy) else AppendStatus.NOT_AVAILABLE
+        return refused(status, str(error))
 
     def _ask_to_flush(self) -> None:
         assert self._log_flusher is not None
@@ -577,11 +581,6 @@ class MessageStore:
         self._queue_flusher.run_round(everything=True)
         if self._has_failed:
             raise StoreReadOnly(self._refusal)
-
-
-def _refused_by(error: StoreError) -> AppendResult:
-    status = AppendStatus.BUSY if isinstance(error, StoreBusy) else AppendStatus.NOT_AVAILABLE
-    return refused(status, str(error))
 
 
 def _has_key(record: memoryview, topic: str, key: str, index_type: str) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
-from rocketline.errors import StoreError
+from rocketline.errors import DiskFull, FlushFailed, StoreError
 from rocketline.store.disk import Disk
 from rocketline.store.segment import MapPool, Segment
 
@@ -114,7 +115,7 @@ class SegmentedFile:
             segment.open()
             if self._pinned:
                 # Its name and size must not be lost in a crash while those of a later file are kept.
-                segment.sync()
+                _sync_new(segment)
             if make_ready is not None:
                 make_ready(segment)
         except BaseException:
@@ -132,9 +133,12 @@ class SegmentedFile:
         self._next = self._worker.submit(self._make, last.next_base, make_ready)
 
     def _prepared(self) -> Segment | None:
-        """The file made ahead, if there is one; a failure is forgotten, because making it now may work or says why not."""
+        """The file made ahead, if there is one; a failure is forgotten, because making it now may work or says why not.
+
+        Only a failed flush is final: the next one could succeed without anything being on disk.
+        """
         prepared, self._next = self._next, None
-        if prepared is None or prepared.exception() is not None:
+        if prepared is None or (prepared.exception() is not None and not isinstance(prepared.exception(), FlushFailed)):
             return None
         return prepared.result()
 
@@ -197,8 +201,9 @@ class SegmentedFile:
         if self._worker is not None:
             self._worker.shutdown()
             self._worker = None
-        if unused := self._prepared():
-            unused.delete()
+        with suppress(FlushFailed):
+            if unused := self._prepared():
+                unused.delete()
         self.unmap()
 
     def destroy(self) -> None:
@@ -210,6 +215,15 @@ class SegmentedFile:
         self._note_first()
         self.flushed = 0
         self._disk.remove_tree(self.folder)
+
+
+def _sync_new(segment: Segment) -> None:
+    try:
+        segment.sync()
+    except DiskFull:
+        raise
+    except StoreError as error:
+        raise FlushFailed(str(error)) from error
 
 
 def is_segment_name(name: str) -> bool:

@@ -316,3 +316,14 @@ class TestQueries:
         assert store.query("orders", "k", 10) == ([], 0, 0)
         store.close()
         assert not disk.exists(ROOT / "index")
+
+
+def test_a_log_file_whose_name_cannot_be_flushed_makes_the_store_read_only() -> None:
+    disk = FaultyDisk(MemoryDisk())
+    store = opened(disk)
+    disk.fail("sync", errno.EIO, part="commitlog")
+    first = store.append(message())
+    assert (first.status, "Input/output error" in first.reason) == (AppendStatus.NOT_AVAILABLE, True)
+    second = store.append(message())
+    assert "read-only since a flush failed" in second.reason
+    store.close()

@@ -142,3 +142,16 @@ def test_a_failure_that_lasts_is_told_at_the_roll(disk: WatchedDisk) -> None:
     disk.heal()
     assert store.append(message(bytes(2 << 20))).log_offset == PREPARE_FROM_BYTES
     store.close()
+
+
+def test_a_failed_flush_in_the_background_is_final(disk: WatchedDisk) -> None:
+    """The next one of the same file could succeed although its name never reached the disk."""
+    store = store_on(disk)
+    disk.fail("sync", errno.EIO, part=SECOND)
+    fill(store, PREPARE_FROM_BYTES)
+    wait_until_prepared(store)
+    result = store.append(message(bytes(2 << 20)))
+    assert (result.status, "Input/output error" in result.reason) == (AppendStatus.NOT_AVAILABLE, True)
+    assert "read-only since a flush failed" in store.reason
+    assert not store.append(message()).next_log_offset > 0
+    store.close()
