@@ -54,6 +54,8 @@ from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
 from rocketline.store.staging import Staging
 
+_LOST_SECTOR = bytes(512)
+_LOOKS_LOST = "the properties end in a zero byte or hold 512 of them, as a disk sector that was never written"
 RESERVE_BYTES = 4 << 20
 WARM_BYTES = 1 << 20
 RESIDENT_BYTES = 16 << 20
@@ -167,6 +169,8 @@ class CommitLog:
         size = record_size(len(body), len(part[1]), len(raw), sys_flag)
         if len(raw) > MAX_PROPERTIES_BYTES or len(body) > self._max_body_bytes or size > self._max_record_bytes:
             return self._too_large(len(body), len(raw), size)
+        if b"\0" in raw and _looks_lost(raw):
+            return refused(AppendStatus.MESSAGE_ILLEGAL, _LOOKS_LOST)
         log_offset = self.wrote
         if log_offset + size > self._limit:
             log_offset = self._make_room(size)
@@ -280,6 +284,8 @@ class CommitLog:
         for item in items:
             if len(item.properties) > MAX_PROPERTIES_BYTES:
                 return self._too_large(len(item.body), len(item.properties), total)
+            if _looks_lost(item.properties):
+                return refused(AppendStatus.MESSAGE_ILLEGAL, _LOOKS_LOST)
         body_bytes = sum(len(item.body) for item in items)
         if body_bytes > self._max_body_bytes or total > self.file.segment_bytes - BLANK_BYTES:
             return self._too_large(body_bytes, 0, total)
@@ -435,6 +441,11 @@ class CommitLog:
         if self.staging is not None:
             self.staging.close()
         self.file.close()
+
+
+def _looks_lost(properties: bytes) -> bool:
+    """Whether properties could be taken for ones that never reached the disk, when the log is read after a crash."""
+    return properties[-1:] == b"\0" or _LOST_SECTOR in properties
 
 
 def record_store_ms(view: Buffer, position: int) -> int:

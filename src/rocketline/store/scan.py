@@ -180,7 +180,7 @@ class LogScan:
             properties_at = topic_at + 3 + chunk[topic_at]
             if not 0 <= (rest := end - properties_at) <= MAX_PROPERTIES_BYTES:
                 break
-            if chunk[properties_at - 2] << 8 | chunk[properties_at - 1] != rest or (rest and not chunk[end - 1]):
+            if chunk[properties_at - 2] << 8 | chunk[properties_at - 1] != rest:
                 break
             if check_crc and crc32(view[body_at:topic_at]) & 0x7FFFFFFF != crc:
                 break
@@ -189,11 +189,12 @@ class LogScan:
                 chunk, file_at, topic_at + 1, end, rest
             ):
                 break
+            # Neither a topic nor a property list ends in a zero, unless the record was cut short.
+            if not chunk[end - 1 if rest else end - 3]:
+                break
             raw_topic = chunk[topic_at + 1 : properties_at - 2]
             topic = known_topic(raw_topic)
             if topic is None:
-                if raw_topic[-1:] == b"\0":
-                    break
                 try:
                     topic = topics[raw_topic] = raw_topic.decode()
                 except UnicodeDecodeError:
@@ -295,10 +296,11 @@ def sound_record(segment: Segment, position: int, limit: int, check_crc: bool = 
     end = position + record.size
     properties_bytes = len(record.properties)
     text_at = end - properties_bytes - 2 - len(record.topic.encode())
-    # Text does not end in a zero byte: one that does was not written to its end.
-    is_cut = record.properties[-1:] == b"\0" or record.topic[-1:] == "\0"
-    if is_cut or _has_lost_sector(view, 0, text_at, end, properties_bytes):
+    if _has_lost_sector(view, 0, text_at, end, properties_bytes):
         raise CorruptRecord(f"a part of the record at {offset} never reached the disk")
+    # A process that dies while it copies a record leaves zeros from there on. With data behind it, somebody sent that zero.
+    if not view[end - 1 if properties_bytes else end - 3] and not any(view[end : end + BLANK_BYTES]):
+        raise CorruptRecord(f"the end of the record at {offset} was never written")
     return record
 
 

@@ -220,9 +220,12 @@ class SegmentedFile:
 def _sync_new(segment: Segment) -> None:
     try:
         segment.sync()
-    except DiskFull:
-        raise
     except StoreError as error:
+        # What a failed flush leaves looks clean and is not: another attempt must begin with a new file.
+        with suppress(StoreError):
+            segment.delete()
+        if isinstance(error, DiskFull):
+            raise
         raise FlushFailed(str(error)) from error
 
 

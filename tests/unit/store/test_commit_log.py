@@ -15,6 +15,7 @@ from rocketline.protocol.records import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
+    BatchItem,
     decode_record,
     log_entry,
     read_start,
@@ -24,7 +25,7 @@ from rocketline.store.config import StoreConfig
 from rocketline.store.disk import RealDisk
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
-from .samples import BORN_V6, HOST, item, message, tiny
+from .samples import BORN_V6, HOST, item, message, opened, tiny
 
 LOG = Path("/data/commitlog")
 
@@ -273,3 +274,18 @@ def test_names_of_topics_become_folders(topic: str) -> None:
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "/etc", "a\0b", "\ud800", "t" * 256])
 def test_names_that_leave_the_folder_do_not(topic: str) -> None:
     assert not is_storable_topic(topic)
+
+
+@pytest.mark.parametrize("value", ["ends in a zero\0", "holds" + "\0" * 512 + "many"])
+def test_properties_that_look_like_a_lost_sector_are_refused(value: str) -> None:
+    """After a crash the log would be cut at such a record."""
+    store = opened()
+    single = message()
+    single.properties_raw = f"a\x01{value}".encode()
+    result = store.append(single)
+    assert (result.status, "zero byte" in result.reason) == (AppendStatus.MESSAGE_ILLEGAL, True)
+    batch = store.append_batch(message(), [BatchItem(0, b"x", b""), BatchItem(0, b"y", single.properties_raw)])
+    assert batch.status is AppendStatus.MESSAGE_ILLEGAL
+    single.properties_raw = f"a\x01{value}\x02".encode() if value.endswith("\0") else b"a\x01b\0c\x02"
+    assert store.append(single).status is AppendStatus.OK
+    store.close()
