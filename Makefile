@@ -9,7 +9,7 @@ WORKERS ?= 2
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java jars run test unit interop check format bench clean
+.PHONY: setup java jars run test unit interop soak check format bench clean
 
 setup: $(STAMP) java
 
@@ -37,6 +37,9 @@ unit: $(STAMP)
 
 interop: jars
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/interop
+
+soak: $(STAMP)
+	@$(BIN)/python -m tests.crash.soak $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

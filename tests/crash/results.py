@@ -1,0 +1,68 @@
+"""Results of soak runs: a line of JSON per work item, summed up in a table for the terminal and docs/reliability.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from .child import REPOSITORY
+from .outcome import Outcome
+
+FOLDER = REPOSITORY / "build" / "soak"
+DOCUMENT = REPOSITORY / "docs" / "reliability.md"
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+COLUMNS = ("scenario", "runs", "acknowledged", "lost", "twice", "violations", "worst open", "worst start", "also")
+
+
+def record(outcome: Outcome, folder: Path = FOLDER) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f"{outcome.scenario}.jsonl", "a") as lines:
+        lines.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def recorded(folder: Path = FOLDER) -> list[Outcome]:
+    """Every outcome so far; of an item that was run again, the last one."""
+    found: dict[tuple[str, str, int], Outcome] = {}
+    for path in sorted(folder.glob("S*.jsonl")):
+        for line in path.read_text().splitlines():
+            outcome = Outcome(**json.loads(line))
+            found[outcome.scenario, outcome.variant, outcome.seed] = outcome
+    return list(found.values())
+
+
+def table(outcomes: Iterable[Outcome]) -> str:
+    """A Markdown table with a row per scenario and variant; the many variants of S3, S5 and S8 share one."""
+    rows: dict[str, list[Outcome]] = {}
+    for outcome in sorted(outcomes, key=lambda each: (int(each.scenario[1:]), each.variant, each.seed)):
+        merged = outcome.scenario in ("S3", "S5", "S8") or not outcome.variant
+        rows.setdefault(outcome.scenario if merged else f"{outcome.scenario} {outcome.variant}", []).append(outcome)
+    lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS)]
+    lines += [" | ".join(_row(name, group)) for name, group in rows.items()]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _row(name: str, group: list[Outcome]) -> list[str]:
+    notes: dict[str, float] = {}
+    for outcome in group:
+        for key, value in outcome.notes.items():
+            notes[key] = max(value, notes.get(key, value))
+    open_s = max(outcome.worst_open_s for outcome in group)
+    start_s = max(outcome.worst_start_s for outcome in group)
+    return [
+        name,
+        *(f"{sum(getattr(outcome, part) for outcome in group):,}" for part in ("runs", "acked", "lost", "duplicates")),
+        str(sum(len(outcome.violations) for outcome in group)),
+        f"{open_s:.2f} s" if open_s else "",
+        f"{start_s:.2f} s" if start_s else "",
+        ", ".join(f"{key} {value:.3g}" for key, value in sorted(notes.items())),
+    ]
+
+
+def write_document(outcomes: Iterable[Outcome], document: Path = DOCUMENT) -> None:
+    """Put the table between the marks in the document."""
+    text = document.read_text("utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    document.write_text(f"{before}{BEGIN}\n\n{table(outcomes)}\n\n{END}{after}", "utf-8")

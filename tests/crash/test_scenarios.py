@@ -1,0 +1,102 @@
+"""A few runs of every scenario. `make soak` runs the counts that convince; a failure names the seed to repeat it with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .scenarios import (
+    bit_rot,
+    derived_files,
+    failing_flush,
+    full_disk,
+    kills,
+    metadata,
+    ownership,
+    power_cuts,
+    slow_disk,
+    torn_writes,
+)
+
+SEED = 20
+
+
+@pytest.mark.parametrize(("variant", "runs"), [("SYNC_FLUSH", 12), ("ASYNC_FLUSH", 4)])
+async def test_s1_kill_under_load(variant: str, runs: int, tmp_path: Path) -> None:
+    outcome = await kills.run(tmp_path, SEED, variant, runs)
+    assert not outcome.violations, outcome
+    assert outcome.runs == runs
+    assert outcome.acked
+
+
+@pytest.mark.parametrize("variant", power_cuts.MODES)
+async def test_s2_power_cut_under_load(variant: str, tmp_path: Path) -> None:
+    for seed in (SEED, SEED + 1):
+        outcome = await power_cuts.run(tmp_path / str(seed), seed, variant, runs=4)
+        assert not outcome.violations, outcome
+        assert outcome.acked
+        assert outcome.notes["sectors lost"] > 0, "the cut took nothing: it proves nothing"
+
+
+@pytest.mark.parametrize("shape", torn_writes.shapes())
+def test_s3_torn_last_record(shape: str, tmp_path: Path) -> None:
+    outcome = torn_writes.run(tmp_path, SEED, shape, stride=29)
+    assert not outcome.violations, outcome
+    assert outcome.runs
+
+
+@pytest.mark.parametrize("variant", bit_rot.VARIANTS)
+def test_s4_bit_rot_in_an_old_file(variant: str, tmp_path: Path) -> None:
+    outcome = bit_rot.run(tmp_path, SEED, variant, runs=12)
+    assert not outcome.violations, outcome
+
+
+@pytest.mark.parametrize("variant", derived_files.VARIANTS)
+def test_s5_damaged_derived_files(variant: str, tmp_path: Path) -> None:
+    outcome = derived_files.run(tmp_path, SEED, variant, runs=2)
+    assert not outcome.violations, outcome
+
+
+@pytest.mark.parametrize("nth", [1, 2, 5, 17])
+async def test_s6_a_failed_flush(nth: int, tmp_path: Path) -> None:
+    outcome = await failing_flush.run(tmp_path, nth)
+    assert not outcome.violations, outcome
+
+
+async def test_s6_a_flush_the_kernel_fails(tmp_path: Path) -> None:
+    if not failing_flush.can_strace():
+        pytest.skip("strace is missing or may not inject failures here")
+    outcome = await failing_flush.run(tmp_path, 4, failing_flush.STRACE)
+    assert not outcome.violations, outcome
+
+
+async def test_s7_no_space(tmp_path: Path) -> None:
+    outcome = await full_disk.run(tmp_path, SEED, full_disk.INJECTED, runs=2)
+    assert not outcome.violations, outcome
+
+
+async def test_s7_a_full_file_system(tmp_path: Path) -> None:
+    if not full_disk.can_mount(tmp_path / "probe"):
+        pytest.skip("only root may mount a small file system")
+    outcome = await full_disk.run(tmp_path / "disk", SEED, full_disk.TMPFS)
+    assert not outcome.violations, outcome
+
+
+@pytest.mark.parametrize("variant", metadata.VARIANTS)
+async def test_s8_death_inside_a_metadata_write(variant: str, tmp_path: Path) -> None:
+    seed = SEED + metadata.VARIANTS.index(variant) // 2
+    outcome = await metadata.run(tmp_path, seed, variant)
+    assert not outcome.violations, outcome
+
+
+async def test_s23_slow_disk(tmp_path: Path) -> None:
+    outcome = await slow_disk.run(tmp_path, SEED)
+    assert not outcome.violations, outcome
+    assert outcome.notes["timed out sends"] > 0
+
+
+@pytest.mark.parametrize("variant", ownership.VARIANTS)
+async def test_s26_other_owners_and_formats(variant: str, tmp_path: Path) -> None:
+    outcome = await ownership.run(tmp_path, SEED, variant, runs=2)
+    assert not outcome.violations, outcome
