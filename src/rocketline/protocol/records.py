@@ -192,38 +192,38 @@ def read_start(buffer: Buffer, position: int) -> tuple[int, int]:
 def decode_record(buffer: Buffer, position: int, limit: int, check_crc: bool = False) -> Record:
     """The record at `position`; CorruptRecord when the bytes up to `limit` hold no valid one."""
     if limit - position < MIN_RECORD_BYTES:
-        raise CorruptRecord(f"{limit - position} bytes at {position} are too few for a record")
+        raise CorruptRecord(f"{limit - position} bytes are too few for a record")
     sys_flag = _INT.unpack_from(buffer, position + _SYSFLAG_AT)[0]
     head = _HEADS[sys_flag & _HOSTS]
     if limit - position < head.size + 3:
-        raise CorruptRecord(f"{limit - position} bytes at {position} are too few for a record")
+        raise CorruptRecord(f"{limit - position} bytes are too few for a record")
     (
         size, magic, body_crc, queue_id, flag, queue_offset, log_offset, _, born_ms, born_host, store_ms, store_host,
         reconsume_times, prepared, body_bytes,
     ) = head.unpack_from(buffer, position)  # fmt: skip
     if magic != MAGIC_V1 and magic != MAGIC_V2:
-        raise CorruptRecord(f"magic {magic & 0xFFFFFFFF:#010x} at {position} is not a message")
+        raise CorruptRecord(f"magic {magic & 0xFFFFFFFF:#010x} is not a message's")
     end = position + size
     body_at = position + head.size
     topic_at = body_at + body_bytes
     if size < head.size + 3 or end > limit or body_bytes < 0 or topic_at + 3 > end:
-        raise CorruptRecord(f"sizes of the record at {position} do not fit: total {size}, body {body_bytes}")
+        raise CorruptRecord(f"its sizes do not fit: total {size}, body {body_bytes}")
     if magic == MAGIC_V1:
         topic_bytes, topic_at = buffer[topic_at], topic_at + 1
     else:
         topic_bytes, topic_at = _SHORT.unpack_from(buffer, topic_at)[0], topic_at + 2
     properties_at = topic_at + topic_bytes + 2
     if topic_bytes < 0 or properties_at > end:
-        raise CorruptRecord(f"topic length {topic_bytes} of the record at {position} does not fit")
+        raise CorruptRecord(f"its topic length {topic_bytes} does not fit")
     if _SHORT.unpack_from(buffer, properties_at - 2)[0] != end - properties_at:
-        raise CorruptRecord(f"properties length of the record at {position} does not fit")
+        raise CorruptRecord("its properties length does not fit")
     body = buffer[body_at : body_at + body_bytes]
     if check_crc and crc32(body) & 0x7FFFFFFF != body_crc:
-        raise CorruptRecord(f"body of the record at {position} does not match its CRC")
+        raise CorruptRecord("its body does not match its CRC")
     try:
         topic = bytes(buffer[topic_at : topic_at + topic_bytes]).decode()
     except UnicodeDecodeError as error:
-        raise CorruptRecord(f"topic of the record at {position} is not UTF-8") from error
+        raise CorruptRecord("its topic is not UTF-8") from error
     return Record(
         size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
         reconsume_times, prepared, topic, body, bytes(buffer[properties_at:end]),

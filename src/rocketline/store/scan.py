@@ -292,15 +292,15 @@ def sound_record(segment: Segment, position: int, limit: int, check_crc: bool = 
     record = decode_record(view, position, limit, check_crc)
     offset = segment.base + position
     if record.log_offset != offset:
-        raise CorruptRecord(f"the record at {offset} says that it belongs at {record.log_offset}")
+        raise CorruptRecord(f"it says that it belongs at {record.log_offset}")
     end = position + record.size
     properties_bytes = len(record.properties)
     text_at = end - properties_bytes - 2 - len(record.topic.encode())
     if _has_lost_sector(view, 0, text_at, end, properties_bytes):
-        raise CorruptRecord(f"a part of the record at {offset} never reached the disk")
+        raise CorruptRecord("a part of it never reached the disk")
     # A process that dies while it copies a record leaves zeros from there on. With data behind it, somebody sent that zero.
     if not view[end - 1 if properties_bytes else end - 3] and not any(view[end : end + BLANK_BYTES]):
-        raise CorruptRecord(f"the end of the record at {offset} was never written")
+        raise CorruptRecord("its end was never written")
     return record
 
 
