@@ -26,6 +26,7 @@ from rocketline.store.segmented_file import SegmentedFile
 
 UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
+MAX_QUEUE_ID = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _RESERVE_BYTES = 64 << 10
 _pack_into = UNIT.pack_into
@@ -260,10 +261,10 @@ class ConsumeQueues:
     def load(self, after_crash: bool) -> None:
         """Take up the queues that are there, without finding their ends yet."""
         for topic in self._disk.list(self._folder):
-            if not topic.is_folder:
+            if not topic.is_folder or not is_storable_topic(topic.name):
                 continue
             for queue in self._disk.list(self._folder / topic.name):
-                if queue.is_folder and queue.name.isascii() and queue.name.isdigit():
+                if queue.is_folder and _is_queue_name(queue.name):
                     found = self._new(topic.name, int(queue.name))
                     found.file.load(after_crash)
                     self.by_key[topic.name, int(queue.name)] = found
@@ -309,3 +310,10 @@ class ConsumeQueues:
         for queue in self:
             queue.file.close()
         self.by_key.clear()
+
+
+def _is_queue_name(name: str) -> bool:
+    """A number as a queue's folder has it: leading zeros, or more than fits into a record, are somebody else's."""
+    return (
+        name.isascii() and name.isdigit() and len(name) <= 10 and str(int(name)) == name and int(name) <= MAX_QUEUE_ID
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from rocketline.errors import DiskFull, StoreError
+from rocketline.errors import StoreError
 from rocketline.protocol.records import (
     INNER_BATCH,
     TRANSACTION_MASK,
@@ -18,7 +18,7 @@ from rocketline.protocol.records import (
     TRANSACTION_ROLLBACK,
     LogEntry,
 )
-from rocketline.store.commit_log import CommitLog
+from rocketline.store.commit_log import CommitLog, is_storable_topic
 from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
 
@@ -85,9 +85,10 @@ class Dispatcher:
         for entry in entries:
             try:
                 self._handle(entry)
-            except DiskFull:
-                raise
             except StoreError as error:
+                # Anything else is the disk's fault: passing it over would leave the message out of its queue for good.
+                if is_storable_topic(entry.topic) and entry.queue_id >= 0:
+                    raise
                 log.warning("record at %d is in no queue: %s", entry.log_offset, error)
 
     def _handle(self, entry: LogEntry) -> None:

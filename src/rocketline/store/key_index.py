@@ -13,6 +13,7 @@ entries below it are whole, and those above it are dropped and made again from t
 
 from __future__ import annotations
 
+import logging
 import struct
 import sys
 from array import array
@@ -33,10 +34,14 @@ _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 _HASH = struct.Struct(">i16x")
 _RESERVE_BYTES = 1 << 20
+_LATEST_MS = 1 << 43
+_LAST_LOG_OFFSET = 1 << 62
 
 _TAIL_CHARS = 8
 _TAIL_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(_TAIL_CHARS - 1, -1, -1))
 _HEADS_KEPT = 16384
+
+log = logging.getLogger(__name__)
 
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
@@ -56,6 +61,10 @@ class IndexFile:
         self._view = self._file.buffer
         self._reserved = 0
         header: tuple[int, ...] = _HEADER.unpack_from(self._view, 0)
+        self.is_damaged = not _is_possible(header, entries)
+        if self.is_damaged:
+            log.warning("%s does not begin as an index file does: nothing in it is used", path)
+            header = (0,) * len(header)
         self.begin_ms, self.end_ms, self.begin_log_offset, self.end_log_offset, self._slots_used, count = header
         # A file without a header holds nothing; Java starts counting at 1.
         self.count = min(max(count, 1), entries)
@@ -105,7 +114,9 @@ class IndexFile:
         # Each entry points to an older one; anything else is damage, and following it could go round for ever.
         while 0 < number < bound and len(found) < limit:
             entry_hash, log_offset, seconds, previous = _ENTRY.unpack_from(view, self._entries_at + number * 20)
-            if entry_hash == key_hash and begin_ms <= self.begin_ms + seconds * 1000 <= end_ms:
+            # A message may be filed twice: it names the key twice, or a crash or a full disk came between two of its keys.
+            is_new = not found or found[-1] != log_offset
+            if is_new and entry_hash == key_hash and begin_ms <= self.begin_ms + seconds * 1000 <= end_ms:
                 found.append(log_offset)
             bound, number = number, previous
 
@@ -149,6 +160,17 @@ class IndexFile:
         self._disk.remove(self.path)
 
 
+def _is_possible(header: tuple[int, ...], entries: int) -> bool:
+    """Whether numbers can be those of a header: an end far beyond the log would keep new messages out of the index."""
+    begin_ms, end_ms, begin_log_offset, end_log_offset, slots_used, count = header
+    return (
+        min(header) >= 0
+        and max(begin_ms, end_ms) <= _LATEST_MS
+        and max(begin_log_offset, end_log_offset) <= _LAST_LOG_OFFSET
+        and max(slots_used, count) <= entries
+    )
+
+
 def index_file_bytes(slots: int, entries: int) -> int:
     return _HEADER.size + slots * _SLOT.size + entries * _ENTRY.size
 
@@ -169,7 +191,7 @@ class KeyIndex:
     def load(self) -> None:
         wanted = index_file_bytes(self._slots, self._entries)
         for name, size, is_folder in self._disk.list(self._folder):
-            if is_folder or not name.isdigit():
+            if is_folder or not (name.isascii() and name.isdigit()):
                 continue
             if size == 0:
                 self._disk.remove(self._folder / name)
@@ -196,7 +218,9 @@ class KeyIndex:
                     file.drop_uncounted()
                 kept.append(file)
                 continue
-            if file.count > 1 and (missing_from is None or file.begin_log_offset < missing_from):
+            if file.is_damaged:
+                missing_from = 0
+            elif file.count > 1 and (missing_from is None or file.begin_log_offset < missing_from):
                 missing_from = file.begin_log_offset
             file.delete()
         self.files = kept
