@@ -5,7 +5,7 @@
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
       ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed
-      StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly
+      StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly, WrongFiles
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
 
@@ -189,6 +189,10 @@ class StoreInUse(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed, or never opened."""
+
+
+class WrongFiles(StoreError):
+    """Files of a store have sizes or names that do not fit the settings."""
 
 
 class FlushFailed(StoreError):

@@ -7,6 +7,7 @@ The two offsets belong to replication; they are kept as found.
 
 from __future__ import annotations
 
+import logging
 import struct
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from rocketline.store.disk import Disk, MappedFile
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">qqqqq")
+_LATEST_MS = 1 << 43
+"""In the year 2248. A time after this is garbage, and trusting it would mean to read nothing after a crash."""
+
+log = logging.getLogger(__name__)
 
 
 class Checkpoint:
@@ -24,13 +29,19 @@ class Checkpoint:
         self.index_ms = 0
         self.master_flushed_offset = 0
         self.confirmed_offset = 0
-        self._file: MappedFile = disk.open_mapped(path, CHECKPOINT_BYTES, pinned=True)
+        self._file: MappedFile = _open(disk, path)
         try:
             self._file.reserve(0, CHECKPOINT_BYTES)
             self._load()
+            self._drop_nonsense()
         except StoreError:
             self._file.close()
             raise
+
+    def _drop_nonsense(self) -> None:
+        if not all(0 <= time_ms <= _LATEST_MS for time_ms in (self.log_ms, self.queues_ms, self.index_ms)):
+            log.warning("%s holds no times: everything is read, as if there were none", self._file.path)
+            self.log_ms = self.queues_ms = self.index_ms = 0
 
     def _load(self) -> None:
         (
@@ -63,3 +74,13 @@ class Checkpoint:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _open(disk: Disk, path: Path) -> MappedFile:
+    present = len(disk.read(path) or b"")
+    if present > CHECKPOINT_BYTES:
+        raise StoreError(
+            f"{path} has {present} bytes instead of {CHECKPOINT_BYTES}, so it is no checkpoint; move it away, the store "
+            "opens without it too"
+        )
+    return disk.open_mapped(path, CHECKPOINT_BYTES, pinned=True)

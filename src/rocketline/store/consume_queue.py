@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from rocketline.errors import CorruptRecord, StoreError
+from rocketline.errors import CorruptRecord, StoreError, WrongFiles
 from rocketline.protocol.records import Buffer, LogEntry, decode_record
 from rocketline.store.commit_log import CommitLog, is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
+MAX_QUEUE_ID = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _RESERVE_BYTES = 64 << 10
 _ZEROS = bytes(_RESERVE_BYTES)
@@ -432,16 +433,16 @@ class ConsumeQueues:
         """
         broken: set[tuple[str, int]] = set()
         for topic in self._disk.list(self._folder):
-            if not topic.is_folder:
+            if not topic.is_folder or not is_storable_topic(topic.name):
                 continue
             for queue in self._disk.list(self._folder / topic.name):
-                if queue.is_folder and queue.name.isascii() and queue.name.isdigit():
+                if queue.is_folder and _is_queue_name(queue.name):
                     try:
                         found = self._new(
                             topic.name, int(queue.name), self._ext.find(topic.name, int(queue.name), after_crash)
                         )
                         found.file.load(after_crash)
-                    except StoreError as error:
+                    except WrongFiles as error:
                         if not can_rebuild:
                             raise
                         log.warning("%s", error)
@@ -509,3 +510,10 @@ class ConsumeQueues:
             if queue.ext is not None:
                 queue.ext.file.close()
         self.by_key.clear()
+
+
+def _is_queue_name(name: str) -> bool:
+    """A number as a queue's folder has it: leading zeros, or more than fits into a record, are somebody else's."""
+    return (
+        name.isascii() and name.isdigit() and len(name) <= 10 and str(int(name)) == name and int(name) <= MAX_QUEUE_ID
+    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import mmap
 import os
 import shutil
@@ -34,6 +35,8 @@ MADV_POPULATE_WRITE = 23
 _ZEROS = bytes(1 << 20)
 _FLOCK = struct.Struct("hhqqi4x")
 """The kernel's `struct flock` on 64-bit Linux: type, whence, start, length, process."""
+
+log = logging.getLogger(__name__)
 
 
 class DirEntry(NamedTuple):
@@ -152,25 +155,40 @@ def explained(doing: str, path: Path) -> Iterator[None]:
 def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
     """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
 
-    None when there is nothing to read. A useless file is removed once its backup proved good, so that the next write does
-    not turn it into the backup. `parse` raises ValueError for content it cannot accept.
+    None when there is nothing to read. `parse` raises ValueError for content it cannot accept. A backup that had to be used
+    takes the file's place at once, so that it is used once and not each time until the next save, and so that the next save
+    does not turn a useless file into the backup; the useless content stays beside it.
     """
-    problem = ""
-    for candidate in (path, backup_of(path)):
-        data = disk.read(candidate)
-        if not data:
-            continue
+    data, backup = disk.read(path), disk.read(backup_of(path))
+    if not data and not backup:
+        if data is not None or backup is not None:
+            log.warning("%s and its backup are empty: starting without what was in them", path)
+        return None
+    problem = "is missing" if data is None else "is empty"
+    if data:
         try:
-            parsed = parse(data)
+            return parse(data)
         except ValueError as error:
-            problem = problem or f"{candidate}: {error}"
-            continue
-        if candidate != path:
-            disk.remove(path)
-        return parsed
-    if problem:
-        raise StoreError(f"cannot use {problem}; its backup is missing or broken as well")
-    return None
+            problem = f"cannot be used ({error})"
+    try:
+        if not backup:
+            raise ValueError("there is none")
+        parsed = parse(backup)
+    except ValueError as error:
+        raise StoreError(
+            f"{path} {problem}, and its backup is missing or broken as well ({error}); bring back a copy of {path.name}, or "
+            "remove both to start without what was in them"
+        ) from error
+    log.warning("%s %s: its backup is used, which lacks the last change", path, problem)
+    if data:
+        disk.write_atomic(damaged_copy_of(path), data)
+    disk.write_atomic(path, backup)
+    return parsed
+
+
+def damaged_copy_of(path: Path) -> Path:
+    """Where the content of a file is kept that could not be read."""
+    return path.with_name(path.name + ".damaged")
 
 
 class RealMappedFile:
@@ -300,6 +318,22 @@ def _zero(buffer: memoryview, start: int, end: int) -> bool:
     return is_changed
 
 
+def _dir_entry(item: os.DirEntry[str]) -> DirEntry | None:
+    try:
+        return DirEntry(item.name, item.stat().st_size, item.is_dir())
+    except FileNotFoundError:
+        _refuse_dangling(Path(item.path))
+        return None  # deleted a moment ago
+
+
+def _refuse_dangling(path: Path) -> None:
+    """What a link to nowhere should lead to is not known to be absent: more likely its disk is not mounted."""
+    if path.is_symlink():
+        raise StoreError(
+            f"{path} is a link to {os.readlink(path)}, which does not exist; mount what it is on, or remove the link"
+        )
+
+
 class RealDisk:
     """The operating system's files."""
 
@@ -317,10 +351,12 @@ class RealDisk:
     def list(self, folder: Path) -> list[DirEntry]:
         with explained("list", folder):
             try:
-                with os.scandir(folder) as found:
-                    return sorted(DirEntry(item.name, item.stat().st_size, item.is_dir()) for item in found)
+                found = os.scandir(folder)
             except FileNotFoundError:
+                _refuse_dangling(folder)
                 return []
+            with found:
+                return sorted(entry for item in found if (entry := _dir_entry(item)) is not None)
 
     def read(self, path: Path) -> bytes | None:
         with explained("read", path):

@@ -23,7 +23,7 @@ from operator import mul
 from pathlib import Path
 
 from rocketline.clock import Clock
-from rocketline.errors import StoreError
+from rocketline.errors import WrongFiles
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.hashing import index_key_hash, java_string_hash
 from rocketline.protocol.records import LogEntry
@@ -40,10 +40,14 @@ _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 _HASH = struct.Struct(">i16x")
 _RESERVE_BYTES = 1 << 20
+_LATEST_MS = 1 << 43
+_LAST_LOG_OFFSET = 1 << 62
 
 _TAIL_CHARS = 8
 _TAIL_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(_TAIL_CHARS - 1, -1, -1))
 _HEADS_KEPT = 16384
+
+log = logging.getLogger(__name__)
 
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
@@ -64,10 +68,14 @@ class IndexFile:
         self._reserved = 0
         self._newest: array[int] | None = None
         header: tuple[int, ...] = _HEADER.unpack_from(self._view, 0)
+        self.is_damaged = not _is_possible(header, entries)
+        if self.is_damaged:
+            log.warning("%s does not begin as an index file does: nothing in it is used", path)
+            header = (0,) * len(header)
         self.begin_ms, self.end_ms, self.begin_log_offset, self.end_log_offset, self._slots_used, count = header
         # A file without a header holds nothing; Java starts counting at 1.
         self.count = min(max(count, 1), entries)
-        self._flushed_count = self.count
+        self.flushed_count = self.count
 
     @property
     def is_full(self) -> bool:
@@ -75,7 +83,7 @@ class IndexFile:
 
     @property
     def is_dirty(self) -> bool:
-        return self.count != self._flushed_count
+        return self.count != self.flushed_count
 
     def put(self, key_hash: int, log_offset: int, store_ms: int) -> None:
         """Add an entry; the caller has made sure that the file is not full."""
@@ -155,7 +163,9 @@ class IndexFile:
         # Each entry points to an older one; anything else is damage, and following it could go round for ever.
         while 0 < number < bound and len(found) < limit:
             entry_hash, log_offset, seconds, previous = _ENTRY.unpack_from(view, self._entries_at + number * 20)
-            if entry_hash == key_hash and begin_ms <= self.begin_ms + seconds * 1000 <= end_ms:
+            # A message may be filed twice: it names the key twice, or a crash or a full disk came between two of its keys.
+            is_new = not found or found[-1] != log_offset
+            if is_new and entry_hash == key_hash and begin_ms <= self.begin_ms + seconds * 1000 <= end_ms:
                 found.append(log_offset)
             bound, number = number, previous
 
@@ -174,7 +184,7 @@ class IndexFile:
         self._file.sync()
         _HEADER.pack_into(self._view, 0, *header)
         self._file.sync()
-        self._flushed_count = header[-1]
+        self.flushed_count = header[-1]
         self._file.forget(0, self._file.size)
 
     def drop_uncounted(self) -> None:
@@ -191,6 +201,18 @@ class IndexFile:
             slots[key_hash % self._slots] = number
         self._write_slots(slots)
 
+    def cut_back(self, count: int) -> None:
+        """Forget the entries from number `count` on; the next flush brings the header in line."""
+        self.count = min(self.count, max(count, 1))
+        self._slots_used = min(self._slots_used, self.count)
+        if self.count > 1:
+            last = _ENTRY.unpack_from(self._view, self._entries_at + (self.count - 1) * 20)
+            self.end_log_offset = last[1]
+            # Entries know seconds: rather too late than too early, or a search by time would pass the file over.
+            self.end_ms = self.begin_ms + last[2] * 1000 + 999
+        self.drop_uncounted()
+        self.flushed_count = 0
+
     def close(self) -> None:
         self._file.close()
 
@@ -199,8 +221,29 @@ class IndexFile:
         self._disk.remove(self.path)
 
 
+def _is_possible(header: tuple[int, ...], entries: int) -> bool:
+    """Whether numbers can be those of a header: an end far beyond the log would keep new messages out of the index."""
+    begin_ms, end_ms, begin_log_offset, end_log_offset, slots_used, count = header
+    return (
+        min(header) >= 0
+        and max(begin_ms, end_ms) <= _LATEST_MS
+        and max(begin_log_offset, end_log_offset) <= _LAST_LOG_OFFSET
+        and max(slots_used, count) <= entries
+    )
+
+
+def index_count(disk: Disk, path: Path) -> int:
+    """The number the next entry of a file gets, by its header."""
+    count: int = _HEADER.unpack(disk.read_range(path, 0, _HEADER.size))[-1]
+    return max(count, 1)
+
+
 def index_file_bytes(slots: int, entries: int) -> int:
     return _HEADER.size + slots * _SLOT.size + entries * _ENTRY.size
+
+
+def _is_index_name(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 class KeyIndex:
@@ -223,7 +266,7 @@ class KeyIndex:
         """Take up the files that are there. One of a wrong size: False when it can be built anew, else a StoreError."""
         wanted = index_file_bytes(self._slots, self._entries)
         for name, size, is_folder in self._disk.list(self._folder):
-            if is_folder or not name.isdigit():
+            if is_folder or not _is_index_name(name):
                 continue
             if size == 0:
                 self._disk.remove(self._folder / name)
@@ -234,12 +277,12 @@ class KeyIndex:
                     f"({self._slots} slots, {self._entries} entries); start with the settings it was written with"
                 )
                 if not can_rebuild:
-                    raise StoreError(problem)
+                    raise WrongFiles(problem)
                 log.warning("%s", problem)
                 return False
             self.files.append(IndexFile(self._disk, self._folder / name, self._slots, self._entries))
         self._note_end()
-        return True
+        return not (can_rebuild and any(file.is_damaged for file in self.files))
 
     def _note_end(self) -> None:
         self._indexed_to = max((file.end_log_offset for file in self.files if file.count > 1), default=-1)
@@ -255,7 +298,9 @@ class KeyIndex:
                     file.drop_uncounted()
                 kept.append(file)
                 continue
-            if file.count > 1 and (missing_from is None or file.begin_log_offset < missing_from):
+            if file.is_damaged:
+                missing_from = 0
+            elif file.count > 1 and (missing_from is None or file.begin_log_offset < missing_from):
                 missing_from = file.begin_log_offset
             file.delete()
         self.files = kept
@@ -266,9 +311,12 @@ class KeyIndex:
 
     @property
     def shape(self) -> IndexShape | None:
-        """What the index consists of right now."""
-        files = self.files
-        return IndexShape(files[0].path.name, files[-1].path.name, files[-1].count) if files else None
+        """What of the index is on disk; called by the flusher thread."""
+        files = list(self.files)
+        if not files:
+            return None
+        newest = next((file for file in files if file.is_dirty), files[-1])
+        return IndexShape(files[0].path.name, newest.path.name, newest.flushed_count)
 
     def lacks(self, shape: IndexShape | None, log_min_offset: int) -> bool:
         """Whether something of what was once on disk is missing."""
@@ -279,14 +327,27 @@ class KeyIndex:
             return True
         return shape.oldest not in counts and self.files[0].begin_log_offset > log_min_offset
 
-    def keep_whole(self) -> None:
-        """After a crash of our own: headers are written after what they count, so what they count is there."""
+    def keep_marked(self, shape: IndexShape | None) -> None:
+        """After a crash of our own: keep what was on disk at the mark; the rest is filed again from the log.
+
+        Later headers are not believed. They may be in the page cache only, or count entries of messages the log has lost.
+        """
+        kept: list[IndexFile] = []
         for file in self.files:
-            if not file.is_full:
-                file.drop_uncounted()
+            if shape is None or int(file.path.name) > int(shape.newest):
+                file.delete()
+                continue
+            if file.path.name == shape.newest:
+                file.cut_back(shape.newest_count)
+            kept.append(file)
+        self.files = kept
         self._note_end()
-        # The header may have been written between two keys of its last message: that one is filed again.
+        # The mark may have been made between two keys of its last message: that one is filed again.
         self._indexed_to -= 1
+
+    def note_log_end(self, log_offset: int) -> None:
+        """Messages from here on are new, whatever a header says that was on disk before the log was."""
+        self._indexed_to = min(self._indexed_to, log_offset - 1)
 
     def put(self, topic: str, log_offset: int, store_ms: int, properties: dict[str, str]) -> None:
         """File a message under its unique id, its keys and its tag, in this order, unless that was done before."""
@@ -415,7 +476,9 @@ class KeyIndex:
         for file in self.files:
             file.close()
         self.files.clear()
-        self._disk.remove_tree(self._folder)
+        for name, _, is_folder in self._disk.list(self._folder):
+            if not is_folder and _is_index_name(name):
+                self._disk.remove(self._folder / name)
         self._note_end()
 
     def close(self) -> None:

@@ -113,10 +113,10 @@ class Progress:
             self._write(1, msgspec.json.encode(mark))
         self._file.sync()
 
-    def forget_index(self) -> None:
-        """The index is about to be replaced by another one."""
-        if self.mark is not None and self.mark.index is not None:
-            self.save(msgspec.structs.replace(self.mark, index=None))
+    def note_index(self, shape: IndexShape | None) -> None:
+        """The index was replaced by another one, which is all on disk."""
+        if self.mark is not None:
+            self.save(msgspec.structs.replace(self.mark, index=shape))
 
     def close(self) -> None:
         self._file.close()

@@ -35,10 +35,10 @@ from rocketline.store.folder import (
     queue_file_bytes,
     segments_of,
 )
-from rocketline.store.key_index import KeyIndex
+from rocketline.store.key_index import KeyIndex, index_count
 from rocketline.store.marks import TABLE_NAME
 from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
-from rocketline.store.progress import Progress
+from rocketline.store.progress import IndexShape, Progress
 from rocketline.store.scan import Gap, LogScan
 from rocketline.store.segment import Segment
 
@@ -119,23 +119,26 @@ def finish_rebuild(disk: Disk, root: Path) -> None:
     """Bring an interrupted rebuild to its end, or remove what it left; the caller has the store's lock."""
     ready = root / READY
     if disk.exists(ready):
-        _forget_notes(disk, root)
+        # How long the queues were does not hold for the new ones, which begin where the log does.
+        disk.remove(root / TABLE_NAME)
         for part in PARTS:
             if disk.exists(ready / part):
                 disk.remove_tree(root / part)
                 disk.move_folder(ready / part, root / part)
+        _note_index(disk, root)
         disk.remove_tree(ready)
     if disk.exists(root / BUILDING):
         disk.remove_tree(root / BUILDING)
 
 
-def _forget_notes(disk: Disk, root: Path) -> None:
-    """What is written down about the old queues and index does not hold for the new ones."""
-    disk.remove(root / TABLE_NAME)
-    if disk.exists(root / PROGRESS_NAME):
-        progress = Progress(disk, root / PROGRESS_NAME)
-        progress.forget_index()
-        progress.close()
+def _note_index(disk: Disk, root: Path) -> None:
+    """A crash leaves of an index what the last mark says of it: it must speak of the new one."""
+    if not disk.exists(root / PROGRESS_NAME):
+        return
+    paths = [path for path, _ in index_names(disk, root / INDEX_FOLDER)]
+    progress = Progress(disk, root / PROGRESS_NAME)
+    progress.note_index(IndexShape(paths[0].name, paths[-1].name, index_count(disk, paths[-1])) if paths else None)
+    progress.close()
 
 
 def _plan(

@@ -174,6 +174,8 @@ class Recovery:
         file.flushed = end
         self._log.set_end(end, self._last_store_ms)
         self._settle_queues()
+        if self._index is not None:
+            self._index.note_log_end(end)
         self._dispatcher.dispatched = end
         return self._report(after_crash, start, files_deleted)
 
@@ -235,7 +237,7 @@ class Recovery:
         if mark is not None:
             start = mark.safe
             if index is not None:
-                index.keep_whole()
+                index.keep_marked(mark.index)
             self._last_store_ms = max(mark.times)
             self._dispatcher.last = self._entry_at(mark.last_record[0]) if mark.last_record[1] else None
         else:
@@ -415,6 +417,7 @@ def refuse_unknown(commit_log: CommitLog, queues: ConsumeQueues) -> None:
                 "(is its disk mounted?), or remove the consumequeue and index folders to start empty"
             )
         return
+    _refuse_shuffled(commit_log)
     size, magic = read_start(first.open(), 0)
     if magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK) or (size, magic) == (0, 0):
         return
@@ -423,3 +426,17 @@ def refuse_unknown(commit_log: CommitLog, queues: ConsumeQueues) -> None:
             f"{first.path} does not begin with a message (magic {magic & 0xFFFFFFFF:#010x}): it is no commit log, or one of "
             "a version this program does not know; nothing was changed"
         )
+
+
+def _refuse_shuffled(commit_log: CommitLog) -> None:
+    """A file that begins with a whole record of another place has that place's name wrong: cutting there would lose it."""
+    for segment in commit_log.file:
+        try:
+            record = decode_record(segment.open(), 0, segment.size, check_crc=True)
+        except CorruptRecord:
+            continue
+        if record.log_offset != segment.base:
+            raise StoreError(
+                f"{segment.path} begins with the message of log offset {record.log_offset}: the files of "
+                f"{commit_log.file.folder} have changed places; give them back their names, nothing was changed"
+            )

@@ -12,12 +12,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from rocketline.errors import DiskFull, FlushFailed, StoreError
+from rocketline.errors import DiskFull, FlushFailed, StoreError, WrongFiles
 from rocketline.store.disk import Disk
 from rocketline.store.segment import MapPool, Segment
 
 PREPARE_FROM_BYTES = 16 << 20
 """Smaller files are made on the spot: a thread would cost more than it saves."""
+
+
+_MAX_OFFSET = (1 << 63) - 1
 
 
 class SegmentedFile:
@@ -48,13 +51,26 @@ class SegmentedFile:
             if size == 0 and (after_crash or name == names[-1].name):
                 self._disk.remove(self.folder / name)
                 continue
-            if size != self.segment_bytes or base % self.segment_bytes:
-                raise StoreError(
-                    f"{self.folder / name} has {size} bytes, but files of {self.segment_bytes} bytes are configured "
-                    f"for {self.folder}; start with the setting the files were written with"
-                )
+            self._require_size(name, size)
             self._segments[base // size] = self._segment(base)
         self._note_first()
+
+    def _require_size(self, name: str, size: int) -> None:
+        path, wanted = self.folder / name, self.segment_bytes
+        if size == 0:
+            raise WrongFiles(f"{path} has 0 bytes, but there are files after it; bring back a copy of it")
+        if size != wanted:
+            raise WrongFiles(
+                f"{path} has {size} bytes, but files of {wanted} bytes are configured for {self.folder}; start with the "
+                "setting the files were written with, or bring back a whole copy of this one if it was cut short"
+            )
+        if int(name) % wanted:
+            raise WrongFiles(
+                f"{path} is named by an offset at which no file of {wanted} bytes begins; start with the setting the files "
+                "were written with, or move this one away if it does not belong there"
+            )
+        if int(name) + wanted > _MAX_OFFSET:
+            raise WrongFiles(f"{path} is named by an offset no log can reach; move it away, it does not belong there")
 
     def _segment(self, base: int) -> Segment:
         path = self.folder / f"{base:020d}"
