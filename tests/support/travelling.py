@@ -1,6 +1,7 @@
 """A store folder that travels between rocketline and Apache, killed at each departure, and what each host saw in it.
 
-    rocketline -> (trimmed) -> Apache -> rocketline -> (trimmed, queues and index lost) -> Apache -> (trimmed) -> rocketline
+    rocketline -> (trimmed, queues and index built anew by `store rebuild`) -> Apache -> rocketline
+    -> (trimmed, queues and index lost) -> Apache -> (trimmed) -> rocketline
 
 Before the first host, a store without a broker wrote records that no client of 127.0.0.1 can cause: IPv6 addresses. Each
 host is observed on arrival, then writes a little of everything, and is killed under load: the first two just after their log
@@ -13,6 +14,8 @@ import asyncio
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -121,6 +124,7 @@ class Travelling:
             self._java.create_group(host.namesrv, GROUP)
             self._visit("rocketline", host)
         trim(self.store, 2)
+        self._rebuild()
         with self.apache("first") as host:
             self._visit("apache", host)
         with self.rocketline() as host:
@@ -135,6 +139,12 @@ class Travelling:
         trim(self.store, len(list((self.store / "commitlog").iterdir())) // 2)
         with self.rocketline() as host:
             self._visit("rocketline", host)
+
+    def _rebuild(self) -> None:
+        command = [sys.executable, "-m", "rocketline.cli", "store", "rebuild", str(self.store)]
+        for key, value in SETTINGS.items():
+            command += ["--set", f"{key}={value}"]
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
 
     @contextmanager
     def rocketline(self) -> Iterator[Host]:
