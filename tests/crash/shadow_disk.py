@@ -34,6 +34,7 @@ class Shadow:
         self._root = root
         self._shadow = shadow
         self._held: dict[str, list[int]] = {}
+        self._kept: dict[int, int] = {}
         self._folders = threading.Lock()
         shutil.rmtree(shadow, ignore_errors=True)
         (shadow / "files").mkdir(parents=True)
@@ -69,6 +70,9 @@ class Shadow:
 
     def _file_synced(self, fd: int) -> None:
         status = os.fstat(fd)
+        if status.st_ino not in self._kept:
+            # A number is never given to another file in this life: what was flushed under it would pass for that one's.
+            self._kept[status.st_ino] = os.dup(fd)
         copy = os.open(self._shadow / "files" / str(status.st_ino), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if os.fstat(copy).st_size != status.st_size:

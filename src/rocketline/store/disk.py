@@ -72,6 +72,8 @@ class MappedFile(Protocol):
     path: Path
     size: int
     buffer: memoryview
+    is_new: bool
+    """Whether its name may not be durable yet; a sync makes it so."""
 
     def reserve(self, start: int, end: int) -> None:
         """Make blocks for a range nobody writes to yet; DiskFull when there are none."""
@@ -104,6 +106,9 @@ class Disk(Protocol):
 
     def sync(self, path: Path) -> None:
         """As `MappedFile.sync`, for a file that may not be mapped at the moment."""
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable."""
 
     def list(self, folder: Path) -> list[DirEntry]:
         """Entries sorted by name; empty when the folder does not exist."""
@@ -202,7 +207,7 @@ class RealMappedFile:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             with explained("size", path):
-                self._is_new = _grow_file(fd, path, size)
+                self.is_new = _grow_file(fd, path, size)
             with explained("map", path):
                 self._map: FileMap | None = FileMap(fd, size)
             if scattered:
@@ -267,9 +272,9 @@ class RealMappedFile:
     def sync(self) -> None:
         with self._descriptor("flush") as fd:
             os.fdatasync(fd)
-            if self._is_new:
+            if self.is_new:
                 sync_folder(self.path.parent)
-                self._is_new = False
+                self.is_new = False
 
     def close(self) -> None:
         mapped, self._map = self._map, None
@@ -347,6 +352,10 @@ class RealDisk:
                 os.fdatasync(fd)
             finally:
                 os.close(fd)
+
+    def sync_folder(self, folder: Path) -> None:
+        with explained("flush", folder):
+            sync_folder(folder)
 
     def list(self, folder: Path) -> list[DirEntry]:
         with explained("list", folder):

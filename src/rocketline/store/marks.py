@@ -141,7 +141,7 @@ def load_extents(disk: Disk, root: Path, mark: Mark, log_min_offset: int) -> tup
     # When the log has lost files since, the queues may have as well.
     has_all = table.log_min_offset == log_min_offset
     extents = {
-        (topic, int(queue_id)): extent if has_all else extent._replace(first_unit=extent.max_offset)
+        (topic, int(queue_id)): extent if has_all else Extent(extent.max_offset, extent.max_offset, extent.max_offset)
         for topic, queues in table.extents.items()
         for queue_id, extent in queues.items()
         if queue_id.isdecimal()

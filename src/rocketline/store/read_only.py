@@ -31,6 +31,7 @@ class ReadOnlyFile:
         finally:
             os.close(fd)
         self.buffer = memoryview(self._map)
+        self.is_new = False
 
     def forget(self, start: int, end: int) -> None:
         start = -(-start // PAGE_BYTES) * PAGE_BYTES
@@ -69,6 +70,9 @@ class ReadOnlyDisk:
 
     def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
         return ReadOnlyFile(path, size, scattered)
+
+    def sync_folder(self, folder: Path) -> None:
+        pass
 
     def list(self, folder: Path) -> list[DirEntry]:
         return self._real.list(folder)

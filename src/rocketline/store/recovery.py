@@ -140,7 +140,8 @@ class Recovery:
         self._last_store_ms = 0
         self._ended_by = END_OF_LOG
         self._rebuilt: list[str] = []
-        self._broken: set[QueueKey] = set(known.broken)
+        self._broken: dict[QueueKey, str] = dict.fromkeys(known.broken, "files of a wrong size")
+        """Queues to build anew, and why."""
         self._adopted: set[QueueKey] = set()
 
     def run(self) -> RecoveryReport:
@@ -162,9 +163,9 @@ class Recovery:
         if self._drop_damaged():
             start = self._log.min_offset
         end = self._replay(start)
-        if start > self._log.min_offset and self._dispatcher.gaps:
+        if start > self._log.min_offset and (lacking := self._lacking_queues()):
             # Units before the place where reading began are missing: nothing less than the whole log brings them back.
-            self._rebuild(self._dispatcher.gaps)
+            self._rebuild(lacking)
             start = self._log.min_offset
             end = self._replay(start)
         files_deleted = file.truncate(end, erase=after_crash or not self._zeros_follow(end))
@@ -206,7 +207,7 @@ class Recovery:
                 ):
                     self._adopted.add(key)
                 else:
-                    self._broken.add(key)
+                    self._broken[key] = "not as it was left"
                 continue
             if not queue.find_end():
                 log.warning("consume queue %s/%d has a hole", *key)
@@ -270,17 +271,17 @@ class Recovery:
         """Delete queues and index that lack something, so that they are built anew; whether there were any."""
         known, queues, index = self._known, self._queues, self._index
         broken = self._broken
-        extents = known.extents if self._mark is not None else {}
-        broken.update(key for key, extent in extents.items() if extent.max_offset and key not in queues.by_key)
+        extents = self._extents
         for key, queue in queues.by_key.items():
-            if key in self._adopted:
+            if key in self._adopted or key in broken:
                 continue
-            extent = extents.get(key, Extent(queue.first_unit, 0, 0))
-            has_all = queue.max_offset >= extent.max_offset and queue.first_unit <= extent.first_unit
-            if not has_all or not queue.looks_whole(self._log):
-                broken.add(key)
+            extent = extents.get(key)
+            if extent is not None and queue.max_offset and queue.first_unit > extent.first_unit:
+                broken[key] = f"nothing before message {queue.first_unit}"
+            elif not queue.looks_whole(self._log):
+                broken[key] = "a file is missing or another queue's"
         if known.verify:
-            broken |= self._differing_queues(broken)
+            broken |= dict.fromkeys(self._differing_queues(broken), "not what the log says")
         self._rebuild(broken)
         shape = self._mark.index if self._mark is not None else None
         if index is not None and (known.index_broken or known.verify or index.lacks(shape, self._log.min_offset)):
@@ -289,15 +290,31 @@ class Recovery:
             self._rebuilt.append("index")
         return bool(self._rebuilt)
 
-    def _rebuild(self, broken: set[QueueKey]) -> None:
-        names = [f"{topic}/{queue_id}" for topic, queue_id in sorted(broken)]
-        if names:
-            log.warning("building consume queues anew from the log: %s", _some(names))
-        for topic, queue_id in broken:
-            self._queues.delete_queue(topic, queue_id)
-        self._rebuilt += names
+    @property
+    def _extents(self) -> dict[QueueKey, Extent]:
+        return self._known.extents if self._mark is not None else {}
 
-    def _differing_queues(self, broken: set[QueueKey]) -> set[QueueKey]:
+    def _lacking_queues(self) -> dict[QueueKey, str]:
+        """Queues that have less than they once had, now that the end of the log was read; and why that is so."""
+        lacking = dict.fromkeys(self._dispatcher.gaps, "a gap before the newest messages")
+        for key, extent in self._extents.items():
+            queue = self._queues.by_key.get(key)
+            found = queue.max_offset if queue is not None else 0
+            if found < extent.max_offset:
+                lacking[key] = f"{found} messages instead of {extent.max_offset}"
+            elif queue is not None and queue.min_offset > extent.min_offset:
+                lacking[key] = f"nothing before message {queue.min_offset}"
+        return lacking
+
+    def _rebuild(self, broken: dict[QueueKey, str]) -> None:
+        if broken:
+            told = [f"{topic}/{queue_id} ({why})" for (topic, queue_id), why in sorted(broken.items())]
+            log.warning("building consume queues anew from the log: %s", _some(told))
+        for topic, queue_id in sorted(broken):
+            self._queues.delete_queue(topic, queue_id)
+            self._rebuilt.append(f"{topic}/{queue_id}")
+
+    def _differing_queues(self, broken: dict[QueueKey, str]) -> set[QueueKey]:
         """Queues with a unit that is not the one its record asks for, by reading the whole log."""
         differing: set[QueueKey] = set()
         for batch in self._batches(self._scan(self._log.min_offset)):

@@ -16,7 +16,19 @@ SMALL_FILE_BYTES = 4 << 20
 class Segment:
     """The bytes `base` to `base + size` of a chain. Owner thread only, except `sync`, `forget` and `write`."""
 
-    __slots__ = ("_disk", "_file", "_pinned", "_pool", "base", "deleted", "path", "reserved", "size", "view")
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_is_unnamed",
+        "_pinned",
+        "_pool",
+        "base",
+        "deleted",
+        "path",
+        "reserved",
+        "size",
+        "view",
+    )
 
     def __init__(
         self, disk: Disk, path: Path, base: int, size: int, pinned: bool = False, pool: MapPool | None = None
@@ -31,6 +43,7 @@ class Segment:
         self._pinned = pinned
         self._pool = pool
         self._file: MappedFile | None = None
+        self._is_unnamed = False
 
     @property
     def next_base(self) -> int:
@@ -92,10 +105,15 @@ class Segment:
             file.sync()
         else:
             self._disk.sync(self.path)
+        if self._is_unnamed:
+            self._disk.sync_folder(self.path.parent)
+            self._is_unnamed = False
 
     def close(self) -> None:
         file, self._file, self.view = self._file, None, None
         if file is not None:
+            # Unmapped before it was ever flushed: the flush to come must make its name durable as well.
+            self._is_unnamed = self._is_unnamed or file.is_new
             file.close()
 
     def abandon(self) -> None:

@@ -54,6 +54,7 @@ class MemoryMappedFile:
         self.path = path
         self.size = size
         self.buffer = memoryview(content.cached)
+        self.is_new = False
         self._content = content
 
     def reserve(self, start: int, end: int) -> None:
@@ -128,6 +129,9 @@ class MemoryDisk:
         if content is None:
             raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "flush", path)
         content.sync()
+
+    def sync_folder(self, folder: Path) -> None:
+        pass
 
     def list(self, folder: Path) -> list[DirEntry]:
         found = list(self._files.items())
@@ -260,6 +264,10 @@ class FaultyDisk:
     def list(self, folder: Path) -> list[DirEntry]:
         return self._inner.list(folder)
 
+    def sync_folder(self, folder: Path) -> None:
+        self.check("sync", folder)
+        self._inner.sync_folder(folder)
+
     def read(self, path: Path) -> bytes | None:
         self.check("read", path)
         return self._inner.read(path)
@@ -323,6 +331,7 @@ class _FaultyFile:
         self.path = inner.path
         self.size = inner.size
         self.buffer = inner.buffer
+        self.is_new = inner.is_new
         self._disk = disk
         self._inner = inner
 

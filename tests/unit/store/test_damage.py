@@ -272,7 +272,8 @@ class TestRebuilding:
         first, second = disk.read(one) or b"", disk.read(two) or b""
         disk.write_atomic(one, second)
         disk.write_atomic(two, first)
-        assert set(self.reopened(disk, before)) == {"bills/0", "orders/0"}
+        # After a crash the shorter one is emptied, and filled with the rest while the other one is built anew.
+        assert {"orders/0"} <= set(self.reopened(disk, before)) <= {"bills/0", "orders/0"}
 
     @pytest.mark.parametrize("clean", [True, False])
     def test_files_of_one_queue_exchanged(self, clean: bool) -> None:

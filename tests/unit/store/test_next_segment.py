@@ -24,7 +24,7 @@ class WatchedFile:
     """A mapped file that notes what is done to it and by which thread."""
 
     def __init__(self, inner: MappedFile, notes: list[tuple[str, int, int, str]]) -> None:
-        self.path, self.size, self.buffer = inner.path, inner.size, inner.buffer
+        self.path, self.size, self.buffer, self.is_new = inner.path, inner.size, inner.buffer, inner.is_new
         self._inner = inner
         self._notes = notes
         self.is_closed = False

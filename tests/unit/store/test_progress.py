@@ -157,3 +157,21 @@ class TestInAStore:
         report = again.open()
         assert (report.rebuilt, again.topics()) == ((), {"other"})
         again.close()
+
+    def test_a_queue_flushed_beyond_the_mark_is_not_taken_for_a_damaged_one(self) -> None:
+        """The table may know of units that were flushed while the mark was made; reading the log brings them back."""
+        disk = MemoryDisk()
+        store = filled(opened(disk), 10)
+        assert store._queue_flusher is not None
+        assert store._marks is not None
+        store._queue_flusher.run_round(everything=True)
+        filled(store, 5, first=10)
+        store._queues.by_key["orders", 0].flush()
+        assert store._log_flusher is not None
+        store._log_flusher.run_round(everything=True)
+        store._marks.save_table()
+        again = new_store(killed(disk, store))
+        report = again.open()
+        assert (report.rebuilt, report.records_scanned) == ((), 5)
+        assert bodies(again) == list(range(15))
+        again.close()

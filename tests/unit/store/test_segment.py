@@ -97,3 +97,23 @@ def test_a_pool_never_unmaps_what_was_just_asked_for(disk: MemoryDisk) -> None:
     second.open()
     assert len(first.open()) == 100
     assert first.view is not None
+
+
+def test_a_new_file_that_was_unmapped_before_its_first_flush_gets_its_name_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power failure could take the whole file, although its bytes were flushed."""
+    synced: list[Path] = []
+    monkeypatch.setattr("rocketline.store.disk.sync_folder", synced.append)
+    for reopened in (False, True):
+        segment = Segment(RealDisk(), tmp_path / str(reopened), 0, 4096)
+        segment.open()
+        segment.close()
+        if reopened:
+            segment.open()
+        synced.clear()
+        segment.sync()
+        assert synced == [tmp_path]
+        segment.sync()
+        assert synced == [tmp_path], "once is enough"
+        segment.close()
