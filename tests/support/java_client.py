@@ -69,6 +69,7 @@ class Sent:
     queue_offset: int | None = None
     transaction_id: str | None = None
     region_id: str | None = None
+    topic: str | None = None
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Self:
@@ -82,6 +83,7 @@ class Sent:
             queue_offset=reply.get("queueOffset"),
             transaction_id=reply.get("transactionId"),
             region_id=reply.get("regionId"),
+            topic=reply.get("topic"),
         )
 
 
@@ -317,7 +319,9 @@ class JavaClient(JavaDriver):
         retries: int = 2,
         default_queues: int = 4,
         max_message_size: int = 4 << 20,
+        **more: Any,
     ) -> JavaProducer:
+        """`more`: trace, trace_topic, namespace, unit_name (which switches unit mode on)."""
         name = self._name("producer")
         self.call(
             "start_producer",
@@ -330,6 +334,7 @@ class JavaClient(JavaDriver):
             retries=retries,
             default_queues=default_queues,
             max_message_size=max_message_size,
+            **more,
         )
         return JavaProducer(self, name)
 
@@ -347,8 +352,11 @@ class JavaClient(JavaDriver):
         max_reconsume_times: int = -1,
         threads: int = 4,
         from_timestamp: str | None = None,
+        **more: Any,
     ) -> JavaPushConsumer:
-        """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`."""
+        """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`.
+
+        `more`: trace, trace_topic, namespace, unit_name (which switches unit mode on)."""
         name = self._name("push")
         self.call(
             "start_push",
@@ -364,6 +372,7 @@ class JavaClient(JavaDriver):
             threads=threads,
             from_timestamp=from_timestamp,
             **{"from": consume_from},
+            **more,
         )
         return JavaPushConsumer(self, name)
 
@@ -419,6 +428,11 @@ class JavaClient(JavaDriver):
     def view_message(self, namesrv: str, topic: str, message_id: str) -> Seen:
         """By offset message id or by unique id: the client tells them apart."""
         return Seen.of(self.call("view_message", namesrv=namesrv, topic=topic, id=message_id))
+
+    def decode_trace(self, body: bytes) -> list[dict[str, Any]]:
+        """The records of a trace message as Apache's own reader understands them."""
+        records: list[dict[str, Any]] = self.call("decode_trace", body=body.hex())
+        return records
 
     def create_topic(self, namesrv: str, topic: str, queues: int = 4, perm: int = 6) -> None:
         """On every master; returns once the name server shows it."""

@@ -30,7 +30,7 @@ from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
-from rocketline.broker.handlers.send_back import SendBackHandlers
+from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import broker_router
@@ -77,13 +77,16 @@ class Broker:
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
         random: Random | None = None,
+        on_failure: FailureHook | None = None,
     ) -> None:
+        """`on_failure` is told of every message that a group could not handle and handed back."""
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
         self.config = config
         self._clock = clock
         self._disk = disk or RealDisk()
         self._random = random or Random()
+        self._on_failure = on_failure
         self._root = Path(config.store_root)
         self._levels_ms = parse_delay_levels(config.delay_levels)
         self._host = config.advertised_host or _own_address(config.bind_host)
@@ -249,6 +252,7 @@ class Broker:
                 self._durability if config.store.flush.is_sync else None,
                 writable=writable,
                 random=self._random,
+                on_failure=self._on_failure,
             ),
             OffsetHandlers(store, self._topics, self._groups, self._offsets),
             QueryHandlers(store),

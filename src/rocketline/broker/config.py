@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketline.errors import ConfigError
+from rocketline.protocol.names import topic_problem
+from rocketline.protocol.namespaces import TRACE_TOPIC
 from rocketline.settings import load, parse_properties, section, setting
 from rocketline.store.config import StoreConfig
 
@@ -16,9 +18,13 @@ MESSAGE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 class TopicConfigDefaults:
     auto_create: bool = setting(True, "autoCreateTopicEnable", "Create an unknown topic when a message for it arrives.")
     queue_count: int = setting(8, "defaultTopicQueueNums", "Queues of the template topic TBW102.")
+    has_trace_topic: bool = setting(False, "traceTopicEnable", "Have a topic for the message traces of clients.")
+    trace_topic: str = setting(TRACE_TOPIC, "msgTraceTopicName", "Name of that topic.")
 
     def __post_init__(self) -> None:
         _above_zero(defaultTopicQueueNums=self.queue_count)
+        if self.has_trace_topic and (problem := topic_problem(self.trace_topic)):
+            raise ConfigError(f"msgTraceTopicName: {problem}")
 
 
 @dataclass(frozen=True)

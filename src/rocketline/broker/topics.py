@@ -8,7 +8,7 @@ saved before it is told to anyone, and is announced to the name servers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.saved import SavedTable
@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 READ = 4
 WRITE = 2
 INHERIT = 1
+UNIT = 1
+UNIT_SUB = 2
+"""Flags of a topic that clients in unit mode write, or consume."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 MAX_QUEUE_COUNT = 65536
 
@@ -46,13 +49,21 @@ def system_topics(cluster: str, broker_name: str, defaults: TopicConfigDefaults)
         _topic("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1),
         _topic("rmq_sys_wheel_timer", 1),
     ]
+    if defaults.has_trace_topic:
+        topics.append(_topic(defaults.trace_topic, 1))
     if defaults.auto_create:
         topics.append(_topic(DEFAULT_TOPIC, defaults.queue_count, READ | WRITE | INHERIT))
     return topics
 
 
-def _topic(name: str, queue_count: int, perm: int = READ | WRITE) -> TopicConfig:
-    return TopicConfig(topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm)
+def _topic(name: str, queue_count: int, perm: int = READ | WRITE, sys_flag: int = 0) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name,
+        read_queue_nums=queue_count,
+        write_queue_nums=queue_count,
+        perm=perm,
+        topic_sys_flag=sys_flag,
+    )
 
 
 class Topics:
@@ -102,13 +113,13 @@ class Topics:
     def is_system(self, name: str) -> bool:
         return name in self._system or name.startswith("rmq_sys_")
 
-    def for_send(self, name: str, template: str, queue_count: int) -> TopicConfig:
+    def for_send(self, name: str, template: str, queue_count: int, unit_mode: bool = False) -> TopicConfig:
         """The topic a message may be stored under, made from its template when it is new."""
         if not self._writable:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         topic = self.table.get(name)
         if topic is None or name in NOT_SENDABLE:
-            topic = self._for_first_send(name, template, queue_count)
+            topic = self._for_first_send(name, template, queue_count, unit_mode)
         if not topic.perm & WRITE:
             raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         return topic
@@ -124,9 +135,13 @@ class Topics:
         self.require_all_derived({name: queue_count})
         return self.table[name]
 
-    def require_all_derived(self, queue_counts: dict[str, int]) -> None:
-        """Several such topics; those that are new are saved and announced together."""
-        new = [_topic(name, max(1, count)) for name, count in queue_counts.items() if name not in self.table]
+    def require_all_derived(self, queue_counts: dict[str, int], unit_subs: Collection[str] = ()) -> None:
+        """Several such topics; those that are new are saved and announced together, marked when in `unit_subs`."""
+        new = [
+            _topic(name, max(1, count), sys_flag=UNIT_SUB if name in unit_subs else 0)
+            for name, count in queue_counts.items()
+            if name not in self.table
+        ]
         if new:
             self.put(new)
 
@@ -148,13 +163,14 @@ class Topics:
         self._file.save(TopicConfigSerializeWrapper(data_version=version, topic_config_table=table))
         self.table, self.version = table, version
 
-    def _for_first_send(self, name: str, template_name: str, queue_count: int) -> TopicConfig:
+    def _for_first_send(self, name: str, template_name: str, queue_count: int, unit_mode: bool) -> TopicConfig:
         if problem := topic_problem(name):
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
         if name in NOT_SENDABLE:
             raise RequestRejected(ResponseCode.NO_PERMISSION, f"sending to the system topic {name} is forbidden")
         if name.startswith(RETRY_PREFIX):
-            return self.require_derived(name, 1)
+            self.require_all_derived({name: 1}, {name} if unit_mode else ())
+            return self.table[name]
         template = self.table.get(template_name)
         if template is None or not template.perm & INHERIT or is_derived(name):
             raise RequestRejected(
@@ -168,7 +184,7 @@ class Topics:
             write_queue_nums=count,
             perm=template.perm & ~INHERIT,
             topic_filter_type=template.topic_filter_type,
-            topic_sys_flag=template.topic_sys_flag,
+            topic_sys_flag=template.topic_sys_flag | (UNIT if unit_mode else 0),
         )
         log.info("topic %s created with %d queues from %s", name, count, template_name)
         self.put([topic])

@@ -8,17 +8,21 @@ from rocketline.client.consumer import (
     RetryLater,
     allocate_averagely,
 )
+from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
 from rocketline.client.producer import Producer, SendReceipt, SendStatus, split_batch
 from rocketline.client.timing import ClientTiming
 
 __all__ = [
     "ClientTiming",
+    "ConsumeContext",
     "ConsumeFrom",
+    "ConsumeOutcome",
     "MessageModel",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "RetryLater",
+    "SendContext",
     "SendReceipt",
     "SendStatus",
     "allocate_averagely",

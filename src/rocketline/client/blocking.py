@@ -20,6 +20,8 @@ from typing import Any, Generic, Self, TypeVar
 from rocketline.client import consumer as async_consumer
 from rocketline.client import producer as async_producer
 from rocketline.client.consumer.handlers import HandlerFunction
+from rocketline.client.consumer_info import ConsumeStatus
+from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
 from rocketline.client.producer.producer import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.errors import ClientError
@@ -165,6 +167,13 @@ class Producer(_Blocking[async_producer.Producer]):
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
 
+    def add_hook(
+        self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None
+    ) -> None:
+        """Hooks run on the background thread of all blocking clients: they must not call back into one."""
+        client = self._open
+        self._do(lambda: client.add_hook(before, after))
+
 
 class PushConsumer(_Blocking[async_consumer.PushConsumer]):
     """See rocketline.client.PushConsumer for the arguments. Plain handlers run in threads, as there."""
@@ -179,6 +188,18 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
     def unsubscribe(self, topic: str) -> None:
         client = self._open
         self._do(lambda: client.unsubscribe(topic))
+
+    def add_hook(
+        self, before: HookFunction[ConsumeContext] | None = None, after: HookFunction[ConsumeContext] | None = None
+    ) -> None:
+        """Hooks run on the background thread of all blocking clients: they must not call back into one."""
+        client = self._open
+        self._do(lambda: client.add_hook(before, after))
+
+    @property
+    def stats(self) -> dict[str, ConsumeStatus]:
+        client = self._open
+        return self._do(lambda: client.stats)
 
     def start(self) -> None:
         """Begin to consume and return."""

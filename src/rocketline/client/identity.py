@@ -1,6 +1,6 @@
 """Who a client says it is.
 
-A client id is `ip@instance[@STREAM]`. Brokers tell the members of a group apart by it, so the instance is unique for
+A client id is `ip@instance[@unit][@STREAM]`. Brokers tell the members of a group apart by it, so the instance is unique for
 every client unless the caller names one; clients with the same id share one session. A broadcasting consumer keeps the
 instance `DEFAULT`, because its offsets lie in a folder named after its id and must be found again after a restart.
 """
@@ -33,19 +33,22 @@ def unique_instance(clock: Clock = SYSTEM_CLOCK) -> str:
     return f"{os.getpid()}#{clock.now_ms()}{next(_sequence):04d}"
 
 
-def client_id(instance: str | None = None, *, ip: str | None = None, stream: bool = False) -> str:
+def client_id(
+    instance: str | None = None, *, ip: str | None = None, unit: str | None = None, stream: bool = False
+) -> str:
     """
     >>> client_id("worker-1", ip="10.0.0.7")
     '10.0.0.7@worker-1'
     """
     instance = instance if instance is not None else unique_instance()
-    if not _LEGAL_INSTANCE.fullmatch(instance):
-        raise ConfigError(f"instance name {instance!r}: letters, digits and _ % # @ . - expected, at most 128")
+    for what, name in (("instance", instance), ("unit", unit)):
+        if name is not None and not _LEGAL_INSTANCE.fullmatch(name):
+            raise ConfigError(f"{what} name {name!r}: letters, digits and _ % # @ . - expected, at most 128")
     try:
         ip_address(ip or local_ip())
     except ValueError as error:
         raise ConfigError(f"client_ip {ip!r}: an IPv4 or IPv6 address expected") from error
-    return f"{ip or local_ip()}@{instance}{'@STREAM' if stream else ''}"
+    return f"{ip or local_ip()}@{instance}{f'@{unit}' if unit is not None else ''}{'@STREAM' if stream else ''}"
 
 
 @lru_cache(maxsize=1)

@@ -30,6 +30,8 @@ class ClientTiming:
     pull_retry_s: float = setting(1.0, "pullTimeDelayMillsWhenException", "Wait after a pull that failed.")
     pull_busy_s: float = setting(0.02, None, "Wait after a pull that the broker refused to control its flow.")
     pull_recheck_s: float = setting(0.05, None, "Longest wait before a queue over its thresholds is looked at again.")
+    trace_s: float = setting(5.0, None, "Longest that a message trace waits for others to be sent with.")
+    trace_send_s: float = setting(5.0, None, "Time limit for sending message traces, also while a client closes.")
     unregister_s: float = setting(1.0, None, "Time limit for saying goodbye to one broker.")
 
     def __post_init__(self) -> None:

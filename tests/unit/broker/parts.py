@@ -27,7 +27,7 @@ from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
-from rocketline.broker.handlers.send_back import SendBackHandlers
+from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import broker_router
 from rocketline.broker.saved import SavedTable
@@ -116,6 +116,7 @@ class Parts:
 
     def __init__(self, setup: Setup | None = None) -> None:
         self.setup = setup = setup or Setup()
+        self.on_failure: FailureHook = lambda header: None
         self.clock, self.disk = setup.clock, setup.disk
         self.store = self._open_store()
         self.disk.make_folder(ROOT / "config")
@@ -226,6 +227,7 @@ class Parts:
                 self.durability if setup.sync_flush else None,
                 writable=writable,
                 random=random,
+                on_failure=lambda header: self.on_failure(header),
             ),
             OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
             QueryHandlers(self.store),

@@ -61,6 +61,13 @@ async def test_a_heartbeat_makes_group_retry_topic_and_member(parts: Parts) -> N
     assert (peer.channel.version, peer.channel.language) == (493, "PYTHON")
 
 
+async def test_the_retry_topic_of_a_group_in_unit_mode_is_marked(parts: Parts) -> None:
+    beat = HeartbeatData("client-1", [], [ConsumerData("units", unit_mode=True), ConsumerData("others")])
+    parts.peer().ask(Command(RequestCode.HEART_BEAT, {}, encode_body(beat)))
+    assert parts.topics.require("%RETRY%units").topic_sys_flag == 2
+    assert parts.topics.require("%RETRY%others").topic_sys_flag == 0
+
+
 async def test_a_group_has_as_many_retry_queues_as_configured_or_none(parts: Parts) -> None:
     parts.groups.put(SubscriptionGroupConfig("many", retry_queue_nums=5))
     parts.groups.put(SubscriptionGroupConfig("none", retry_queue_nums=0))

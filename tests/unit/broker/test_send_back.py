@@ -264,3 +264,23 @@ async def test_a_disk_that_is_too_slow_for_the_copy_is_a_failure(make_parts: Mak
     answer = await peer.next()
     disk.gate.set()
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")
+
+
+async def test_a_hook_hears_of_failed_consumption_and_cannot_hurt(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = one_message(parts)
+    failures: list[ConsumerSendMsgBackHeader] = []
+    parts.on_failure = failures.append
+    back(parts, message.log_offset)
+    anonymous = ConsumerSendMsgBackHeader(message.log_offset, "readers", 0)
+    assert parts.peer().ask(Command(RequestCode.CONSUMER_SEND_MSG_BACK, anonymous.encode())).code == 0
+    parts.peer().ask(send_back(10**9))
+    assert [(header.group, header.origin_msg_id) for header in failures] == [("readers", "whatever")]
+
+    def broken(header: ConsumerSendMsgBackHeader) -> None:
+        raise ValueError("a broken hook")
+
+    parts.on_failure = broken
+    back(parts, message.log_offset)
+    assert "a broken hook" in caplog.text

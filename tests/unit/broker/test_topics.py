@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.golden.wire import load as golden
@@ -13,7 +14,7 @@ from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.topics import Topics, system_topics
 from rocketline.clock import ManualClock
-from rocketline.errors import RequestRejected, StoreError
+from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketline.protocol.codes import ResponseCode
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -53,8 +54,8 @@ def disk() -> FaultyDisk:
 def make(disk: FaultyDisk) -> MakeTopics:
     """Topics as a broker has them right after its start; a second one is a restart."""
 
-    def start(*, auto_create: bool = True, writable: bool = True, queue_count: int = 8) -> Topics:
-        defaults = TopicConfigDefaults(auto_create, queue_count)
+    def start(*, auto_create: bool = True, writable: bool = True, queue_count: int = 8, **more: Any) -> Topics:
+        defaults = TopicConfigDefaults(auto_create, queue_count, **more)
         topics = Topics(
             SavedTable(disk, FILE, TopicConfigSerializeWrapper),
             system_topics("DefaultCluster", "broker-a", defaults),
@@ -85,6 +86,26 @@ def test_without_auto_creation_there_is_no_template(make: MakeTopics) -> None:
     make()
     assert make(auto_create=False).get("TBW102") is None
     assert make(auto_create=True, queue_count=3).require("TBW102").write_queue_nums == 3
+
+
+def test_a_trace_topic_is_made_when_asked_for(make: MakeTopics) -> None:
+    assert make().get("RMQ_SYS_TRACE_TOPIC") is None
+    topics = make(has_trace_topic=True)
+    made = topics.require("RMQ_SYS_TRACE_TOPIC")
+    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (1, 1, 6)
+    assert topics.is_system("RMQ_SYS_TRACE_TOPIC")
+    assert topics.for_send("RMQ_SYS_TRACE_TOPIC", "TBW102", 4) is made
+    assert make(has_trace_topic=True, trace_topic="traces").require("traces").write_queue_nums == 1
+    with pytest.raises(ConfigError, match="msgTraceTopicName"):
+        make(has_trace_topic=True, trace_topic="../traces")
+
+
+def test_topics_first_used_in_unit_mode_are_marked(make: MakeTopics) -> None:
+    topics = make()
+    assert topics.for_send("orders", "TBW102", 4, unit_mode=True).topic_sys_flag == 1
+    assert topics.for_send("%RETRY%readers", "TBW102", 4, unit_mode=True).topic_sys_flag == 2
+    assert topics.for_send("bills", "TBW102", 4).topic_sys_flag == 0
+    assert topics.for_send("bills", "TBW102", 4, unit_mode=True).topic_sys_flag == 0
 
 
 def test_topics_survive_a_restart_with_their_version(make: MakeTopics) -> None:

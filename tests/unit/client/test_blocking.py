@@ -140,3 +140,17 @@ def test_many_threads_may_share_a_producer(cluster: FakeCluster) -> None:
         for thread in threads:
             thread.join(WAIT_S)
     assert len({(receipt.queue, receipt.queue_offset) for receipt in receipts}) == 50
+
+
+def test_hooks_and_statistics(cluster: FakeCluster) -> None:
+    sent, ended = [], threading.Event()
+    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+        producer.add_hook(after=sent.append)
+        producer.send(Message("T", b"one"))
+    with blocking.PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("T", "*", lambda message: None)
+        consumer.add_hook(after=lambda context: ended.set())
+        consumer.start()
+        assert ended.wait(WAIT_S)
+        assert set(consumer.stats) == {"T"}
+    assert [len(context.receipts) for context in sent] == [1]

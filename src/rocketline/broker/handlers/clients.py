@@ -49,7 +49,10 @@ class ClientHandlers:
         channel.version, channel.language = request.version, request.language
         groups = self.groups.get_all([consumer.group_name for consumer in beat.consumer_data_set])
         retry_queues = {retry_topic(name): group.retry_queue_nums for name, group in groups.items()}
-        self.topics.require_all_derived({name: count for name, count in retry_queues.items() if count > 0})
+        self.topics.require_all_derived(
+            {name: count for name, count in retry_queues.items() if count > 0},
+            {retry_topic(consumer.group_name) for consumer in beat.consumer_data_set if consumer.unit_mode},
+        )
         for consumer in beat.consumer_data_set:
             if consumer.group_name in groups:
                 self.consumers.heartbeat(channel, client, consumer)

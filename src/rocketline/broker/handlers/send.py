@@ -119,7 +119,9 @@ class SendHandlers:
     def _message(self, channel: Channel, request: Command, header: SendMessageHeader) -> StoreMessage:
         """The message to store, checked and with the broker's own properties."""
         parts = self._parts
-        topic = parts.topics.for_send(header.topic, header.default_topic, header.default_topic_queue_nums)
+        topic = parts.topics.for_send(
+            header.topic, header.default_topic, header.default_topic_queue_nums, header.unit_mode
+        )
         queue_id = self._queue_id(header.queue_id, topic)
         properties = decode_properties(header.properties)
         if header.sys_flag & _NOT_FOR_CLIENTS or TRAN_MSG in properties:

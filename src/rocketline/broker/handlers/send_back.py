@@ -6,6 +6,7 @@ grows with every attempt, or under the dead-letter topic when there were enough.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,11 @@ from rocketline.protocol.records import Record, decode_record
 from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
 from rocketline.transport import Channel, Reply
 
+log = logging.getLogger(__name__)
+
+FailureHook = Callable[[ConsumerSendMsgBackHeader], None]
+"""Told of every message a group could not handle and the broker took back."""
+
 FIRST_RETRY_LEVEL = 3
 KNOWS_MAX_RECONSUME_TIMES = 121
 """Clients older than 3.4.9 send no limit of their own."""
@@ -45,6 +51,7 @@ class SendBackHandlers:
     """What to wait for under SYNC_FLUSH."""
     writable: bool
     random: Random
+    on_failure: FailureHook | None = None
 
     def send_back(self, channel: Channel, request: Command) -> Reply:
         header = ConsumerSendMsgBackHeader.decode(request)
@@ -70,10 +77,19 @@ class SendBackHandlers:
             code = ResponseCode.SYSTEM_BUSY if busy else ResponseCode.SYSTEM_ERROR
             raise RequestRejected(code, result.reason or result.status.name)
         self.stored()
+        if self.on_failure is not None and header.origin_msg_id:
+            self._tell(self.on_failure, header)
         if self.durability is None:
             return request.reply(ResponseCode.SUCCESS)
         # The consumer will never ask for the message again: what is promised here must hold like an acknowledged send.
         return answer_when_durable(self.durability.wait(result.next_log_offset), partial(_answer, request))
+
+    @staticmethod
+    def _tell(hook: FailureHook, header: ConsumerSendMsgBackHeader) -> None:
+        try:
+            hook(header)
+        except Exception:
+            log.exception("the hook for failed consumption failed at message %s", header.origin_msg_id)
 
     def _message(
         self,

@@ -16,6 +16,7 @@ from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.consumer.pull_loop import PullLoop, PullSettings
 from rocketline.client.consumer.start_offset import StartFrom
 from rocketline.client.consumer.subscription import Subscription
+from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
@@ -37,6 +38,7 @@ class AssignedQueues:
         commits_with_pulls: bool,
         wake: Callable[[], None],
         on_change: Callable[[str], None],
+        watch: ConsumeWatch | None = None,
     ) -> None:
         """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` hears of topics
         whose share is another one now."""
@@ -50,6 +52,7 @@ class AssignedQueues:
         self._commits_with_pulls = commits_with_pulls
         self._wake = wake
         self._on_change = on_change
+        self._watch = watch
         self._moving: set[MessageQueue] = set()
         self._ended: set[MessageQueue] = set()
         self._loops: dict[MessageQueue, PullLoop] = {}
@@ -78,7 +81,17 @@ class AssignedQueues:
         offset = await self._start_from.offset(self._session, self._offsets, queue, store=True)
         if queue in self._loops or queue in self._moving or queue.topic not in self._subscriptions:
             return queue not in self._moving
-        loop = PullLoop(self._session, self._group, queue, subscription, self._settings, self, offset, gate=self.gate)
+        loop = PullLoop(
+            self._session,
+            self._group,
+            queue,
+            subscription,
+            self._settings,
+            self,
+            offset,
+            gate=self.gate,
+            watch=self._watch,
+        )
         self._loops[queue] = loop
         self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
         return True

@@ -19,9 +19,10 @@ from itertools import groupby
 
 from rocketline.client.consumer.handlers import Handler, NotDone, RetryLater
 from rocketline.client.consumer.pull_loop import CONSUME_START_TIME, PullLoop
+from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.tasks import OwnedTasks
 from rocketline.clock import Clock
-from rocketline.message import ConsumerOffset, MessageQueue, MessageView
+from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue, MessageView
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class ConcurrentDelivery:
         concurrency: int = 20,
         batch_size: int = 1,
         retry_here_s: float = 5.0,
+        watch: ConsumeWatch | None = None,
     ) -> None:
         """`progress` hears what may be committed; without `give_back`, failed messages are left behind."""
         self._group = group
@@ -56,6 +58,7 @@ class ConcurrentDelivery:
         self._concurrency = concurrency
         self._batch_size = batch_size
         self._retry_here_s = retry_here_s
+        self._watch = watch or ConsumeWatch(group, clock)
         self._batches: asyncio.Queue[Batch] = asyncio.Queue()
         self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix=f"rocketline-{group}")
         self._tasks = OwnedTasks()
@@ -63,7 +66,6 @@ class ConcurrentDelivery:
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
-        self.failed_count: dict[str, int] = {}
 
     def start(self) -> None:
         for number in range(self._concurrency):
@@ -138,7 +140,10 @@ class ConcurrentDelivery:
             return
         if isinstance(error, NotDone):
             return
-        if error is not None:
+        if error is None:
+            self._watch.stats.succeeded(source.queue.topic, len(messages))
+        else:
+            self._watch.stats.failed(source.queue.topic, len(messages))
             messages = await self._return(source, messages, error)
         if messages:
             self._finish(source, messages)
@@ -147,9 +152,22 @@ class ConcurrentDelivery:
         topic = messages[0].topic
         handler = self._handler_of(topic)
         if handler is None:
-            if queue is not None and queue.topic == topic:
+            if queue is not None and not queue.topic.startswith(RETRY_PREFIX):
                 return NotDone()  # unsubscribed a moment ago: the queue is about to be dropped
             return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
+        if queue is None:
+            return await self._call(handler, messages)
+        watch, clock = self._watch, self._clock
+        context = await watch.before(queue, messages) if watch.hooks else None
+        started = clock.monotonic()
+        error = await self._call(handler, messages)
+        took_s = clock.monotonic() - started
+        watch.stats.handled(queue.topic, took_s * 1000)
+        if context is not None:
+            await watch.after(context, error, took_s)
+        return error
+
+    async def _call(self, handler: Handler, messages: list[MessageView]) -> Exception | None:
         now = str(self._clock.now_ms())
         for message in messages:
             message.properties[CONSUME_START_TIME] = now
@@ -166,8 +184,6 @@ class ConcurrentDelivery:
 
     async def _return(self, source: PullLoop, messages: list[MessageView], error: Exception) -> list[MessageView]:
         """Hand failed messages back; returns those that are settled."""
-        topic = messages[0].topic
-        self.failed_count[topic] = self.failed_count.get(topic, 0) + len(messages)
         ids = ", ".join(message.message_id for message in messages)
         if isinstance(error, RetryLater):
             log.info("group %s: %s of %s later: %s", self._group, ids, source.queue, error)

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from rocketline.client.consumer.queue_buffer import BufferLimits, QueueBuffer
 from rocketline.client.consumer.subscription import Subscription
+from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.remote_broker import PullAnswer, PullStatus, RemoteBroker
 from rocketline.client.session import ClientSession
 from rocketline.errors import (
@@ -104,9 +105,10 @@ class PullLoop:
         *,
         subscribes: bool = False,
         gate: asyncio.Event | None = None,
+        watch: ConsumeWatch | None = None,
     ) -> None:
         """With `subscribes` every pull carries the subscription itself, so no heartbeat has to announce it. A `gate`
-        that is not set holds the loop before its next pull."""
+        that is not set holds the loop before its next pull. A `watch` counts the pulls and may filter messages."""
         self.queue = queue
         self.subscription = subscription
         self.next_offset = QueueOffset(next_offset)
@@ -123,6 +125,7 @@ class PullLoop:
         self._owner = owner
         self._subscribes = subscribes
         self._gate = gate
+        self._watch = watch
         self._room = asyncio.Event()
         self._broker_id = 0
         self._failures = 0
@@ -190,7 +193,7 @@ class PullLoop:
             raise
         self._broker_id = answer.suggested_broker_id
         if answer.status is PullStatus.FOUND:
-            self._take(answer)
+            self._take(answer, started)
             self._recovered()
             if self._settings.interval_s:
                 await asyncio.sleep(self._settings.interval_s)
@@ -231,7 +234,7 @@ class PullLoop:
         code = RequestCode.LITE_PULL_MESSAGE if self._subscribes else RequestCode.PULL_MESSAGE
         return await broker.pull(header, settings.timeout_s, code)
 
-    def _take(self, answer: PullAnswer) -> None:
+    def _take(self, answer: PullAnswer, started: float) -> None:
         if answer.next_offset <= self.next_offset:
             raise RemoteProtocolError(
                 f"{self.queue}: messages found at {self.next_offset}, but next is {answer.next_offset}"
@@ -240,6 +243,10 @@ class PullLoop:
         accepts = self.subscription.accepts
         # The broker compares hashes of tags, which may be equal by chance.
         wanted = [m for m in messages if accepts(m.tag)] if accepts is not None else messages
+        if self._watch is not None:
+            wanted = self._watch.wanted(wanted)
+            took_s = asyncio.get_running_loop().time() - started
+            self._watch.stats.pulled(self.queue.topic, took_s * 1000, len(wanted))
         if problem is None:
             next_offset = answer.next_offset
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -21,13 +22,18 @@ from rocketline.client.consumer.running import MessageModel, PushOptions, Runnin
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.stream import MessageStream
 from rocketline.client.consumer.subscription import Subscription
+from rocketline.client.consumer.watch import ConsumeWatch, MessageFilter
+from rocketline.client.consumer_info import ConsumeStatus
+from rocketline.client.hooks import ConsumeContext, HookFunction
 from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
 from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
+from rocketline.client.trace import ConsumerTrace, TraceCounts, check_trace_topic
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed
 from rocketline.message import MessageQueue
 from rocketline.protocol.names import retry_topic
+from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 
 
 class PushConsumer:
@@ -66,6 +72,11 @@ class PushConsumer:
         strategy: Strategy = allocate_averagely,
         offsets: OffsetStore | None = None,
         offsets_folder: Path | None = None,
+        namespace: str | None = None,
+        enable_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        unit_mode: bool = False,
+        unit_name: str | None = None,
         instance_name: str | None = None,
         client_ip: str | None = None,
         timing: ClientTiming | None = None,
@@ -75,10 +86,12 @@ class PushConsumer:
         `max_cached_messages`, `max_cached_mib` and `max_span` pause a queue whose messages are not consumed fast
         enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. A message that failed
         `max_reconsume_times` goes to the dead letters. A broadcasting consumer keeps its offsets in
-        `offsets_folder`."""
+        `offsets_folder`. `namespace` goes before topics and the group on the wire and is not seen here. With
+        `enable_trace` every delivery is told to `trace_topic`."""
+        self._namespace = Namespace(namespace)
         limits = BufferLimits(max_cached_messages, max_cached_mib, max_span)
         self._options = PushOptions(
-            group=check_group(group),
+            group=check_group(self._namespace.wrap(group)),
             model=model,
             start_from=StartFrom(from_where),
             concurrency=concurrency,
@@ -92,10 +105,15 @@ class PushConsumer:
             strategy=strategy,
             offsets=offsets,
             offsets_folder=offsets_folder or Path.home() / ".rocketmq_offsets",
+            unit_mode=unit_mode,
         )
+        self.group = self._namespace.unwrap(group)
+        self._watch = ConsumeWatch(self.group, clock, namespace=self._namespace, consume_timeout_s=consume_timeout)
+        self._trace_topic = check_trace_topic(trace_topic) if enable_trace else None
+        self._trace: ConsumerTrace | None = None
         if self._options.is_broadcasting and instance_name is None:
             instance_name = DEFAULT_INSTANCE
-        self.client_id = client_id(instance_name, ip=client_ip)
+        self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
         self._name_servers = parse_name_servers(name_servers)
         self._timing = timing
         self._clock = clock
@@ -105,10 +123,6 @@ class PushConsumer:
         self._session: ClientSession | None = None
         self._running: RunningConsumer | None = None
         self._stopped = asyncio.Event()
-
-    @property
-    def group(self) -> str:
-        return self._options.group
 
     async def __aenter__(self) -> Self:
         if self._session is not None or self._stopped.is_set():
@@ -127,20 +141,22 @@ class PushConsumer:
         `in_thread=False` runs a plain function on the event loop: quicker, if it never blocks.
         """
         made = Handler(handler, takes_list=self._options.batch_size > 1, in_thread=in_thread)
-        self._subscriptions[topic] = self._subscription(topic, expression)
-        self._handlers[topic] = made
+        wire_topic = self._namespace.wrap(topic)
+        self._subscriptions[wire_topic] = self._subscription(wire_topic, expression)
+        self._handlers[self._namespace.unwrap(topic)] = made
         if self._running is not None:
-            self._running.subscriptions_changed(topic)
+            self._running.subscriptions_changed(wire_topic)
 
     def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic; messages that are here and were not handled yet stay unacknowledged."""
-        if self._subscriptions.pop(topic, None) is None:
+        wire_topic, topic = self._namespace.wrap(topic), self._namespace.unwrap(topic)
+        if self._subscriptions.pop(wire_topic, None) is None:
             return
         self._handlers.pop(topic, None)
         if (stream := self._streams.pop(topic, None)) is not None:
             stream.abandon()
         if self._running is not None:
-            self._running.subscriptions_changed(topic)
+            self._running.subscriptions_changed(wire_topic)
 
     def _subscription(self, topic: str, expression: str) -> Subscription:
         known = self._subscriptions.get(topic)
@@ -151,6 +167,7 @@ class PushConsumer:
         """Messages of a topic for `async for`; asking for the next one acknowledges the one before."""
         if self._options.batch_size > 1:
             raise ConfigError("messages() hands out one message at a time: batch_size must be 1")
+        topic = self._namespace.unwrap(topic)
         if topic in self._handlers:
             raise ClientError(f"topic {topic!r} already has a handler in group {self.group!r}")
         stream = MessageStream(self._ensure_started)
@@ -183,15 +200,24 @@ class PushConsumer:
         if not self._subscriptions:
             raise ClientError(f"consumer {self.group!r} subscribes to nothing: call subscribe() first")
         if not self._options.is_broadcasting:
-            topic = retry_topic(self.group)
+            topic = retry_topic(self._options.group)
             self._subscriptions[topic] = self._subscription(topic, "*")
-        running = self._running = RunningConsumer(session, self._options, self._subscriptions, self._handlers)
+        running = self._running = RunningConsumer(
+            session, self._options, self._subscriptions, self._handlers, self._watch
+        )
+        self._start_trace(session)
         try:
             await running.start()
         except BaseException:
             self._running = None
             await running.stop()
             raise
+
+    def _start_trace(self, session: ClientSession) -> None:
+        if self._trace_topic is not None and self._trace is None:
+            trace = self._trace = ConsumerTrace(session, self._options.group, self._trace_topic)
+            self._watch.hooks.add(trace.before, trace.after)
+            trace.start()
 
     async def close(self) -> None:
         """Stop: no new pulls, running handlers get `stop_timeout`, offsets are committed, brokers told."""
@@ -202,11 +228,12 @@ class PushConsumer:
         running, self._running = self._running, None
         if session is None:
             return
-        try:
+        async with AsyncExitStack() as ending:  # whatever fails on the way, the rest still ends; in reverse order
+            ending.push_async_callback(session.release)
+            if self._trace is not None:
+                ending.push_async_callback(self._trace.stop)
             if running is not None:
-                await running.stop()
-        finally:
-            await session.release()
+                ending.push_async_callback(running.stop)
 
     def pause(self) -> None:
         """Pull nothing new until `resume`; what is already here is still delivered."""
@@ -218,7 +245,29 @@ class PushConsumer:
     @property
     def assigned(self) -> set[MessageQueue]:
         """The queues this consumer reads at the moment, its retry queue included."""
-        return self._running.queues.owned() if self._running is not None else set()
+        owned = self._running.queues.owned() if self._running is not None else set()
+        return {self._namespace.unwrap_queue(queue) for queue in owned}
+
+    def add_hook(
+        self, before: HookFunction[ConsumeContext] | None = None, after: HookFunction[ConsumeContext] | None = None
+    ) -> None:
+        """Have functions called, with a ConsumeContext, before and after every run of a handler."""
+        self._watch.hooks.add(before, after)
+
+    def add_filter(self, keep: MessageFilter) -> None:
+        """Have a plain function asked for every message pulled; those it says no to count as consumed."""
+        self._watch.filters.append(keep)
+
+    @property
+    def stats(self) -> dict[str, ConsumeStatus]:
+        """Rates and times by topic, over the last minute; failures over the last hour."""
+        stats = self._watch.stats
+        return {self._namespace.unwrap(topic): stats.status(topic) for topic in stats.topics()}
+
+    @property
+    def trace_counts(self) -> TraceCounts:
+        """What became of the traces of this consumer."""
+        return self._trace.counts if self._trace is not None else TraceCounts()
 
     @property
     def problems(self) -> list[str]:

@@ -16,6 +16,7 @@ from rocketline.errors import RocketlineError
 from rocketline.message import ORIGIN_MESSAGE_ID, RETRY_TOPIC, Message, MessageQueue, MessageView
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
 from rocketline.protocol.names import retry_topic
+from rocketline.protocol.namespaces import NO_NAMESPACE, Namespace
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,11 @@ _NOT_KEPT = frozenset({"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "TRAN_M
 class SendBack:
     """Hands failed messages of one group back."""
 
-    def __init__(self, session: ClientSession, group: str, max_reconsume_times: int) -> None:
+    def __init__(
+        self, session: ClientSession, group: str, max_reconsume_times: int, namespace: Namespace = NO_NAMESPACE
+    ) -> None:
+        """`group` is the name on the wire; messages come here under the topics their handlers know."""
+        self._namespace = namespace
         self._session = session
         self._group = group
         self._max_reconsume_times = max_reconsume_times
@@ -44,7 +49,7 @@ class SendBack:
             self._group,
             delay_level,
             message.message_id,
-            message.topic,
+            self._namespace.wrap(message.topic),
             max_reconsume_times=self._max_reconsume_times,
             broker_name=queue.broker_name,
         )
@@ -67,7 +72,7 @@ class SendBack:
     def _copy_for_retry(self, message: MessageView) -> Outgoing:
         properties = {name: value for name, value in message.properties.items() if name not in _NOT_KEPT}
         properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
-        properties[RETRY_TOPIC] = message.topic
+        properties[RETRY_TOPIC] = self._namespace.wrap(message.topic)
         level = min(FIRST_RETRY_LEVEL + message.reconsume_times, LAST_DELAY_LEVEL)
         copy = Message(
             retry_topic(self._group), message.body, properties=properties, flag=message.flag, delay_level=level

@@ -20,7 +20,8 @@ from rocketline.client.consumer.rebalancer import Rebalancer
 from rocketline.client.consumer.retries import SendBack
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.subscription import Subscription
-from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+from rocketline.client.consumer.watch import ConsumeWatch
+from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, repeat
 from rocketline.errors import ConfigError, RouteNotFound, TopicNotExist
@@ -42,6 +43,7 @@ class PushOptions:
     """How a push consumer works; see PushConsumer for the meanings."""
 
     group: str
+    """Its name on the wire, namespace included."""
     model: MessageModel = MessageModel.CLUSTERING
     start_from: StartFrom = field(default_factory=lambda: StartFrom(ConsumeFrom.LAST))
     concurrency: int = 20
@@ -55,6 +57,7 @@ class PushOptions:
     strategy: Strategy = allocate_averagely
     offsets: OffsetStore | None = None
     offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
+    unit_mode: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= 1000:
@@ -78,8 +81,11 @@ class RunningConsumer:
         options: PushOptions,
         subscriptions: Mapping[str, Subscription],
         handlers: Mapping[str, Handler],
+        watch: ConsumeWatch | None = None,
     ) -> None:
+        """Subscriptions go by topics as on the wire, handlers by topics as their users know them."""
         group = options.group
+        self._watch = watch = watch or ConsumeWatch(group, session.clock)
         clustering = not options.is_broadcasting
         self._session = session
         self._options = options
@@ -90,11 +96,12 @@ class RunningConsumer:
             group,
             handlers.get,
             self._progress,
-            SendBack(session, group, options.max_reconsume_times) if clustering else None,
+            SendBack(session, group, options.max_reconsume_times, watch.namespace) if clustering else None,
             session.clock,
             concurrency=options.concurrency,
             batch_size=options.batch_size,
             retry_here_s=session.timing.retry_here_s,
+            watch=watch,
         )
         self.queues = AssignedQueues(
             session,
@@ -107,6 +114,7 @@ class RunningConsumer:
             commits_with_pulls=clustering,
             wake=self.members_changed,
             on_change=self._assignment_changed,
+            watch=watch,
         )
         self._rebalancer = Rebalancer(session, group, self.queues, options.strategy if clustering else None)
         self._tasks = OwnedTasks()
@@ -184,6 +192,7 @@ class RunningConsumer:
             self._options.model.value,
             self._options.start_from.where.value,
             [subscription.data for subscription in self._subscriptions.values()],
+            self._options.unit_mode,
         )
 
     def route_changed(self, topic: str) -> None:
@@ -208,6 +217,7 @@ class RunningConsumer:
     async def consume_directly(self, message: MessageView) -> ConsumeDirectlyResult:
         if message.topic.startswith(RETRY_PREFIX):
             message.topic = message.properties.get(RETRY_TOPIC, message.topic)
+        message.topic = self._watch.namespace.unwrap(message.topic)
         started = self._session.clock.monotonic()
         error = await self._delivery.run_directly(message)
         spent_ms = round((self._session.clock.monotonic() - started) * 1000)
@@ -236,12 +246,11 @@ class RunningConsumer:
             "pullThresholdSizeForQueue": str(pull.limits.max_mib),
             "consumeConcurrentlyMaxSpan": str(pull.limits.max_span),
         }
-        failed = self._delivery.failed_count
         return ConsumerRunningInfo(
             properties,
             [subscription.data for subscription in self._subscriptions.values()],
             {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.loops()},
-            status_table={topic: ConsumeStatus(consume_failed_msgs=failed.get(topic, 0)) for topic in self.topics},
+            status_table={topic: self._watch.stats.status(topic) for topic in self.topics},
         )
 
     def _queue_info(self, loop: PullLoop) -> ProcessQueueInfo:

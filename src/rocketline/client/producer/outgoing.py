@@ -36,6 +36,7 @@ class SendOptions:
     compress_over_bytes: int = 4096
     max_message_bytes: int = MAX_MESSAGE_BYTES
     topic_queue_count: int = 4
+    unit_mode: bool = False
 
     def __post_init__(self) -> None:
         if self.compression not in TYPES:
@@ -94,7 +95,7 @@ def send_fields(
         "h": str(flag),
         "i": properties,
         "j": "0",
-        "k": "false",
+        "k": "true" if options.unit_mode else "false",
         "m": "true" if batch else "false",
     }
 

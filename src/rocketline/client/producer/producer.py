@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
+import msgspec
+
+from rocketline.client.hooks import HookFunction, Hooks, SendContext, send_with_hooks
 from rocketline.client.identity import check_group, client_id, parse_name_servers
 from rocketline.client.producer.batching import outgoing_batch
 from rocketline.client.producer.outgoing import (
@@ -21,14 +26,23 @@ from rocketline.client.producer.receipts import SendReceipt, split_receipt
 from rocketline.client.producer.sender import Selector, Sender
 from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
+from rocketline.client.trace import ProducerTrace, TraceCounts, check_trace_topic
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import InvalidMessage, ProducerClosed
 from rocketline.message import Message, MessageQueue
+from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 # Compressing this much takes longer than handing it to a thread and back.
 THREAD_OVER_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class _Member:
+    """The producer as brokers know it."""
+
+    group: str
 
 
 class Producer:
@@ -55,13 +69,22 @@ class Producer:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         topic_queue_count: int = 4,
         max_in_flight: int = 10_000,
+        namespace: str | None = None,
+        enable_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        unit_mode: bool = False,
+        unit_name: str | None = None,
         instance_name: str | None = None,
         client_ip: str | None = None,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
         chance: random.Random | None = None,
     ) -> None:
-        self.group = check_group(group)
+        """`namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace` every
+        message stored is told to `trace_topic`."""
+        self._namespace = Namespace(namespace)
+        self._member = _Member(check_group(self._namespace.wrap(group)))
+        self.group = self._namespace.unwrap(group)
         self._name_servers = parse_name_servers(name_servers)
         self._options = SendOptions(
             timeout_s=timeout,
@@ -72,8 +95,14 @@ class Producer:
             compress_over_bytes=compress_over_bytes,
             max_message_bytes=max_message_bytes,
             topic_queue_count=topic_queue_count,
+            unit_mode=unit_mode,
         )
-        self.client_id = client_id(instance_name, ip=client_ip)
+        self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
+        self._trace_topic = check_trace_topic(trace_topic) if enable_trace else None
+        self._trace: ProducerTrace | None = None
+        self._hooks: Hooks[SendContext] = Hooks()
+        self._plain = not self._namespace and not enable_trace
+        """Whether nothing has to be done to receipts: asked for every message."""
         self._max_in_flight = max_in_flight
         self._timing = timing
         self._clock = clock
@@ -87,12 +116,16 @@ class Producer:
             raise ProducerClosed(f"producer {self.group!r} is already running")
         session = open_session(self.client_id, self._name_servers, self._timing, self._clock)
         try:
-            session.add_producer(self)
+            session.add_producer(self._member)
         except BaseException:
             await session.release()
             raise
         self._session = session
         self._sender = Sender(session, self._options, self._chance)
+        if self._trace_topic is not None:
+            trace = self._trace = ProducerTrace(session, self._member.group, self._trace_topic)
+            self._hooks.add(trace.before, trace.after)
+            trace.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -104,7 +137,10 @@ class Producer:
         if session is None:
             return
         try:
-            await session.remove_producer(self)
+            if self._trace is not None:
+                self._hooks.remove(self._trace.before, self._trace.after)
+                await self._trace.stop()
+            await session.remove_producer(self._member)
         finally:
             await session.release()
 
@@ -117,15 +153,20 @@ class Producer:
         lookup and retries included.
         """
         outgoing = await self._outgoing(message)
-        fixed, selector = _choice(message, queue)
+        fixed, selector = self._choice(message, queue)
         async with self._turn:
-            return await self._running.send(outgoing, timeout or self._options.timeout_s, fixed, selector)
+            running, limit_s = self._running, timeout or self._options.timeout_s
+            if self._plain:
+                return await running.send(outgoing, limit_s, fixed, selector)
+            send = partial(running.send, outgoing, limit_s, fixed, selector)
+            return (await self._watched([message], partial(self._receipts, send)))[0]
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer: quick, and may get lost."""
         outgoing = await self._outgoing(message)
-        fixed, selector = _choice(message, queue)
-        await self._running.send_oneway(outgoing, self._options.timeout_s, fixed, selector)
+        fixed, selector = self._choice(message, queue)
+        send = partial(self._running.send_oneway, outgoing, self._options.timeout_s, fixed, selector)
+        await self._watched([message], partial(_no_receipts, send))
 
     async def send_batch(
         self,
@@ -137,22 +178,54 @@ class Producer:
         """Send messages of one topic in one request, into one queue; one receipt for each."""
         sender = self._running
         session = self._open_session
+        wrapped = [self._namespace.wrap_message(message) for message in messages] if self._namespace else messages
         outgoing, ids = outgoing_batch(
-            messages, self.group, session.unique_ids.next, session.clock.now_ms(), self._options
+            wrapped, self._member.group, session.unique_ids.next, session.clock.now_ms(), self._options
         )
-        fixed, selector = _choice(messages[0], queue)
+        fixed, selector = self._choice(messages[0], queue)
         async with self._turn:
-            receipt = await sender.send(outgoing, timeout or self._options.timeout_s, fixed, selector)
-        return split_receipt(receipt, ids)
+            send = partial(sender.send, outgoing, timeout or self._options.timeout_s, fixed, selector)
+            return await self._watched(messages, partial(self._receipts, send, ids))
+
+    def add_hook(
+        self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None
+    ) -> None:
+        """Have functions called, with a SendContext, before and after every send."""
+        self._hooks.add(before, after)
+        self._plain = False
+
+    @property
+    def trace_counts(self) -> TraceCounts:
+        """What became of the traces of this producer."""
+        return self._trace.counts if self._trace is not None else TraceCounts()
+
+    async def _watched(
+        self, messages: Sequence[Message], send: Callable[[], Awaitable[list[SendReceipt]]]
+    ) -> list[SendReceipt]:
+        if not self._hooks:
+            return await send()
+        context = SendContext(self.group, self._namespace.name, messages)
+        return await send_with_hooks(self._hooks, context, send, self._clock.monotonic)
+
+    async def _receipts(
+        self, send: Callable[[], Awaitable[SendReceipt]], batch_ids: list[str] | None = None
+    ) -> list[SendReceipt]:
+        receipt = await send()
+        if self._namespace:
+            receipt = msgspec.structs.replace(receipt, queue=self._namespace.unwrap_queue(receipt.queue))
+        return [receipt] if batch_ids is None else split_receipt(receipt, batch_ids)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be written to now."""
-        route = await self._open_session.routes.find_writable(topic, self._options.topic_queue_count)
-        return route.writable
+        wire_topic = self._namespace.wrap(topic)
+        route = await self._open_session.routes.find_writable(wire_topic, self._options.topic_queue_count)
+        return tuple(map(self._namespace.unwrap_queue, route.writable)) if self._namespace else route.writable
 
     async def _outgoing(self, message: Message) -> Outgoing:
         session = self._open_session
         options = self._options
+        if self._namespace.name:
+            message = self._namespace.wrap_message(message)
         check_message(message, options.max_message_bytes)
         body, sys_flag = message.body, 0
         if len(body) >= options.compress_over_bytes:
@@ -161,7 +234,22 @@ class Producer:
             else:
                 body, sys_flag = compressed(body, options)
         unique_id = session.unique_ids.next()
-        return outgoing_message(message, self.group, unique_id, session.clock.now_ms(), options, body, sys_flag)
+        return outgoing_message(message, self._member.group, unique_id, session.clock.now_ms(), options, body, sys_flag)
+
+    def _choice(
+        self, message: Message, queue: MessageQueue | QueueSelector | None
+    ) -> tuple[MessageQueue | None, Selector | None]:
+        if queue is None:
+            return None, None
+        namespace = self._namespace
+        if isinstance(queue, MessageQueue):
+            if namespace.wrap(queue.topic) != namespace.wrap(message.topic):
+                raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
+            return namespace.wrap_queue(queue), None
+        select = queue
+        if not namespace:
+            return None, lambda queues: select(queues, message)
+        return None, lambda queues: namespace.wrap_queue(select([namespace.unwrap_queue(q) for q in queues], message))
 
     @property
     def _running(self) -> Sender:
@@ -179,14 +267,6 @@ class Producer:
         return ProducerClosed(f"producer {self.group!r} is not running: use it inside 'async with'")
 
 
-def _choice(
-    message: Message, queue: MessageQueue | QueueSelector | None
-) -> tuple[MessageQueue | None, Selector | None]:
-    if queue is None:
-        return None, None
-    if isinstance(queue, MessageQueue):
-        if queue.topic != message.topic:
-            raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
-        return queue, None
-    select = queue
-    return None, lambda queues: select(queues, message)
+async def _no_receipts(send: Callable[[], Awaitable[None]]) -> list[SendReceipt]:
+    await send()
+    return []

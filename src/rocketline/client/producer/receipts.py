@@ -43,6 +43,8 @@ class SendReceipt(msgspec.Struct, frozen=True):
     transaction_id: str | None = None
     region: str = "DefaultRegion"
     recall_handle: str | None = None
+    trace_on: bool = True
+    """Whether the broker wants its messages traced."""
 
 
 def read_receipt(answer: Command, message_id: str, queue: MessageQueue, address: str) -> SendReceipt:
@@ -62,6 +64,7 @@ def read_receipt(answer: Command, message_id: str, queue: MessageQueue, address:
         header.transaction_id,
         header.region,
         header.recall_handle,
+        header.trace_on,
     )
 
 

@@ -52,6 +52,7 @@ public final class Driver {
         commands.put("offsets", queries::offsets);
         commands.put("query_message", queries::queryMessage);
         commands.put("view_message", queries::viewMessage);
+        commands.put("decode_trace", queries::decodeTrace);
         commands.put("create_topic", admin::createTopic);
         commands.put("delete_topic", admin::deleteTopic);
         commands.put("create_group", admin::createGroup);

@@ -25,7 +25,12 @@ final class Producers {
 
     Object start(Args args) throws Exception {
         String name = args.string("name");
-        DefaultMQProducer producer = create(args.string("group"), args.string("compress_type", "ZLIB"));
+        DefaultMQProducer producer = create(args);
+        if (args.has("namespace")) {
+            producer.setNamespace(args.string("namespace"));
+        }
+        producer.setUnitName(args.string("unit_name", null));
+        producer.setUnitMode(args.has("unit_name"));
         producer.setNamesrvAddr(args.string("namesrv"));
         producer.setInstanceName(name);
         producer.setSendMsgTimeout(args.integer("timeout_ms", 5000));
@@ -40,11 +45,12 @@ final class Producers {
     }
 
     /** 4.9.7 fixes its compressor on construction, from this property; newer ones read it as their default. */
-    private static DefaultMQProducer create(String group, String compressType) {
+    private static DefaultMQProducer create(Args args) {
         String property = "rocketmq.message.compressType";
-        System.setProperty(property, compressType);
+        System.setProperty(property, args.string("compress_type", "ZLIB"));
         try {
-            return new DefaultMQProducer(group);
+            return new DefaultMQProducer(
+                args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
         } finally {
             System.clearProperty(property);
         }

@@ -54,7 +54,13 @@ final class PushConsumers {
         Collecting(Args args) throws Exception {
             failFirst = args.integer("fail_first", 0);
             retryLevel = args.integer("retry_level", 0);
-            client = new DefaultMQPushConsumer(args.string("group"));
+            client = new DefaultMQPushConsumer(
+                args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
+            if (args.has("namespace")) {
+                client.setNamespace(args.string("namespace"));
+            }
+            client.setUnitName(args.string("unit_name", null));
+            client.setUnitMode(args.has("unit_name"));
             client.setNamesrvAddr(args.string("namesrv"));
             client.setInstanceName(args.string("name"));
             client.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.string("from", "CONSUME_FROM_FIRST_OFFSET")));

@@ -1,10 +1,12 @@
 package rocketline.interop;
 
+import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.trace.TraceDataEncoder;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
@@ -69,6 +71,12 @@ final class Queries {
     /** By offset message id or by unique id: the client tells them apart. */
     Object viewMessage(Args args) throws Exception {
         return Messages.seen(consumer(args).viewMessage(args.string("topic"), args.string("id")));
+    }
+
+    /** The records of a trace message as Apache's own reader understands them. */
+    Object decodeTrace(Args args) throws Exception {
+        String text = new String(args.bytes("body"), StandardCharsets.UTF_8);
+        return Reflect.plain(TraceDataEncoder.decoderFromTraceDataString(text));
     }
 
     void release(String nameServer) {
