@@ -270,6 +270,15 @@ class JavaPushConsumer(_Handle):
         reply = self._driver.call("poll_push", timeout_s + CALL_TIMEOUT_S, **arguments)
         return [Seen.of(item) for item in reply]
 
+    def stop_and_poll(self) -> list[Seen]:
+        """End it; all deliveries since the last poll, those during its shutdown included."""
+        return [Seen.of(item) for item in self._driver.call(self.STOP, name=self.name)]
+
+    def owned(self, topic: str) -> tuple[str, set[Queue]]:
+        """The consumer's client id, and the queues of a topic it owns at the moment."""
+        reply = self._driver.call("push_queues", name=self.name, topic=topic)
+        return reply["clientId"], {Queue(*item) for item in reply["queues"]}
+
     def persist(self) -> None:
         """Tell the broker the offsets now; of its own accord the client waits ten seconds before it first does."""
         self._driver.call("persist_push", name=self.name)
@@ -352,6 +361,8 @@ class JavaClient(JavaDriver):
         max_reconsume_times: int = -1,
         threads: int = 4,
         from_timestamp: str | None = None,
+        strategy: str = "AVG",
+        heartbeat_v2: bool = False,
         **more: Any,
     ) -> JavaPushConsumer:
         """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`.
@@ -371,6 +382,8 @@ class JavaClient(JavaDriver):
             max_reconsume_times=max_reconsume_times,
             threads=threads,
             from_timestamp=from_timestamp,
+            strategy=strategy,
+            heartbeat_v2=heartbeat_v2,
             **{"from": consume_from},
             **more,
         )

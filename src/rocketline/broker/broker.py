@@ -238,6 +238,7 @@ class Broker:
                 waiters=self._waiters,
                 readable=bool(config.permission & READ),
                 suspend_s=self._suspend_s,
+                slave_read=config.slave_read,
             )
         )
         return broker_router(
@@ -258,7 +259,7 @@ class Broker:
             QueryHandlers(store),
             ClientHandlers(self._topics, self._groups, self._consumers, self._producers, self._clock),
             TopicHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
-            GroupHandlers(self._groups),
+            GroupHandlers(self._groups, self._offsets),
             FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
         )
 
@@ -270,6 +271,8 @@ class Broker:
 
     def _may_notify(self, group: str) -> bool:
         config = self._groups.table.get(group)
+        if not self.config.groups.tells_members:
+            return False
         return config is None or config.notify_consumer_ids_changed_enable
 
     def _suspend_s(self, asked_ms: int) -> float:

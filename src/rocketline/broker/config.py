@@ -32,6 +32,9 @@ class GroupConfigDefaults:
     auto_create: bool = setting(
         True, "autoCreateSubscriptionGroup", "Create an unknown consumer group when it first appears."
     )
+    tells_members: bool = setting(
+        True, "notifyConsumerIdsChangedEnable", "Tell the members of a group at once when one comes or goes."
+    )
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class BrokerConfig:
     region: str = setting("DefaultRegion", "regionId", "Region name given to producers for traces.")
     trace_on: bool = setting(True, "traceOn", "Whether clients may trace messages of this broker.")
     long_polling: bool = setting(True, "longPollingEnable", "Hold a pull that finds nothing.")
+    slave_read: bool = setting(
+        False, "slaveReadEnable", "Send groups to the brokers their settings name, above all when they lag behind."
+    )
     short_polling_ms: int = setting(1000, "shortPollingTimeMills", "How long a pull is held without long polling.")
     max_held_pulls: int = setting(100_000, None, "Pulls held at once, over all connections.")
     max_connections: int = setting(10_000, None, "Connections open at once.")

@@ -65,6 +65,11 @@ class ConsumerOffsets:
             del self._table[key]
             self._changed = True
 
+    def forget_group(self, group: str) -> None:
+        for key in [key for key in self._table if key.partition(SEPARATOR)[2] == group]:
+            del self._table[key]
+            self._changed = True
+
     def items(self) -> list[tuple[str, int, int]]:
         """(`topic@group`, queue, offset) of everything."""
         return [(key, queue, offset) for key, queues in self._table.items() for queue, offset in queues.items()]

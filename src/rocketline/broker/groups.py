@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.topics import READ
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -86,16 +87,38 @@ class Groups:
             raise RequestRejected(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
         return group
 
-    def put(self, group: SubscriptionGroupConfig) -> None:
-        self._add({group.group_name: group})
+    def put(self, *groups: SubscriptionGroupConfig) -> None:
+        self._add({group.group_name: group for group in groups})
+
+    def delete(self, name: str) -> None:
+        """Forget a group and what it may not read; one that is not there is forgotten already."""
+        if name in self.table or name in self._forbidden:
+            table = {other: group for other, group in self.table.items() if other != name}
+            self._replace(table, {group: bits for group, bits in self._forbidden.items() if group != name})
 
     def _add(self, groups: dict[str, SubscriptionGroupConfig]) -> None:
+        self._replace(self.table | groups, self._forbidden)
+
+    def _replace(self, table: dict[str, SubscriptionGroupConfig], forbidden: dict[str, dict[str, int]]) -> None:
         """Saved before it counts: a change that the disk refuses has not happened."""
         version = self.version.advanced(self._clock.now_ms())
-        table = self.table | groups
-        self._file.save(SubscriptionGroupWrapper(version, self._forbidden, table))
-        self.table, self.version = table, version
+        self._file.save(SubscriptionGroupWrapper(version, forbidden, table))
+        self.table, self._forbidden, self.version = table, forbidden, version
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether an administrator has not barred this group from this topic."""
-        return not self._forbidden.get(group, {}).get(topic, 0) & 1
+        bits = self._forbidden.get(group, {}).get(topic, 0)
+        return bits < 0 or not bits & READ  # a negative number bars nothing, as in Java
+
+    def allow(self, group: str, topic: str, *, readable: bool) -> None:
+        """Bar a group from a topic, or let it read again. Java's broker lifts all bars of a group with one of them,
+        and forgets to save that."""
+        if self.may_read(group, topic) == readable:
+            return
+        topics = dict(self._forbidden.get(group, {}))
+        bits = max(topics.pop(topic, 0), 0)
+        bits = bits & ~READ if readable else bits | READ
+        if bits:
+            topics[topic] = bits
+        others = {name: barred for name, barred in self._forbidden.items() if name != group}
+        self._replace(self.table, others | ({group: topics} if topics else {}))

@@ -2,7 +2,8 @@
 
 A member is known by its channel. It comes by heartbeat, and goes by unregistering, by closing its connection, or by not
 sending heartbeats for two minutes. Whenever the membership or the topics of a group change, all its members are told,
-so that they share out the queues anew.
+so that they share out the queues anew. A client that is connected twice, as after a connection that broke unnoticed, is
+one member: named twice, it would be given queues twice, and nobody would read those of its second turn.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from rocketline.broker.disagreements import Disagreements
 from rocketline.clock import Clock
 from rocketline.errors import TransportError
 from rocketline.protocol.bodies import ConsumerData, SubscriptionData
@@ -44,16 +46,26 @@ class ConsumerGroup:
     consume_from_where: str = ""
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[Channel, ClientInfo] = field(default_factory=dict)
+    fingerprint: int | None = None
+    """What the last heartbeat, of whichever member, was a digest of; 0 for the long form."""
+    disagreements: Disagreements = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.disagreements = Disagreements(self.name)
 
     @property
     def client_ids(self) -> list[str]:
-        return [member.client_id for member in self.members.values()]
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def join(self, channel: Channel, client: ClientInfo) -> bool:
         """Note a member; whether it is new."""
         known = self.members.get(channel)
+        is_new = known is None or known.client_id != client.client_id
+        if is_new and client.client_id in self.client_ids:
+            log.warning("client %s of group %s is connected twice, now from %s; two processes with one client id would "
+                        "read the same queues", client.client_id, self.name, channel.remote)  # fmt: skip
         self.members[channel] = client
-        return known is None or known.client_id != client.client_id
+        return is_new
 
     def subscribe(self, wanted: list[SubscriptionData]) -> bool:
         """Replace the subscriptions by a heartbeat's; whether the set of topics changed."""
@@ -83,8 +95,11 @@ class ConsumerRegistry:
     def __iter__(self) -> Iterator[ConsumerGroup]:
         return iter(list(self._groups.values()))
 
-    def heartbeat(self, channel: Channel, client: ClientInfo, data: ConsumerData) -> bool:
-        """A client's word about one of its groups; whether anything changed for the other members."""
+    def heartbeat(
+        self, channel: Channel, client: ClientInfo, data: ConsumerData, *, keeps_subscriptions: bool = False
+    ) -> bool:
+        """A client's word about one of its groups; whether anything changed for the other members. A short heartbeat
+        `keeps_subscriptions` as they are."""
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
@@ -92,10 +107,28 @@ class ConsumerRegistry:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         changed = group.join(channel, client)
-        changed |= group.subscribe(data.subscription_data_set)
+        if not keeps_subscriptions:
+            changed |= group.subscribe(data.subscription_data_set)
+            group.disagreements.note(channel, client.client_id, data)
         if changed:
             self._tell_members(group)
         return changed
+
+    def wants_subscriptions(self, group_name: str, fingerprint: int) -> bool:
+        """Note the digest of a heartbeat; whether the group is not known to subscribe to what it stands for."""
+        group = self._groups[group_name]
+        # Java says no here when it has just started and knows no digest, and then refuses the group's pulls.
+        wants = group.fingerprint != fingerprint if group.fingerprint is not None else not group.subscriptions
+        group.fingerprint = fingerprint
+        return wants
+
+    def conflict(self, channel: Channel, group_name: str) -> str | None:
+        """Who in its group contradicts a member, in words; logged once."""
+        disagreements = self._groups[group_name].disagreements
+        text = disagreements.about(channel)
+        if text is not None and disagreements.is_news(channel, text):
+            log.warning("%s (heartbeat from %s)", text, channel.remote)
+        return text
 
     def leave(self, channel: Channel, group_name: str, client_id: str | None = None) -> None:
         group = self._groups.get(group_name)
@@ -104,6 +137,7 @@ class ConsumerRegistry:
         if client_id is not None and group.members[channel].client_id != client_id:
             return
         del group.members[channel]
+        group.disagreements.forget(channel)
         if group.members:
             self._tell_members(group)
         else:

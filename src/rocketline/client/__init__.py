@@ -7,6 +7,11 @@ from rocketline.client.consumer import (
     PushConsumer,
     RetryLater,
     allocate_averagely,
+    allocate_by_circle,
+    by_config,
+    by_machine_room,
+    consistent_hash,
+    machine_room_nearby,
 )
 from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
 from rocketline.client.producer import Producer, SendReceipt, SendStatus, split_batch
@@ -26,5 +31,10 @@ __all__ = [
     "SendReceipt",
     "SendStatus",
     "allocate_averagely",
+    "allocate_by_circle",
+    "by_config",
+    "by_machine_room",
+    "consistent_hash",
+    "machine_room_nearby",
     "split_batch",
 ]

@@ -26,6 +26,7 @@ from rocketline.protocol.headers import (
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
+from rocketline.protocol.subscription import CONFLICT
 from rocketline.transport import RemotingClient
 
 
@@ -83,11 +84,12 @@ class RemoteBroker:
             raise BrokerError.of(answer.code, answer.remark, self.address, doing)
         return answer
 
-    async def heartbeat(self, data: HeartbeatData) -> int:
-        """Tell who we are and what we want; returns the broker's version."""
+    async def heartbeat(self, data: HeartbeatData) -> tuple[int, str | None]:
+        """Tell who we are and what we want; returns the broker's version and which members contradict us, if any."""
         doing = f"heartbeat of {data.client_id}"
         answer = await self._ask(RequestCode.HEART_BEAT, None, doing, body=encode_body(data))
-        return answer.version
+        conflict = answer.remark if answer.remark and answer.remark.startswith(CONFLICT) else None
+        return answer.version, conflict
 
     async def unregister(
         self, client_id: str, *, producer_group: str | None = None, consumer_group: str | None = None, timeout_s: float

@@ -61,6 +61,7 @@ class ClientSession:
         self.routes = RouteCache(self.name_server, self._route_changed, self._greet)
         self._brokers: dict[str, RemoteBroker] = {}
         self._silent: set[str] = set()
+        self._conflicts: dict[str, str | None] = {}
         self._lost: set[str] = set()
         self._heartbeat_lock = asyncio.Lock()
         self._greeting_lock = asyncio.Lock()
@@ -164,13 +165,16 @@ class ClientSession:
     async def _beat(self, address: str, data: HeartbeatData) -> None:
         try:
             broker = self.broker_at(address, self.routes.name_at(address))
-            self.broker_versions[address] = await broker.heartbeat(data)
+            self.broker_versions[address], conflict = await broker.heartbeat(data)
         except RocketlineError as error:
             level = logging.DEBUG if address in self._silent else logging.WARNING
             self._silent.add(address)
             log.log(level, "heartbeat to %s failed: %s", address, error)
         else:
             self._silent.discard(address)
+            if conflict is not None and conflict not in self._conflicts.values():
+                log.warning("%s (says the broker at %s)", conflict, address)
+            self._conflicts[address] = conflict
 
     def connection_failed(self, address: str) -> None:
         """A call failed on the way: a broker forgets its clients with their connection."""
@@ -200,6 +204,7 @@ class ClientSession:
             log.info("the broker at %s is in no route any more", address)
             self._brokers.pop(address, None)
             self.broker_versions.pop(address, None)
+            self._conflicts.pop(address, None)
             self.remoting.drop(address)
         await self.heartbeat()
 

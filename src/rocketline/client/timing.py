@@ -20,7 +20,9 @@ class ClientTiming:
     persist_s: float = setting(5.0, "persistConsumerOffsetInterval", "Pause between two commits of all offsets.")
     rebalance_s: float = setting(20.0, "rocketmq.client.rebalance.waitInterval", "Pause between two rebalances.")
     rebalance_soon_s: float = setting(
-        1.0, "rocketmq.client.rebalance.minInterval", "Pause after a round that could not finish; doubles each time."
+        1.0,
+        "rocketmq.client.rebalance.minInterval",
+        "Pause after a round that could not finish, then doubled; and longest between two in a burst of news.",
     )
     call_s: float = setting(3.0, "mqClientApiTimeout", "Time limit of a call to a name server or broker.")
     next_server_s: float = setting(0.5, None, "Silence of one name server after which the next is asked as well.")
@@ -32,6 +34,9 @@ class ClientTiming:
     pull_recheck_s: float = setting(0.05, None, "Longest wait before a queue over its thresholds is looked at again.")
     trace_s: float = setting(5.0, None, "Longest that a message trace waits for others to be sent with.")
     trace_send_s: float = setting(5.0, None, "Time limit for sending message traces, also while a client closes.")
+    pull_idle_s: float = setting(
+        120.0, "rocketmq.client.pull.pullMaxIdleTime", "A queue not asked for this long is dropped and taken anew."
+    )
     unregister_s: float = setting(1.0, None, "Time limit for saying goodbye to one broker.")
 
     def __post_init__(self) -> None:

@@ -20,6 +20,9 @@ _INT32_MAX = (1 << 31) - 1
 # What Java's String.trim removes.
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
+CONFLICT = "subscription conflict"
+"""How the remark of a heartbeat's answer begins when members of a group subscribe differently; only our broker says so."""
+
 
 def build_subscription(
     topic: str, expression: str | None = MATCH_ALL, expression_type: str | None = TAG, version_ms: int = 0

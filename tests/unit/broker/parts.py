@@ -55,7 +55,7 @@ from rocketline.protocol.message_ids import UniqueIds, encode_host
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import LogEntry, decode_messages
 from rocketline.protocol.subscription import build_subscription
-from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig
+from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -105,6 +105,9 @@ class Setup:
     transient_pool_size: int = 0
     """Buffers of the transient pool; 0: none is used."""
     fail_without_buffer: bool = False
+    slave_read: bool = False
+    memory_ratio: int = 40
+    """Percentage of the machine's memory that counts as page cache of the log."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
@@ -165,6 +168,7 @@ class Parts:
             transient_pool=setup.transient_pool_size > 0,
             transient_pool_size=setup.transient_pool_size,
             fail_without_buffer=setup.fail_without_buffer,
+            reads=ReadConfig(memory_ratio=setup.memory_ratio),
             flush=FlushConfig(disk_type=kind),
             retention=setup.retention,
         )
@@ -213,6 +217,7 @@ class Parts:
                 waiters=self.waiters,
                 readable=bool(setup.permission & READ),
                 suspend_s=setup.long_polling_s,
+                slave_read=setup.slave_read,
             )
         )
         return broker_router(
@@ -233,7 +238,7 @@ class Parts:
             QueryHandlers(self.store),
             ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock),
             TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
-            GroupHandlers(self.groups),
+            GroupHandlers(self.groups, self.offsets),
             FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
         )
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.broker.parts import MakeParts, Parts
+from tests.unit.broker.parts import MakeParts, Parts, heartbeat, pull_request
 
-from rocketline.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper, decode_body, encode_body
+from rocketline.broker.groups import Groups
+from rocketline.protocol.bodies import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+    decode_body,
+    encode_body,
+)
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 
@@ -70,3 +77,69 @@ async def test_all_groups_are_shown(parts: Parts) -> None:
     shown = decode_body(SubscriptionGroupWrapper, answer.body)
     assert shown.subscription_group_table == parts.groups.table
     assert answer.ext == {"totalGroupNum": str(len(parts.groups.table))}
+
+
+def create_all(*groups: SubscriptionGroupConfig) -> Command:
+    body = encode_body(SubscriptionGroupList(list(groups)))
+    return Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, body)
+
+
+async def test_groups_are_created_together_or_not_at_all(parts: Parts) -> None:
+    peer = parts.peer()
+    a, b = SubscriptionGroupConfig("a", retry_max_times=1), SubscriptionGroupConfig("b")
+    assert peer.ask(create_all(a, SubscriptionGroupConfig("b/c"))).code == ResponseCode.INVALID_PARAMETER
+    assert "a" not in parts.groups.table
+    version = parts.groups.version.counter
+    assert peer.ask(create_all(a, b)).code == ResponseCode.SUCCESS
+    assert (parts.groups.table["a"], parts.groups.table["b"]) == (a, b)
+    assert parts.groups.version.counter == version + 1
+    assert peer.ask(create_all()).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(("clean", "left"), [("true", []), ("false", [5])])
+async def test_a_group_is_deleted_with_its_offsets_when_asked_for(parts: Parts, clean: str, left: list[int]) -> None:
+    parts.put_topic("orders")
+    peer = parts.peer()
+    peer.ask(create_all(SubscriptionGroupConfig("readers"), SubscriptionGroupConfig("others")))
+    for group in ("readers", "others"):
+        parts.offsets.commit("c", group, "orders", 0, 5)
+    request = Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "readers", "cleanOffset": clean})
+    for _ in range(2):
+        assert peer.ask(request).code == ResponseCode.SUCCESS
+    assert ("readers" in parts.groups.table, "others" in parts.groups.table) == (False, True)
+    assert [offset for key, _, offset in parts.offsets.items() if key == "orders@readers"] == left
+    assert [offset for key, _, offset in parts.offsets.items() if key == "orders@others"] == [5]
+
+
+def forbid(topic: str, readable: str | None = None, group: str = "readers") -> Command:
+    ext = {"group": group, "topic": topic}
+    return Command(
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, ext if readable is None else ext | {"readable": readable}
+    )
+
+
+async def test_a_group_is_barred_from_a_topic_and_let_in_again(make_parts: MakeParts) -> None:
+    parts = make_parts()
+    for topic in ("orders", "bills"):
+        parts.put_topic(topic)
+    peer = parts.peer()
+    peer.ask(heartbeat(subscriptions={"orders": "*", "bills": "*"}))
+    for topic in ("orders", "bills"):
+        assert peer.ask(forbid(topic, "false")).body == b'{"group":"readers","topic":"%s","readable":false}' % (
+            topic.encode()
+        )
+        assert peer.ask(pull_request(topic, sys_flag=0)).code == ResponseCode.NO_PERMISSION
+    assert parts.groups.snapshot().forbidden_table == {"readers": {"orders": 4, "bills": 4}}
+    assert b'"readable":true' in peer.ask(forbid("orders", "true")).body
+    assert peer.ask(pull_request("orders", sys_flag=0)).code == ResponseCode.PULL_NOT_FOUND
+    assert b'"readable":false' in peer.ask(forbid("bills")).body, "lifting one bar lifts no other"
+    again = Groups(parts.saved("subscriptionGroup.json", SubscriptionGroupWrapper), parts.clock)
+    again.load()
+    assert (again.may_read("readers", "orders"), again.may_read("readers", "bills")) == (True, False)
+
+
+async def test_deleting_a_group_lifts_its_bars(parts: Parts) -> None:
+    peer = parts.peer()
+    peer.ask(forbid("orders", "false"))
+    peer.ask(Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "readers"}))
+    assert parts.groups.may_read("readers", "orders")

@@ -17,17 +17,23 @@ from tests.unit.broker.name_servers import FakeNameServer
 from tests.unit.broker.parts import PATIENCE_S, GatedDisk, eventually, heartbeat, pull_request, send_request
 
 from rocketline.broker import Broker, BrokerConfig
-from rocketline.broker.config import RegistrationConfig
+from rocketline.broker.config import GroupConfigDefaults, RegistrationConfig
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, ConnectFailed, ConnectionLost, RocketlineError, StoreError, StoreInUse
-from rocketline.protocol.bodies import SubscriptionGroupWrapper, TopicConfigSerializeWrapper, decode_body
+from rocketline.protocol.bodies import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+    decode_body,
+    encode_body,
+)
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.records import decode_messages
 from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-from rocketline.transport import RemotingClient
+from rocketline.transport import RemotingClient, Router
 
 SMALL = StoreConfig(log_segment_bytes=1 << 20, queue_segment_bytes=2000, index_slots=100, index_entries=500)
 HELD = SUBSCRIPTION | SUSPEND
@@ -471,6 +477,21 @@ async def test_silent_clients_are_dropped(config: BrokerConfig) -> None:
         await eventually(lambda: broker._consumers.get("readers") is None)
         await eventually(lambda: broker._producers.members("shop") == {})
         await eventually(lambda: client.client.connected(client.address) is None)
+        await client.close()
+
+
+@pytest.mark.parametrize(("broker_tells", "group_tells"), [(True, True), (True, False), (False, True)])
+async def test_members_are_told_unless_broker_or_group_says_no(
+    config: BrokerConfig, broker_tells: bool, group_tells: bool
+) -> None:
+    told: list[Command] = []
+    router = Router({RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda _, notice: told.append(notice)})
+    group = SubscriptionGroupConfig("readers", notify_consumer_ids_changed_enable=group_tells)
+    async with Broker(replace(config, groups=GroupConfigDefaults(tells_members=broker_tells))) as broker:
+        client = Caller(RemotingClient(router), broker.address)
+        await client.ask(Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, encode_body(group)))
+        await client.ask(heartbeat())  # the notice is written before the answer
+        assert len(told) == (1 if broker_tells and group_tells else 0)
         await client.close()
 
 

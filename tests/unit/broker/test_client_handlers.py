@@ -16,6 +16,7 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.subscription import build_subscription
 
 
 def members(group: str = "readers") -> Command:
@@ -44,8 +45,73 @@ async def test_a_heartbeat_is_answered_as_old_clients_expect(parts: Parts) -> No
     answer = parts.peer().ask(heartbeat())
     assert (answer.code, answer.ext) == (
         ResponseCode.SUCCESS,
-        {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"},
+        {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"},
     )
+
+
+def short(fingerprint: int, *, without_sub: bool = True, client_id: str = "client-1") -> Command:
+    """A heartbeat of version 2; one without subscriptions relies on what the broker has."""
+    subscriptions = [] if without_sub else [build_subscription("orders", "x")]
+    data = HeartbeatData(
+        client_id,
+        consumer_data_set=[ConsumerData("readers", subscription_data_set=subscriptions)],
+        heartbeat_fingerprint=fingerprint,
+        without_sub=without_sub,
+    )
+    return Command(RequestCode.HEART_BEAT, {}, encode_body(data))
+
+
+def changed(answer: Command) -> str:
+    return (answer.ext or {})["IS_SUB_CHANGE"]
+
+
+async def test_a_short_heartbeat_keeps_what_the_group_subscribes_to(parts: Parts) -> None:
+    peer = parts.peer()
+    assert changed(peer.ask(short(7, without_sub=False))) == "false"
+    peer.received()
+    assert changed(peer.ask(short(7))) == "false"
+    group = parts.consumers.get("readers")
+    assert group is not None
+    assert group.subscriptions["orders"].sub_string == "x"
+    assert [item.code for item in peer.received()] == []
+
+
+async def test_a_digest_that_differs_asks_for_the_subscriptions(parts: Parts) -> None:
+    peer, other = parts.peer(), parts.peer(("192.0.2.6", 1))
+    peer.ask(short(7, without_sub=False))
+    assert changed(other.ask(short(8, without_sub=False, client_id="client-2"))) == "true"
+    assert changed(peer.ask(short(7))) == "true"
+    assert changed(peer.ask(short(7))) == "false"
+    peer.ask(heartbeat())  # the long form has no digest, so the next short one differs from it
+    assert changed(peer.ask(short(7))) == "true"
+
+
+async def test_a_broker_that_knows_no_subscription_asks_for_it(parts: Parts) -> None:
+    """As after a restart, when clients go on with short heartbeats."""
+    peer = parts.peer()
+    assert changed(peer.ask(short(7))) == "true"
+    assert member_ids(parts) == ["client-1"]
+    assert changed(peer.ask(short(7, without_sub=False))) == "false"
+    assert parts.peer().ask(members()).code == ResponseCode.SUCCESS
+
+
+async def test_a_short_heartbeat_of_a_new_member_is_announced(parts: Parts) -> None:
+    peer, other = parts.peer(), parts.peer(("192.0.2.6", 1))
+    peer.ask(short(7, without_sub=False))
+    peer.received()
+    other.ask(short(7, client_id="client-2"))
+    assert [item.code for item in peer.received()] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+
+
+async def test_a_client_connected_twice_is_one_member(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    """Named twice it would be given two shares and read one."""
+    peer, again = parts.peer(), parts.peer(("192.0.2.6", 1))
+    peer.ask(heartbeat())
+    again.ask(heartbeat())
+    assert member_ids(parts) == ["client-1"]
+    assert "client client-1 of group readers is connected twice, now from 192.0.2.6:1" in caplog.text
+    await peer.close()
+    assert member_ids(parts) == ["client-1"]
 
 
 async def test_a_heartbeat_makes_group_retry_topic_and_member(parts: Parts) -> None:

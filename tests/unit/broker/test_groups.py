@@ -114,13 +114,14 @@ def test_an_apache_file_is_taken_as_it_is_and_kept(make: MakeGroups, disk: Fault
 
 
 def test_a_barred_pair_stays_barred_after_a_restart(make: MakeGroups, disk: FaultyDisk) -> None:
-    wrapper = SubscriptionGroupWrapper(forbidden_table={"readers": {"orders": 1, "bills": 2}})
+    wrapper = SubscriptionGroupWrapper(forbidden_table={"readers": {"orders": 4, "bills": 3, "odd": -1}})
     SavedTable(disk, FILE, SubscriptionGroupWrapper).save(wrapper)
     groups = make()
     groups.put(SubscriptionGroupConfig("readers"))
     again = make()
     assert not again.may_read("readers", "orders")
     assert again.may_read("readers", "bills")
+    assert again.may_read("readers", "odd")
     assert again.may_read("others", "orders")
 
 

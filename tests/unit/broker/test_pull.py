@@ -276,7 +276,7 @@ async def test_a_group_can_be_barred_from_a_topic(make_parts: MakeParts) -> None
     fill(parts, 1)
     parts.groups.put(SubscriptionGroupConfig("readers"))
     table = parts.groups.snapshot()
-    table.forbidden_table = {"readers": {"orders": 1}}
+    table.forbidden_table = {"readers": {"orders": 4}}
     parts.saved("subscriptionGroup.json", type(table)).save(table)
     parts.groups.load()
     peer = parts.peer()
@@ -504,3 +504,18 @@ async def test_what_was_sent_stays_intact_when_the_store_is_closed_meanwhile(mak
     parts.close()
     [answer] = peer.received()
     assert bodies(answer) == [0]
+
+
+@pytest.mark.parametrize(
+    ("slave_read", "memory_ratio", "suggested"),
+    [(True, 40, 7), (True, 0, 3), (False, 0, 0)],
+    ids=["keeps up", "lags", "switched off"],
+)
+async def test_a_group_is_sent_to_the_broker_its_settings_name(
+    make_parts: MakeParts, slave_read: bool, memory_ratio: int, suggested: int
+) -> None:
+    parts = make_parts(slave_read=slave_read, memory_ratio=memory_ratio)
+    fill(parts, 3)
+    parts.groups.put(SubscriptionGroupConfig("readers", broker_id=7, which_broker_when_consume_slowly=3))
+    answer = parts.peer().ask(pull_request(max_messages=1))
+    assert (answer.ext or {})["suggestWhichBrokerId"] == str(suggested)

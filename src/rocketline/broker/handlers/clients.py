@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
@@ -12,6 +13,7 @@ from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (
     TAG,
     Body,
+    ConsumerData,
     ConsumerIdList,
     HeartbeatData,
     SubscriptionData,
@@ -26,6 +28,10 @@ from rocketline.transport import Channel, Reply
 
 MAX_GROUPS = 4096
 """Groups one heartbeat may name: each may become a group and a topic, saved before the answer."""
+
+
+CONFLICTS = 3
+"""Conflicts told in one answer."""
 
 
 class _CheckClient(Body):
@@ -53,13 +59,26 @@ class ClientHandlers:
             {name: count for name, count in retry_queues.items() if count > 0},
             {retry_topic(consumer.group_name) for consumer in beat.consumer_data_set if consumer.unit_mode},
         )
-        for consumer in beat.consumer_data_set:
-            if consumer.group_name in groups:
-                self.consumers.heartbeat(channel, client, consumer)
+        members = [consumer for consumer in beat.consumer_data_set if consumer.group_name in groups]
         for producer in beat.producer_data_set:
             self.producers.heartbeat(channel, client, producer.group_name)
-        answer = HeartbeatResponseHeader(supports_v2=False, subscription_changed=True)
-        return request.reply(ResponseCode.SUCCESS, answer.encode())
+        changed = self._members(channel, client, beat, members)
+        conflicts = filter(None, [self.consumers.conflict(channel, consumer.group_name) for consumer in members])
+        answer = HeartbeatResponseHeader(supports_v2=True, subscription_changed=changed)
+        # Java's clients do not look at the remark of a success; ours warn with it.
+        return request.reply(
+            ResponseCode.SUCCESS, answer.encode(), remark="; ".join(islice(conflicts, CONFLICTS)) or None
+        )
+
+    def _members(self, channel: Channel, client: ClientInfo, beat: HeartbeatData, members: list[ConsumerData]) -> bool:
+        """Let the client be a member; whether it should send its subscriptions next time. The long form always does."""
+        fingerprint = beat.heartbeat_fingerprint
+        short = fingerprint != 0 and beat.without_sub
+        changed = fingerprint == 0
+        for consumer in members:
+            self.consumers.heartbeat(channel, client, consumer, keeps_subscriptions=short)
+            changed |= self.consumers.wants_subscriptions(consumer.group_name, fingerprint)
+        return changed
 
     def _watch(self, channel: Channel) -> None:
         for callback in (self.consumers.channel_closed, self.producers.channel_closed):

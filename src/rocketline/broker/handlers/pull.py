@@ -17,7 +17,7 @@ from rocketline.broker.topics import READ, Topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.errors import InvalidMessage, RequestRejected
 from rocketline.message import QueueOffset
-from rocketline.protocol.bodies import SQL92, TAG, SubscriptionData, SubscriptionGroupConfig
+from rocketline.protocol.bodies import MASTER_ID, SQL92, TAG, SubscriptionData, SubscriptionGroupConfig
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
@@ -52,6 +52,8 @@ class PullParts:
     readable: bool
     suspend_s: Callable[[int], float]
     """How long to hold a pull that asks to be held for so many milliseconds."""
+    slave_read: bool = False
+    """Whether groups are sent to the brokers their settings name."""
 
 
 class PullHandlers:
@@ -163,12 +165,22 @@ class PullHandlers:
                 channel.remote, header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
 
+    def _next_broker(self, group_name: str, found: ReadResult) -> int:
+        """Where the group should pull next: a reader that memory cannot serve would push others out of it."""
+        group = self._parts.groups.table.get(group_name)
+        if group is None:
+            return MASTER_ID
+        return group.which_broker_when_consume_slowly if found.lagging else group.broker_id
+
     def _answer(self, request: Command, header: PullMessageHeader, found: ReadResult) -> Command:
         code = _CODES.get(found.status)
         if code is None:
             moved = header.queue_offset != 0
             code = ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
         ext = PullMessageResponseHeader(
-            QueueOffset(found.next_queue_offset), QueueOffset(found.min_offset), QueueOffset(found.max_offset)
+            QueueOffset(found.next_queue_offset),
+            QueueOffset(found.min_offset),
+            QueueOffset(found.max_offset),
+            self._next_broker(header.consumer_group, found) if self._parts.slave_read else MASTER_ID,
         ).encode()
         return request.reply(code, ext, remark=found.status.name, chunks=found.chunks or None)

@@ -96,6 +96,12 @@ class AssignedQueues:
         self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
         return True
 
+    def stalled(self) -> set[MessageQueue]:
+        """Owned queues nobody reads any more: their loop has ended or hangs. A paused consumer reads nothing."""
+        if not self.gate.is_set():
+            return set()
+        return {queue for queue, loop in self._loops.items() if self._running[queue].done() or loop.is_stalled}
+
     def uncommitted(self) -> set[MessageQueue]:
         """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""
         return self.owned() | self._ended

@@ -54,6 +54,7 @@ NOT_HELD_S = 0.1
 
 _UNKNOWN_SUBSCRIPTION = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 _LOG_EVERY = 1000
+_DOUBTS_TOLD = frozenset({5, 100, 10_000})
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class PullLoop:
         self.stuck_at: str | None = None
         """Where and why reading cannot go on, if so."""
         self.last_pull_ms = session.clock.now_ms()
+        self._last_pull_s = session.clock.monotonic()
         self.last_consume_ms = session.clock.now_ms()
         self._session = session
         self._group = group
@@ -130,6 +132,7 @@ class PullLoop:
         self._broker_id = 0
         self._failures = 0
         self._full_count = 0
+        self._doubts = 0
 
     async def run(self) -> None:
         while not self.dropped:
@@ -163,12 +166,24 @@ class PullLoop:
         self.next_offset = QueueOffset(offset)
         self._room.set()
 
+    def _note_pull(self) -> None:
+        clock = self._session.clock
+        self.last_pull_ms = clock.now_ms()
+        self._last_pull_s = clock.monotonic()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether nothing was asked for so long that no pull under way or pause between two can be the reason."""
+        settings = self._settings
+        limit_s = max(self._session.timing.pull_idle_s, 2 * (settings.timeout_s + settings.interval_s))
+        return self._session.clock.monotonic() - self._last_pull_s > limit_s
+
     async def _wait_for_room(self) -> None:
         while (reason := self.buffer.over(self.limits)) is not None:
             if self._full_count % _LOG_EVERY == 0:
                 log.warning("pulling of %s pauses: %s", self.queue, reason)
             self._full_count += 1
-            self.last_pull_ms = self._session.clock.now_ms()
+            self._note_pull()
             self._room.clear()
             try:
                 async with asyncio.timeout(self._session.timing.pull_recheck_s):
@@ -178,7 +193,7 @@ class PullLoop:
 
     async def _turn(self) -> None:
         loop = asyncio.get_running_loop()
-        self.last_pull_ms = self._session.clock.now_ms()
+        self._note_pull()
         broker, broker_id = await self._session.find_reader(self.queue, self._broker_id)
         await self._session.greet_again(broker.address)
         started = loop.time()
@@ -243,6 +258,8 @@ class PullLoop:
         accepts = self.subscription.accepts
         # The broker compares hashes of tags, which may be equal by chance.
         wanted = [m for m in messages if accepts(m.tag)] if accepts is not None else messages
+        if len(wanted) < len(messages):
+            self._doubt("brings messages of tags we do not want")
         if self._watch is not None:
             wanted = self._watch.wanted(wanted)
             took_s = asyncio.get_running_loop().time() - started
@@ -271,12 +288,21 @@ class PullLoop:
             return
         self._failures += 1
         unknown = isinstance(error, BrokerError) and error.code in _UNKNOWN_SUBSCRIPTION
+        if unknown:
+            self._doubt(f"does not know our subscription ({error})")
         level = logging.DEBUG if unknown or self._failures % 60 != 1 else logging.WARNING
         log.log(
             level, "reading %s for group %s failed (%d in a row): %s", self.queue, self._group, self._failures, error
         )
         # The heartbeat that makes us known has just been sent: ask again soon, but not for ever.
         await asyncio.sleep(timing.pull_busy_s if unknown and self._failures == 1 else timing.pull_retry_s)
+
+    def _doubt(self, what: str) -> None:
+        """A hash may be equal by chance and a broker may have restarted; if it goes on, our group disagrees."""
+        self._doubts += 1
+        if self._doubts in _DOUBTS_TOLD:
+            log.warning("the broker of %s again and again %s: do all members of group %s subscribe to the same topics with "
+                        "the same expressions? If not, they lose messages", self.queue, what, self._group)  # fmt: skip
 
     def _recovered(self) -> None:
         if self._failures > 1:

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from rocketline.client.consumer.assignment import Strategy, allocate_averagely
+from rocketline.client.consumer.assignment import Strategy, find_strategy
 from rocketline.client.consumer.handlers import Handler, HandlerFunction
 from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.consumer.pull_loop import PullSettings
@@ -69,7 +69,7 @@ class PushConsumer:
         max_span: int = 2000,
         max_topic_messages: int | None = None,
         max_topic_mib: int | None = None,
-        strategy: Strategy = allocate_averagely,
+        strategy: Strategy | str = "AVG",
         offsets: OffsetStore | None = None,
         offsets_folder: Path | None = None,
         namespace: str | None = None,
@@ -85,7 +85,8 @@ class PushConsumer:
         """`concurrency` handlers run at once. `suspend` is how long a broker may hold a pull that finds nothing.
         `max_cached_messages`, `max_cached_mib` and `max_span` pause a queue whose messages are not consumed fast
         enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. A message that failed
-        `max_reconsume_times` goes to the dead letters. A broadcasting consumer keeps its offsets in
+        `max_reconsume_times` goes to the dead letters. `strategy` shares the queues out: AVG, AVG_BY_CIRCLE,
+        CONSISTENT_HASH or a function, the same for all members of the group. A broadcasting consumer keeps its offsets in
         `offsets_folder`. `namespace` goes before topics and the group on the wire and is not seen here. With
         `enable_trace` every delivery is told to `trace_topic`."""
         self._namespace = Namespace(namespace)
@@ -102,7 +103,7 @@ class PushConsumer:
             pull=PullSettings(pull_batch, suspend, pull_timeout, pull_interval, limits),
             max_topic_messages=max_topic_messages,
             max_topic_mib=max_topic_mib,
-            strategy=strategy,
+            strategy=find_strategy(strategy),
             offsets=offsets,
             offsets_folder=offsets_folder or Path.home() / ".rocketmq_offsets",
             unit_mode=unit_mode,
@@ -240,7 +241,9 @@ class PushConsumer:
         self._started.queues.gate.clear()
 
     def resume(self) -> None:
+        """Pull again; the group may have changed meanwhile, so the queues are shared out anew at once."""
         self._started.queues.gate.set()
+        self._started.rebalance_now()
 
     @property
     def assigned(self) -> set[MessageQueue]:

@@ -3,7 +3,10 @@
 A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client
 among the members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds
 come every 20 s, at once when a broker tells of a membership change, when a route changes, and soon after a round that
-could not finish.
+could not finish. News that follow closely are taken together, at growing distances of up to a second, or a hundred
+members that join would cause a hundred rounds in each of them; only what happens here, such as a queue that must start
+again at another offset, waits for nothing. A queue nothing was asked for in two minutes, though it is ours, is dropped
+and taken anew.
 """
 
 from __future__ import annotations
@@ -11,14 +14,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable, Collection
 from typing import Protocol
 
-from rocketline.client.consumer.assignment import Strategy
+from rocketline.client.consumer.assignment import Strategy, java_order
 from rocketline.client.session import ClientSession
 from rocketline.errors import BrokerError, RocketlineError, RouteNotFound
 from rocketline.message import RETRY_PREFIX, MessageQueue
 
 log = logging.getLogger(__name__)
+
+FIRST_DISTANCE = 0.05
+"""How long after a round the first news are taken up, as a part of the longest distance. Java's clients always wait the
+longest, a second, which a hand-over of queues then takes as well."""
 
 
 class QueueOwner(Protocol):
@@ -48,42 +56,54 @@ class Rebalancer:
         owner: QueueOwner,
         strategy: Strategy | None,
         chance: random.Random | None = None,
+        stalled: Callable[[], Collection[MessageQueue]] = tuple,
     ) -> None:
-        """Without a strategy every queue is taken (broadcasting)."""
+        """Without a strategy every queue is taken (broadcasting). `stalled` names owned queues that must be taken
+        anew."""
         self._session = session
         self._group = group
         self._owner = owner
         self._strategy = strategy
         self._chance = chance or random.Random()
+        self._stalled = stalled
         self._wanted = asyncio.Event()
+        self._urgent = asyncio.Event()
         self._complete = False
 
-    def wake(self) -> None:
+    def wake(self, *, urgent: bool = False) -> None:
+        """Have a round soon; an `urgent` one keeps no distance from the last."""
         self._wanted.set()
+        if urgent:
+            self._urgent.set()
 
     async def run(self) -> None:
         """Round after round; the first one was the caller's."""
         timing = self._session.timing
         soon_s = timing.rebalance_soon_s
+        shortest_s = min(soon_s, timing.rebalance_s) * FIRST_DISTANCE
+        distance_s = shortest_s
         while True:
             pause_s = timing.rebalance_s if self._complete else min(soon_s, timing.rebalance_s)
             soon_s = timing.rebalance_soon_s if self._complete else soon_s * 2
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
+            await _wait(self._urgent, distance_s)
+            is_burst = self._wanted.is_set()
+            await _wait(self._wanted, pause_s - distance_s)
+            distance_s = min(distance_s * 2, shortest_s / FIRST_DISTANCE) if is_burst else shortest_s
             await self.rebalance()
 
     async def rebalance(self) -> bool:
         """One round; whether everything that is ours is being read now."""
         self._wanted.clear()
+        self._urgent.clear()
         self._complete = await self._round()
         return self._complete
 
     async def _round(self) -> bool:
         complete = True
         topics = self._owner.topics
+        for queue in sorted(self._stalled()):
+            log.error("group %s: reading of %s stands still, it is dropped and taken anew", self._group, queue)
+            await self._owner.drop_queue(queue)
         for topic in sorted(topics):
             try:
                 complete &= await self._rebalance_topic(topic)
@@ -99,7 +119,8 @@ class Rebalancer:
 
     async def _rebalance_topic(self, topic: str) -> bool:
         route = await self._session.routes.find(topic)
-        mine = set(await self._share(topic, sorted(route.readable)))
+        # A strategy of the user's, or by configuration, may name queues of other topics: not in this topic's turn.
+        mine = {queue for queue in await self._share(topic, sorted(route.readable)) if queue.topic == topic}
         owned = {queue for queue in self._owner.owned() if queue.topic == topic}
         for queue in sorted(owned - mine):
             log.info("group %s gives %s away", self._group, queue)
@@ -120,7 +141,7 @@ class Rebalancer:
     async def _share(self, topic: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         if self._strategy is None or not queues:
             return queues
-        ids = sorted(await self._members(topic))
+        ids = java_order(await self._members(topic))
         own = self._session.client_id
         if own not in ids:
             log.warning("group %s: client %s is not among the members %s the broker names", self._group, own, ids)
@@ -143,3 +164,11 @@ class Rebalancer:
                 if position == len(names) - 1:
                     raise
         raise RouteNotFound(f"no broker of topic {topic!r} can be asked for the members of {self._group!r}")
+
+
+async def _wait(event: asyncio.Event, longest_s: float) -> None:
+    try:
+        async with asyncio.timeout(longest_s):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -112,11 +112,12 @@ class RunningConsumer:
             options.start_from,
             self._delivery,
             commits_with_pulls=clustering,
-            wake=self.members_changed,
+            wake=self.rebalance_now,
             on_change=self._assignment_changed,
             watch=watch,
         )
-        self._rebalancer = Rebalancer(session, group, self.queues, options.strategy if clustering else None)
+        strategy = options.strategy if clustering else None
+        self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
         self._tasks = OwnedTasks()
 
     async def start(self) -> None:
@@ -161,7 +162,7 @@ class RunningConsumer:
 
     async def _announce(self) -> None:
         await self._session.heartbeat()
-        self._rebalancer.wake()
+        self.rebalance_now()
 
     def _assignment_changed(self, topic: str) -> None:
         subscription = self._subscriptions.get(topic)
@@ -201,6 +202,9 @@ class RunningConsumer:
 
     def members_changed(self) -> None:
         self._rebalancer.wake()
+
+    def rebalance_now(self) -> None:
+        self._rebalancer.wake(urgent=True)
 
     async def persist_offsets(self) -> None:
         await self._offsets.persist(self.queues.owned())

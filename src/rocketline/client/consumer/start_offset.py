@@ -7,6 +7,7 @@ from enum import Enum
 
 from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.session import ClientSession
+from rocketline.errors import ConfigError
 from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue
 
 
@@ -23,6 +24,8 @@ class StartFrom:
     """The rule of one consumer."""
 
     def __init__(self, where: ConsumeFrom | datetime) -> None:
+        if where is ConsumeFrom.TIMESTAMP:
+            raise ConfigError("to begin at a time, give the time itself: a datetime")
         self._timestamp_ms = round(where.timestamp() * 1000) if isinstance(where, datetime) else 0
         self.where = ConsumeFrom.TIMESTAMP if isinstance(where, datetime) else where
 

@@ -125,6 +125,20 @@ class SubscriptionGroupWrapper(Body):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
 
 
+class SubscriptionGroupList(Body):
+    """Groups to be created or changed together."""
+
+    group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+
+
+class GroupForbidden(Body):
+    """Whether a group may read a topic."""
+
+    group: str
+    topic: str
+    readable: bool = True
+
+
 class ConsumerOffsetTable(Body):
     """consumerOffset.json: `topic@group`, queue id, next offset. Apache also writes a derived groupTopicMap: not read."""
 

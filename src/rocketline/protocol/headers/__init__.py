@@ -70,6 +70,7 @@ from rocketline.protocol.headers.topics import (
     GetProducerConnectionsHeader,
     GetTopicConfigHeader,
     GetTopicStatsHeader,
+    GroupForbiddenHeader,
 )
 
 _NAMESERVER: dict[int, type[Header]] = {
@@ -131,6 +132,7 @@ _TOPICS: dict[int, type[Header]] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GetAllGroupConfigHeader,
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: GetGroupConfigHeader,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: DeleteGroupHeader,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: GroupForbiddenHeader,
     RequestCode.GET_TOPIC_STATS_INFO: GetTopicStatsHeader,
     RequestCode.GET_CONSUMER_CONNECTION_LIST: GetConsumerConnectionsHeader,
     RequestCode.GET_PRODUCER_CONNECTION_LIST: GetProducerConnectionsHeader,
@@ -202,6 +204,7 @@ __all__ = [
     "GetTopicConfigHeader",
     "GetTopicStatsHeader",
     "GetTopicsByClusterHeader",
+    "GroupForbiddenHeader",
     "Header",
     "HeartbeatResponseHeader",
     "NoFields",

@@ -72,6 +72,14 @@ class DeleteGroupHeader(Header):
     clean_offset: bool = False
 
 
+class GroupForbiddenHeader(Header):
+    """353; without `readable` nothing is changed."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
 class GetTopicStatsHeader(Header):
     """202."""
 

@@ -1,32 +1,54 @@
-"""Consumer groups by hand: create or change (200), look at one (352) or all (201)."""
+"""Consumer groups by hand: create or change one (200) or many (225), look at one (352) or all (201), delete (207), bar from
+a topic (353)."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
+from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
 from rocketline.broker.topics import MAX_QUEUE_COUNT
 from rocketline.errors import RequestRejected
-from rocketline.protocol.bodies import SubscriptionGroupConfig, decode_body, encode_body
+from rocketline.protocol.bodies import (
+    GroupForbidden,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    decode_body,
+    encode_body,
+)
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import GetGroupConfigHeader
+from rocketline.protocol.headers import DeleteGroupHeader, GetGroupConfigHeader, GroupForbiddenHeader
 from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
 from rocketline.transport import Channel, Reply
+
+log = logging.getLogger(__name__)
+
+MAX_GROUPS = 4096
+"""Groups that one request may create."""
 
 
 @dataclass(frozen=True)
 class GroupHandlers:
     groups: Groups
+    offsets: ConsumerOffsets
 
     def create(self, channel: Channel, request: Command) -> Reply:
         group = decode_body(SubscriptionGroupConfig, request.body)
-        problem = group_problem(group.group_name, MAX_OLD_GROUP_CHARS)
-        if problem is None and group.retry_queue_nums > MAX_QUEUE_COUNT:
-            problem = f"retryQueueNums {group.retry_queue_nums} is more than {MAX_QUEUE_COUNT}"
-        if problem is not None:
-            raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
+        _check(group)
         self.groups.put(group)
+        return request.reply(ResponseCode.SUCCESS)
+
+    def create_all(self, channel: Channel, request: Command) -> Reply:
+        """All of them, or none when one cannot be."""
+        groups = decode_body(SubscriptionGroupList, request.body).group_config_list
+        if len(groups) > MAX_GROUPS:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, f"{len(groups)} groups are more than {MAX_GROUPS}")
+        for group in groups:
+            _check(group)
+        if groups:
+            self.groups.put(*groups)
         return request.reply(ResponseCode.SUCCESS)
 
     def get(self, channel: Channel, request: Command) -> Reply:
@@ -37,3 +59,29 @@ class GroupHandlers:
         snapshot = self.groups.snapshot()
         count = str(len(snapshot.subscription_group_table))
         return request.reply(ResponseCode.SUCCESS, {"totalGroupNum": count}, encode_body(snapshot))
+
+    def delete(self, channel: Channel, request: Command) -> Reply:
+        """Members that are still there make an unknown group anew, with the defaults, where that is allowed."""
+        header = DeleteGroupHeader.decode(request)
+        log.info("%s deletes group %s%s", channel.remote, header.group_name, " and its offsets" * header.clean_offset)
+        self.groups.delete(header.group_name)
+        if header.clean_offset:
+            self.offsets.forget_group(header.group_name)
+        return request.reply(ResponseCode.SUCCESS)
+
+    def forbid(self, channel: Channel, request: Command) -> Reply:
+        """Without `readable` it only tells."""
+        header = GroupForbiddenHeader.decode(request)
+        if header.readable is not None:
+            log.info("%s: may group %s read %s? %s", channel.remote, header.group, header.topic, header.readable)
+            self.groups.allow(header.group, header.topic, readable=header.readable)
+        state = GroupForbidden(header.group, header.topic, self.groups.may_read(header.group, header.topic))
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(state), remark="")
+
+
+def _check(group: SubscriptionGroupConfig) -> None:
+    problem = group_problem(group.group_name, MAX_OLD_GROUP_CHARS)
+    if problem is None and group.retry_queue_nums > MAX_QUEUE_COUNT:
+        problem = f"retryQueueNums {group.retry_queue_nums} is more than {MAX_QUEUE_COUNT}"
+    if problem is not None:
+        raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)

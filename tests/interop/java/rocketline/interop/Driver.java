@@ -39,7 +39,9 @@ public final class Driver {
         commands.put("start_push", pushConsumers::start);
         commands.put("poll_push", pushConsumers::poll);
         commands.put("persist_push", pushConsumers::persist);
+        commands.put("push_queues", pushConsumers::queues);
         commands.put("stop_push", pushConsumers::stop);
+        commands.put("allocate", Allocations::allocate);
         commands.put("start_lite_pull", litePullConsumers::start);
         commands.put("lite_pull_assign", litePullConsumers::assign);
         commands.put("lite_pull_seek", litePullConsumers::seek);

@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /** The commands of push consumers: each collects every delivery until it is polled for them. */
 final class PushConsumers {
@@ -39,9 +40,23 @@ final class PushConsumers {
         return null;
     }
 
+    /** Who the consumer is, and the queues of a topic that it owns at the moment. */
+    Object queues(Args args) throws Exception {
+        DefaultMQPushConsumer client = open.get(args.string("name")).client;
+        List<Object> owned = new ArrayList<>();
+        for (MessageQueue queue : client.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet()) {
+            if (queue.getTopic().equals(args.string("topic"))) {
+                owned.add(List.of(queue.getTopic(), queue.getBrokerName(), queue.getQueueId()));
+            }
+        }
+        return Map.of("clientId", client.buildMQClientId(), "queues", owned);
+    }
+
+    /** End a consumer; hands out what it took since it was last polled. */
     Object stop(Args args) throws Exception {
+        Collecting consumer = open.get(args.string("name"));
         open.close(args.string("name"));
-        return null;
+        return consumer.drain(0, 0);
     }
 
     private static final class Collecting {
@@ -62,6 +77,10 @@ final class PushConsumers {
             client.setUnitName(args.string("unit_name", null));
             client.setUnitMode(args.has("unit_name"));
             client.setNamesrvAddr(args.string("namesrv"));
+            client.setAllocateMessageQueueStrategy(Allocations.strategy(args));
+            if (args.flag("heartbeat_v2", false)) {
+                Reflect.call(client, "setUseHeartbeatV2", true);
+            }
             client.setInstanceName(args.string("name"));
             client.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.string("from", "CONSUME_FROM_FIRST_OFFSET")));
             client.setConsumeTimestamp(args.string("from_timestamp", client.getConsumeTimestamp()));
