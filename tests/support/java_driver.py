@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -172,5 +173,7 @@ class JavaDriver:
             reader.join()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
-                pipe.close()
+                # A process that died leaves a call half written; what is closed here is closed all the same.
+                with suppress(OSError):
+                    pipe.close()
         shutil.rmtree(Path(self._home), ignore_errors=True)

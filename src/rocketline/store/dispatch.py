@@ -7,7 +7,6 @@ under SYNC_FLUSH when it is on disk. Being stopped half way is harmless, because
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
@@ -18,8 +17,6 @@ from rocketline.store.key_index import KeyIndex
 
 TagsCodeFor = Callable[[LogEntry], int]
 OnArrivals = Callable[[list[LogEntry]], None]
-
-log = logging.getLogger(__name__)
 
 
 class Dispatcher:

@@ -47,8 +47,6 @@ _TAIL_CHARS = 8
 _TAIL_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(_TAIL_CHARS - 1, -1, -1))
 _HEADS_KEPT = 16384
 
-log = logging.getLogger(__name__)
-
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
 _write_entry = _ENTRY.pack_into

@@ -164,6 +164,8 @@ class MessageStore:
         report = Recovery(
             self._log, self._queues, self._index, self._dispatcher, checkpoint, self._codes, known, self.damage
         ).run()
+        # The log may be shorter than it was: another broker's recovery cut it. The old word must not outlive that.
+        progress.note_flushed(self._log.flushed)
         if self.config.transient_pool:
             self._stage()
         self._make_flushers(checkpoint, progress)

@@ -175,3 +175,19 @@ class TestInAStore:
         assert (report.rebuilt, report.records_scanned) == ((), 5)
         assert bodies(again) == list(range(15))
         again.close()
+
+    def test_a_log_that_somebody_cut_meanwhile_is_not_believed_to_be_longer(self) -> None:
+        """Another broker's recovery may leave a shorter log; our word for the longer one must not come back to life."""
+        disk = MemoryDisk()
+        filled(opened(disk), 30).close()
+        first_file = disk.read(ROOT / "commitlog" / f"{0:020d}") or b""
+        for entry in disk.list(ROOT / "commitlog")[1:]:
+            disk.remove(ROOT / "commitlog" / entry.name)
+        write(disk, ROOT / "checkpoint", 0, (1_700_000_000_001).to_bytes(8, "big"))
+        store = opened(disk)
+        end = store.log_next_offset
+        assert end <= len(first_file)
+        again = new_store(killed(disk, store))
+        report = again.open()
+        assert (report.log_next_offset, report.damaged_records) == (end, 0)
+        again.close()
