@@ -3,9 +3,12 @@
 from rocketline.client.consumer import (
     ConsumeFrom,
     MessageModel,
+    OrderedResult,
     PullConsumer,
     PushConsumer,
     RetryLater,
+    Rollback,
+    SuspendQueue,
     allocate_averagely,
 )
 from rocketline.client.producer import Producer, SendReceipt, SendStatus, split_batch
@@ -15,12 +18,15 @@ __all__ = [
     "ClientTiming",
     "ConsumeFrom",
     "MessageModel",
+    "OrderedResult",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "RetryLater",
+    "Rollback",
     "SendReceipt",
     "SendStatus",
+    "SuspendQueue",
     "allocate_averagely",
     "split_batch",
 ]

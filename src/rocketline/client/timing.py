@@ -30,6 +30,18 @@ class ClientTiming:
     pull_retry_s: float = setting(1.0, "pullTimeDelayMillsWhenException", "Wait after a pull that failed.")
     pull_busy_s: float = setting(0.02, None, "Wait after a pull that the broker refused to control its flow.")
     pull_recheck_s: float = setting(0.05, None, "Longest wait before a queue over its thresholds is looked at again.")
+    lock_s: float = setting(
+        20.0, "rocketmq.client.rebalance.lockInterval", "Pause between two renewals of queue locks."
+    )
+    lock_valid_s: float = setting(
+        30.0, "rocketmq.client.rebalance.lockMaxLiveTime", "How long a queue lock counts after it was asked for."
+    )
+    lock_retry_s: float = setting(1.0, None, "Pause after a renewal of queue locks that failed.")
+    lock_call_s: float = setting(1.0, None, "Time limit for locking or unlocking queues at one broker.")
+    unlock_wait_s: float = setting(0.5, None, "How long a rebalance waits for the running call of a queue that leaves.")
+    turn_s: float = setting(
+        60.0, "rocketmq.client.maxTimeConsumeContinuously", "Longest turn of one queue, if messages are in order."
+    )
     unregister_s: float = setting(1.0, None, "Time limit for saying goodbye to one broker.")
 
     def __post_init__(self) -> None:
