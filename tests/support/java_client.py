@@ -129,6 +129,8 @@ class Seen:
     commit_log_offset: int
     prepared_transaction_offset: int
     accepted: bool | None = None
+    delivered_ms: int = 0
+    """When a push consumer's listener got it."""
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Self:
@@ -155,6 +157,7 @@ class Seen:
             commit_log_offset=reply["commitLogOffset"],
             prepared_transaction_offset=reply["preparedTransactionOffset"],
             accepted=reply.get("accepted"),
+            delivered_ms=reply.get("deliveredAt", 0),
         )
 
     @property

@@ -26,11 +26,13 @@ from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.clients import ClientHandlers
+from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
+from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import broker_router
@@ -182,6 +184,7 @@ class Broker:
         expiry_s = config.client_expiry_ms / 1000
         self._consumers = ConsumerRegistry(clock, expiry_s, self._may_notify)
         self._producers = ProducerRegistry(clock, expiry_s)
+        self._locks = QueueLocks(clock, config.queue_lock_ms / 1000)
         self._waiters = PullWaiters(config.max_held_pulls)
         self._durability = Durability(config.store.flush.sync_timeout_ms / 1000, self._dispatch)
         store.on_arrivals = self._arrived
@@ -219,7 +222,7 @@ class Broker:
                 durability=self._durability,
                 unique_ids=UniqueIds(_ip_of(self._host), self._clock),
                 stored=self._stored,
-                holds_locks=lambda group: False,
+                holds_locks=self._locks.are_held,
                 store_host=self._store_host,
                 cluster=config.cluster,
                 region=config.region,
@@ -261,6 +264,7 @@ class Broker:
             TopicHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
             GroupHandlers(self._groups, self._offsets),
             FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
+            LockHandlers(self._locks, self._topics, self._groups),
         )
 
     def _cap_offsets(self) -> None:
@@ -337,6 +341,7 @@ class Broker:
     async def _drop_expired(self) -> None:
         self._consumers.drop_expired()
         self._producers.drop_expired()
+        self._locks.drop_expired()
 
     async def _clean_up(self) -> None:
         try:

@@ -81,6 +81,9 @@ class BrokerConfig:
     client_expiry_ms: int = setting(
         120_000, "channelExpiredTimeout", "A client without heartbeat for this long is gone."
     )
+    queue_lock_ms: int = setting(
+        60_000, "rocketmq.broker.rebalance.lockMaxLiveTime", "A queue lock that is not renewed for this long is free."
+    )
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     registration: RegistrationConfig = section(RegistrationConfig)
@@ -96,6 +99,7 @@ class BrokerConfig:
             flushDelayOffsetInterval=self.flush_delay_offsets_ms,
             channelExpiredTimeout=self.client_expiry_ms,
             client_scan_ms=self.client_scan_ms,
+            queue_lock_ms=self.queue_lock_ms,
             max_connections=self.max_connections,
         )
         if not 0 <= self.port <= 65535:

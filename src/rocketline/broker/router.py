@@ -7,6 +7,7 @@ from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.busy import unless_busy
 from rocketline.broker.handlers.clients import ClientHandlers
+from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers
 from rocketline.broker.handlers.queries import QueryHandlers
@@ -26,6 +27,7 @@ def broker_router(
     topics: TopicHandlers,
     groups: GroupHandlers,
     files: FileHandlers,
+    locks: LockHandlers,
 ) -> Router:
     store = send_backs.store
     send = unless_busy(store, sends.send)
@@ -49,6 +51,8 @@ def broker_router(
             RequestCode.UNREGISTER_CLIENT: clients.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
             RequestCode.CHECK_CLIENT_CONFIG: clients.check,
+            RequestCode.LOCK_BATCH_MQ: locks.lock,
+            RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
             RequestCode.UPDATE_AND_CREATE_TOPIC: topics.create,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
             RequestCode.GET_TOPIC_CONFIG: topics.get,

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from rocketline.errors import BrokerError
 from rocketline.message import ConsumerOffset, LogOffset, MessageQueue, QueueOffset
-from rocketline.protocol.bodies import ConsumerIdList, HeartbeatData, decode_body, encode_body
+from rocketline.protocol.bodies import (
+    ConsumerIdList,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    QueueBody,
+    UnlockBatchRequestBody,
+    decode_body,
+    encode_body,
+)
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
@@ -103,6 +113,20 @@ class RemoteBroker:
         doing = f"members of group {group}"
         answer = await self._ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListHeader(group), doing)
         return decode_body(ConsumerIdList, answer.body).consumer_id_list
+
+    async def lock(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], timeout_s: float
+    ) -> set[MessageQueue]:
+        """Lock queues for this client, or renew its locks; returns those that were granted."""
+        body = encode_body(LockBatchRequestBody(group, client_id, [QueueBody.of(queue) for queue in queues]))
+        doing = f"lock of {len(queues)} queues for group {group}"
+        answer = await self._ask(RequestCode.LOCK_BATCH_MQ, None, doing, body=body, timeout_s=timeout_s)
+        return {item.queue for item in decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set}
+
+    async def unlock(self, group: str, client_id: str, queues: Sequence[MessageQueue], timeout_s: float) -> None:
+        body = encode_body(UnlockBatchRequestBody(group, client_id, [QueueBody.of(queue) for queue in queues]))
+        doing = f"unlock of {len(queues)} queues for group {group}"
+        await self._ask(RequestCode.UNLOCK_BATCH_MQ, None, doing, body=body, timeout_s=timeout_s)
 
     async def pull(
         self, header: PullMessageHeader, timeout_s: float, code: int = RequestCode.PULL_MESSAGE

@@ -37,6 +37,18 @@ class ClientTiming:
     pull_idle_s: float = setting(
         120.0, "rocketmq.client.pull.pullMaxIdleTime", "A queue not asked for this long is dropped and taken anew."
     )
+    lock_s: float = setting(
+        20.0, "rocketmq.client.rebalance.lockInterval", "Pause between two renewals of queue locks."
+    )
+    lock_valid_s: float = setting(
+        30.0, "rocketmq.client.rebalance.lockMaxLiveTime", "How long a queue lock counts after it was asked for."
+    )
+    lock_retry_s: float = setting(1.0, None, "Pause after a renewal of queue locks that failed.")
+    lock_call_s: float = setting(1.0, None, "Time limit for locking or unlocking queues at one broker.")
+    unlock_wait_s: float = setting(0.5, None, "How long a rebalance waits for the running call of a queue that leaves.")
+    turn_s: float = setting(
+        60.0, "rocketmq.client.maxTimeConsumeContinuously", "Longest turn of one queue, if messages are in order."
+    )
     unregister_s: float = setting(1.0, None, "Time limit for saying goodbye to one broker.")
 
     def __post_init__(self) -> None:

@@ -23,11 +23,13 @@ from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.clients import ClientHandlers
+from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
+from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import broker_router
 from rocketline.broker.saved import SavedTable
@@ -100,7 +102,8 @@ class Setup:
     sync_timeout_s: float = PATIENCE_S
     max_held: int = 100
     levels_ms: tuple[int, ...] = LEVELS_MS
-    holds_locks: Callable[[str], bool] = lambda group: False
+    holds_locks: Callable[[str], bool] | None = None
+    """Instead of what the queue locks say."""
     log_segment_bytes: int = 1 << 20
     transient_pool_size: int = 0
     """Buffers of the transient pool; 0: none is used."""
@@ -148,6 +151,7 @@ class Parts:
         self.waiters = PullWaiters(setup.max_held)
         self.consumers = ConsumerRegistry(self.clock, 120.0)
         self.producers = ProducerRegistry(self.clock, 120.0)
+        self.locks = QueueLocks(self.clock)
         self.durability = Durability(setup.sync_timeout_s, self.dispatch)
         self.store.on_arrivals = self._arrived
         self.store.on_flushed = self.durability.flushed_from_thread
@@ -198,7 +202,7 @@ class Parts:
                 durability=self.durability,
                 unique_ids=UniqueIds("10.9.8.7", self.clock),
                 stored=self._stored,
-                holds_locks=setup.holds_locks,
+                holds_locks=setup.holds_locks or self.locks.are_held,
                 store_host=STORE_HOST,
                 cluster=CLUSTER,
                 region="DefaultRegion",
@@ -240,6 +244,7 @@ class Parts:
             TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
             GroupHandlers(self.groups, self.offsets),
             FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
+            LockHandlers(self.locks, self.topics, self.groups),
         )
 
     def _stored(self) -> None:

@@ -40,7 +40,7 @@ def test_defaults_of_a_push_consumer_are_rocketmqs() -> None:
         "from_where": ConsumeFrom.LAST,
         "concurrency": 20,
         "batch_size": 1,
-        "max_reconsume_times": 16,
+        "max_reconsume_times": -1,
         "consume_timeout": 15 * 60,
         "pull_batch": 32,
         "pull_interval": 0,

@@ -8,7 +8,7 @@ from rocketline.client.consumer.assignment import (
     consistent_hash,
     machine_room_nearby,
 )
-from rocketline.client.consumer.handlers import RetryLater
+from rocketline.client.consumer.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
 from rocketline.client.consumer.pull import PullConsumer
 from rocketline.client.consumer.push import PushConsumer
 from rocketline.client.consumer.running import MessageModel
@@ -17,9 +17,12 @@ from rocketline.client.consumer.start_offset import ConsumeFrom
 __all__ = [
     "ConsumeFrom",
     "MessageModel",
+    "OrderedResult",
     "PullConsumer",
     "PushConsumer",
     "RetryLater",
+    "Rollback",
+    "SuspendQueue",
     "allocate_averagely",
     "allocate_by_circle",
     "by_config",

@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rocketline.client.consumer.delivery import ConcurrentDelivery
+from rocketline.client.consumer.delivery import Delivery
 from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.consumer.pull_loop import PullLoop, PullSettings
 from rocketline.client.consumer.start_offset import StartFrom
 from rocketline.client.consumer.subscription import Subscription
 from rocketline.client.consumer.watch import ConsumeWatch
+from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
@@ -33,7 +34,7 @@ class AssignedQueues:
         settings: PullSettings,
         offsets: OffsetStore,
         start_from: StartFrom,
-        delivery: ConcurrentDelivery,
+        delivery: Delivery,
         *,
         commits_with_pulls: bool,
         wake: Callable[[], None],
@@ -71,6 +72,19 @@ class AssignedQueues:
     def owned(self) -> set[MessageQueue]:
         return set(self._loops)
 
+    def start(self) -> None:
+        """Called once, before the first queue is added."""
+
+    async def release(self) -> None:
+        """Called at the end: no handler runs any more, and all progress is committed."""
+
+    def describe(self, loop: PullLoop, info: ProcessQueueInfo) -> None:
+        """Add what only the table knows of a queue."""
+
+    def committable(self) -> set[MessageQueue]:
+        """Queues whose progress is ours to commit."""
+        return self.owned()
+
     async def add_queue(self, queue: MessageQueue) -> bool:
         subscription = self._subscriptions.get(queue.topic)
         if queue in self._moving:
@@ -78,7 +92,7 @@ class AssignedQueues:
         if subscription is None or queue in self._loops:
             return True
         self._offsets.forget(queue)  # what was known of an earlier ownership is stale
-        offset = await self._start_from.offset(self._session, self._offsets, queue, store=True)
+        offset = await self._start_offset(queue)
         if queue in self._loops or queue in self._moving or queue.topic not in self._subscriptions:
             return queue not in self._moving
         loop = PullLoop(
@@ -95,6 +109,9 @@ class AssignedQueues:
         self._loops[queue] = loop
         self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
         return True
+
+    async def _start_offset(self, queue: MessageQueue) -> ConsumerOffset:
+        return await self._start_from.offset(self._session, self._offsets, queue, store=True)
 
     def stalled(self) -> set[MessageQueue]:
         """Owned queues nobody reads any more: their loop has ended or hangs. A paused consumer reads nothing."""

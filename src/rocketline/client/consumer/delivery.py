@@ -1,4 +1,4 @@
-"""Concurrent delivery: messages of all queues to handlers, a bounded number at a time, in no particular order.
+"""Delivery of messages to handlers, a bounded number at a time; concurrent delivery, in no particular order.
 
 A handler that returns has consumed its messages; one that raises gets them again later. Then:
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -20,6 +21,7 @@ from itertools import groupby
 from rocketline.client.consumer.handlers import Handler, NotDone, RetryLater
 from rocketline.client.consumer.pull_loop import CONSUME_START_TIME, PullLoop
 from rocketline.client.consumer.watch import ConsumeWatch
+from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.client.tasks import OwnedTasks
 from rocketline.clock import Clock
 from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue, MessageView
@@ -33,8 +35,128 @@ GiveBack = Callable[[MessageView, MessageQueue, int], Awaitable[bool]]
 Batch = tuple[PullLoop, list[MessageView]]
 
 
-class ConcurrentDelivery:
+class Delivery(ABC):
     """Workers that run handlers; `start`, `submit` as often as needed, `stop`."""
+
+    def __init__(
+        self,
+        group: str,
+        handler_of: Callable[[str], Handler | None],
+        progress: Callable[[PullLoop, ConsumerOffset], None],
+        clock: Clock,
+        *,
+        concurrency: int = 20,
+        batch_size: int = 1,
+        watch: ConsumeWatch | None = None,
+    ) -> None:
+        """`progress` hears what may be committed."""
+        self._group = group
+        self._handler_of = handler_of
+        self._progress = progress
+        self._clock = clock
+        self._concurrency = concurrency
+        self._batch_size = batch_size
+        self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix=f"rocketline-{group}")
+        self._tasks = OwnedTasks()
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+        self._watch = watch or ConsumeWatch(group, clock)
+
+    def start(self) -> None:
+        for number in range(self._concurrency):
+            self._tasks.start(self._work(), f"{self._group} worker {number}")
+
+    @abstractmethod
+    def submit(self, source: PullLoop, messages: list[MessageView]) -> None:
+        """Have messages of one queue delivered; they are in the queue's buffer, which bounds how many wait here."""
+
+    @abstractmethod
+    async def expire(self, source: PullLoop, timeout_s: float) -> None:
+        """See to the oldest messages of a queue whose handler has run for too long."""
+
+    @abstractmethod
+    async def _work(self) -> None:
+        """What one worker does until it is cancelled."""
+
+    async def stop(self, timeout_s: float) -> None:
+        """Start nothing new, give running handlers time to finish, then cancel them."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning(
+                "group %s: %d handlers still ran after %g s and were given up", self._group, self._busy, timeout_s
+            )
+            self._give_up()
+        await self._tasks.cancel()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _give_up(self) -> None:  # noqa: B027 (nothing to do is a fine answer)
+        """Handlers that still run are about to be cancelled."""
+
+    async def run_directly(self, message: MessageView) -> Exception | None:
+        """Run the handler for one message outside the normal flow; returns what it raised."""
+        outcome = await self._run([message], None)
+        return outcome if isinstance(outcome, Exception) else None
+
+    def describe(self, source: PullLoop, info: ProcessQueueInfo) -> None:  # noqa: B027
+        """Add what only delivery knows of a queue."""
+
+    def _begin(self) -> None:
+        """What follows, up to `_end`, is given time to finish by `stop`."""
+        self._busy += 1
+        self._idle.clear()
+
+    def _end(self) -> None:
+        self._busy -= 1
+        if not self._busy:
+            self._idle.set()
+
+    async def _run(self, messages: list[MessageView], queue: MessageQueue | None) -> object:
+        """What the handler returned, or the exception that it raised; without a queue, nobody else hears of it."""
+        topic = messages[0].topic
+        handler = self._handler_of(topic)
+        if handler is None:
+            if queue is not None and not queue.topic.startswith(RETRY_PREFIX):
+                return NotDone()  # unsubscribed a moment ago: the queue is about to be dropped
+            return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
+        if queue is None:
+            return await self._call(handler, messages)
+        watch, clock = self._watch, self._clock
+        context = await watch.before(queue, messages) if watch.hooks else None
+        started = clock.monotonic()
+        outcome = await self._call(handler, messages)
+        took_s = clock.monotonic() - started
+        watch.stats.handled(queue.topic, took_s * 1000)
+        if context is not None:
+            await watch.after(context, outcome if isinstance(outcome, Exception) else None, took_s)
+        return outcome
+
+    async def _call(self, handler: Handler, messages: list[MessageView]) -> object:
+        now = str(self._clock.now_ms())
+        for message in messages:
+            message.properties[CONSUME_START_TIME] = now
+        try:
+            return await handler(messages, self._executor)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return RuntimeError(f"the handler was cancelled from inside: {error!r}")
+        except Exception as error:
+            return error
+
+    def _finish(self, source: PullLoop, messages: list[MessageView]) -> None:
+        offset = source.finish(messages)
+        if offset is not None and not source.dropped:
+            self._progress(source, offset)
+
+
+class ConcurrentDelivery(Delivery):
+    """Every message as soon as a worker is free."""
 
     def __init__(
         self,
@@ -49,30 +171,15 @@ class ConcurrentDelivery:
         retry_here_s: float = 5.0,
         watch: ConsumeWatch | None = None,
     ) -> None:
-        """`progress` hears what may be committed; without `give_back`, failed messages are left behind."""
-        self._group = group
-        self._handler_of = handler_of
-        self._progress = progress
+        """Without `give_back`, failed messages are left behind."""
+        super().__init__(
+            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, watch=watch
+        )
         self._give_back = give_back
-        self._clock = clock
-        self._concurrency = concurrency
-        self._batch_size = batch_size
         self._retry_here_s = retry_here_s
-        self._watch = watch or ConsumeWatch(group, clock)
         self._batches: asyncio.Queue[Batch] = asyncio.Queue()
-        self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix=f"rocketline-{group}")
-        self._tasks = OwnedTasks()
-        self._busy = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._stopping = False
-
-    def start(self) -> None:
-        for number in range(self._concurrency):
-            self._tasks.start(self._work(), f"{self._group} worker {number}")
 
     def submit(self, source: PullLoop, messages: list[MessageView]) -> None:
-        """Have messages of one queue delivered; they are in the queue's buffer, which bounds how many wait here."""
         if self._batch_size == 1:
             for message in messages:
                 self._batches.put_nowait((source, [message]))
@@ -82,23 +189,6 @@ class ConcurrentDelivery:
             run = list(same_topic)
             for start in range(0, len(run), self._batch_size):
                 self._batches.put_nowait((source, run[start : start + self._batch_size]))
-
-    async def stop(self, timeout_s: float) -> None:
-        """Start nothing new, give running handlers time to finish, then cancel them."""
-        self._stopping = True
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        except TimeoutError:
-            log.warning(
-                "group %s: %d handlers still ran after %g s and were given up", self._group, self._busy, timeout_s
-            )
-        await self._tasks.cancel()
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    async def run_directly(self, message: MessageView) -> Exception | None:
-        """Run the handler for one message outside the normal flow; returns what it raised."""
-        return await self._run([message], None)
 
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
         """Hand back the oldest messages of a queue whose handler has run for too long, so that progress is not held
@@ -121,66 +211,29 @@ class ConcurrentDelivery:
             source, messages = await self._batches.get()
             if source.dropped or self._stopping:
                 continue
-            self._busy += 1
-            self._idle.clear()
+            self._begin()
             try:
                 await self._deliver(source, messages)
             except Exception:
                 log.exception("group %s: delivery from %s failed", self._group, source.queue)
             finally:
-                self._busy -= 1
-                if not self._busy:
-                    self._idle.set()
+                self._end()
 
     async def _deliver(self, source: PullLoop, messages: list[MessageView]) -> None:
-        error = await self._run(messages, source.queue)
+        outcome = await self._run(messages, source.queue)
         if source.dropped:
             log.info("%s was given away while %d of its messages ran: they will be delivered again", source.queue,
                      len(messages))  # fmt: skip
             return
-        if isinstance(error, NotDone):
+        if isinstance(outcome, NotDone):
             return
-        if error is None:
-            self._watch.stats.succeeded(source.queue.topic, len(messages))
-        else:
+        if isinstance(outcome, Exception):
             self._watch.stats.failed(source.queue.topic, len(messages))
-            messages = await self._return(source, messages, error)
+            messages = await self._return(source, messages, outcome)
+        else:
+            self._watch.stats.succeeded(source.queue.topic, len(messages))
         if messages:
             self._finish(source, messages)
-
-    async def _run(self, messages: list[MessageView], queue: MessageQueue | None) -> Exception | None:
-        topic = messages[0].topic
-        handler = self._handler_of(topic)
-        if handler is None:
-            if queue is not None and not queue.topic.startswith(RETRY_PREFIX):
-                return NotDone()  # unsubscribed a moment ago: the queue is about to be dropped
-            return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
-        if queue is None:
-            return await self._call(handler, messages)
-        watch, clock = self._watch, self._clock
-        context = await watch.before(queue, messages) if watch.hooks else None
-        started = clock.monotonic()
-        error = await self._call(handler, messages)
-        took_s = clock.monotonic() - started
-        watch.stats.handled(queue.topic, took_s * 1000)
-        if context is not None:
-            await watch.after(context, error, took_s)
-        return error
-
-    async def _call(self, handler: Handler, messages: list[MessageView]) -> Exception | None:
-        now = str(self._clock.now_ms())
-        for message in messages:
-            message.properties[CONSUME_START_TIME] = now
-        try:
-            await handler(messages, self._executor)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return RuntimeError(f"the handler was cancelled from inside: {error!r}")
-        except Exception as error:
-            return error
-        return None
 
     async def _return(self, source: PullLoop, messages: list[MessageView], error: Exception) -> list[MessageView]:
         """Hand failed messages back; returns those that are settled."""
@@ -204,8 +257,3 @@ class ConcurrentDelivery:
         await asyncio.sleep(self._retry_here_s)
         if not source.dropped:
             self.submit(source, messages)
-
-    def _finish(self, source: PullLoop, messages: list[MessageView]) -> None:
-        offset = source.finish(messages)
-        if offset is not None and not source.dropped:
-            self._progress(source, offset)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
+from enum import Enum
 from typing import Any
 
 from rocketline.message import MessageView
@@ -23,6 +24,29 @@ class RetryLater(Exception):
     def __init__(self, reason: str = "later", *, delay_level: int = 0) -> None:
         self.delay_level = delay_level
         super().__init__(reason)
+
+
+class SuspendQueue(Exception):
+    """Raise it in a handler of an ordered consumer: nothing of the queue comes before this message does again.
+
+    `seconds` of pause are brought between 0.01 and 30; None is the consumer's own pause. Any other exception means the
+    same, with a log line.
+    """
+
+    def __init__(self, seconds: float | None = None, reason: str = "later") -> None:
+        self.seconds = seconds
+        super().__init__(reason)
+
+
+class Rollback(SuspendQueue):
+    """Raise it in a handler of an ordered consumer without auto-commit: all messages since its last commit come again."""
+
+
+class OrderedResult(Enum):
+    """What a handler of an ordered consumer without auto-commit may return instead of None."""
+
+    COMMIT = "COMMIT"
+    """All messages that the handler got of this queue, this one included, are consumed."""
 
 
 class NotDone(Exception):
@@ -45,16 +69,15 @@ class Handler:
         self._takes_list = takes_list
         self._in_thread = in_thread is not False and not is_async
 
-    async def __call__(self, messages: list[MessageView], executor: Executor) -> None:
-        """Run the function to its end; whatever it raises comes out."""
+    async def __call__(self, messages: list[MessageView], executor: Executor) -> Any:
+        """Run the function to its end; whatever it returns or raises comes out."""
         argument = messages if self._takes_list else messages[0]
         if self._in_thread:
             loop = asyncio.get_running_loop()
             result = await loop.run_in_executor(executor, _called_in_thread, self._function, argument)
         else:
             result = self._function(argument)
-        if inspect.isawaitable(result):
-            await result
+        return await result if inspect.isawaitable(result) else result
 
 
 def _called_in_thread(function: HandlerFunction, argument: MessageView | list[MessageView]) -> Any:

@@ -57,7 +57,10 @@ class PushConsumer:
         from_where: ConsumeFrom | datetime = ConsumeFrom.LAST,
         concurrency: int = 20,
         batch_size: int = 1,
-        max_reconsume_times: int = 16,
+        ordered: bool = False,
+        suspend_queue: float = 1.0,
+        auto_commit: bool = True,
+        max_reconsume_times: int = -1,
         consume_timeout: float = 15 * 60.0,
         stop_timeout: float = 10.0,
         pull_batch: int = 32,
@@ -85,10 +88,15 @@ class PushConsumer:
         """`concurrency` handlers run at once. `suspend` is how long a broker may hold a pull that finds nothing.
         `max_cached_messages`, `max_cached_mib` and `max_span` pause a queue whose messages are not consumed fast
         enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. A message that failed
-        `max_reconsume_times` goes to the dead letters. `strategy` shares the queues out: AVG, AVG_BY_CIRCLE,
-        CONSISTENT_HASH or a function, the same for all members of the group. A broadcasting consumer keeps its offsets in
-        `offsets_folder`. `namespace` goes before topics and the group on the wire and is not seen here. With
-        `enable_trace` every delivery is told to `trace_topic`."""
+        `max_reconsume_times` goes to the dead letters; -1 means 16 times, with `ordered` never. `strategy` shares the
+        queues out: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or a function, the same for all members of the group. A
+        broadcasting consumer keeps its offsets in `offsets_folder`. `namespace` goes before topics and the group on the
+        wire and is not seen here. With `enable_trace` every delivery is told to `trace_topic`.
+
+        `ordered` delivers each queue's messages one after the other; brokers lock the queues, so that no two members of
+        the group work on the same one. It holds for all subscriptions of a consumer, and every member of a group should
+        do the same. A handler that raises blocks its queue for `suspend_queue` seconds, then gets the message again
+        (see SuspendQueue). With `auto_commit=False` the handler says when: see OrderedResult and Rollback."""
         self._namespace = Namespace(namespace)
         limits = BufferLimits(max_cached_messages, max_cached_mib, max_span)
         self._options = PushOptions(
@@ -97,6 +105,9 @@ class PushConsumer:
             start_from=StartFrom(from_where),
             concurrency=concurrency,
             batch_size=batch_size,
+            ordered=ordered,
+            suspend_queue_s=suspend_queue,
+            auto_commit=auto_commit,
             max_reconsume_times=max_reconsume_times,
             consume_timeout_s=consume_timeout,
             stop_timeout_s=stop_timeout,

@@ -23,13 +23,14 @@ class BufferLimits:
 
     max_messages: int = 1000
     max_mib: int = 100
-    max_span: int = 2000
-    """Highest offset read minus lowest unfinished: one message that hangs must not let the others run far ahead."""
+    max_span: int | None = 2000
+    """Highest offset read minus lowest unfinished: one message that hangs must not let the others run far ahead. None
+    for consumers that keep order: there the others wait anyway."""
 
     def __post_init__(self) -> None:
         for name, most in (("max_messages", 65535), ("max_mib", 1024), ("max_span", 65535)):
             value = getattr(self, name)
-            if not 1 <= value <= most:
+            if value is not None and not 1 <= value <= most:
                 raise ConfigError(f"{name}={value}: 1 to {most} expected")
 
 
@@ -84,9 +85,9 @@ class QueueBuffer:
     def max_offset(self) -> int | None:
         return next(reversed(self._held), None)
 
-    def oldest(self, count: int) -> list[MessageView]:
-        """The unfinished messages with the lowest offsets."""
-        return list(islice(self._held.values(), count))
+    def oldest(self, count: int, *, skip: int = 0) -> list[MessageView]:
+        """The unfinished messages with the lowest offsets, without the first `skip` of them."""
+        return list(islice(self._held.values(), skip, skip + count))
 
     def clear(self) -> None:
         self._held.clear()
@@ -98,7 +99,7 @@ class QueueBuffer:
             return f"{len(self._held)} messages held, the limit is {limits.max_messages}"
         if self.body_bytes // MIB > limits.max_mib:
             return f"{self.body_bytes // MIB} MiB held, the limit is {limits.max_mib}"
-        if self._held:
+        if self._held and limits.max_span is not None:
             # Measured to the highest seen, not the highest held: those that finish must not hide how far they ran.
             span = self.next_offset - 1 - next(iter(self._held))
             if span > limits.max_span:

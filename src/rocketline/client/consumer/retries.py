@@ -62,11 +62,15 @@ class SendBack:
             log.warning(
                 "message %s of %s goes to the retry topic as a new message: %s", message.message_id, queue, error
             )
+        return await self.as_new_message(message)
+
+    async def as_new_message(self, message: MessageView) -> bool:
+        """The same by way of an ordinary send to the retry topic: all that consumers in order ever do."""
         try:
-            await self._sender.send(self._copy_for_retry(message), timeout_s)
+            await self._sender.send(self._copy_for_retry(message), self._session.timing.send_back_s)
             return True
         except RocketlineError as error:
-            log.warning("message %s of %s could not be handed back: %s", message.message_id, queue, error)
+            log.warning("message %s of %s could not be handed back: %s", message.message_id, message.queue, error)
             return False
 
     def _copy_for_retry(self, message: MessageView) -> Outgoing:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
 from rocketline.client.consumer.assigned_queues import AssignedQueues
 from rocketline.client.consumer.assignment import Strategy, allocate_averagely
-from rocketline.client.consumer.delivery import ConcurrentDelivery
-from rocketline.client.consumer.handlers import Handler, RetryLater
+from rocketline.client.consumer.delivery import ConcurrentDelivery, Delivery
+from rocketline.client.consumer.handlers import Handler, RetryLater, Rollback, SuspendQueue
+from rocketline.client.consumer.held_locks import HeldLocks
+from rocketline.client.consumer.locked_queues import LockedQueues
 from rocketline.client.consumer.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from rocketline.client.consumer.orderly import OrderlyDelivery
 from rocketline.client.consumer.pull_loop import PullLoop, PullSettings
 from rocketline.client.consumer.queue_buffer import MIB
 from rocketline.client.consumer.rebalancer import Rebalancer
@@ -29,6 +32,9 @@ from rocketline.message import RETRY_PREFIX, RETRY_TOPIC, ConsumerOffset, Messag
 from rocketline.protocol.bodies import ConsumerData, queue_key
 
 log = logging.getLogger(__name__)
+
+NO_LIMIT = (1 << 31) - 1
+"""Java's Integer.MAX_VALUE, also on the wire."""
 
 
 class MessageModel(Enum):
@@ -48,7 +54,10 @@ class PushOptions:
     start_from: StartFrom = field(default_factory=lambda: StartFrom(ConsumeFrom.LAST))
     concurrency: int = 20
     batch_size: int = 1
-    max_reconsume_times: int = 16
+    ordered: bool = False
+    suspend_queue_s: float = 1.0
+    auto_commit: bool = True
+    max_reconsume_times: int = -1
     consume_timeout_s: float = 15 * 60.0
     stop_timeout_s: float = 10.0
     pull: PullSettings = field(default_factory=PullSettings)
@@ -64,8 +73,19 @@ class PushOptions:
             raise ConfigError(f"concurrency {self.concurrency}: 1 to 1000 expected")
         if not 1 <= self.batch_size <= 1024:
             raise ConfigError(f"batch_size {self.batch_size}: 1 to 1024 expected")
-        if self.max_reconsume_times < 0 or self.consume_timeout_s <= 0 or self.stop_timeout_s < 0:
-            raise ConfigError("max_reconsume_times and stop_timeout start at 0, consume_timeout above 0")
+        if self.max_reconsume_times < -1 or self.consume_timeout_s <= 0 or self.stop_timeout_s < 0:
+            raise ConfigError("max_reconsume_times starts at -1, stop_timeout at 0, consume_timeout above 0")
+        if self.suspend_queue_s <= 0:
+            raise ConfigError(f"suspend_queue {self.suspend_queue_s}: a time above 0 is needed")
+        if not self.auto_commit and not self.ordered:
+            raise ConfigError("auto_commit=False needs ordered=True: without order there is nothing to commit up to")
+
+    @property
+    def retry_limit(self) -> int:
+        """How often a message may fail before it goes to the dead letters."""
+        if self.max_reconsume_times >= 0:
+            return self.max_reconsume_times
+        return NO_LIMIT if self.ordered else 16
 
     @property
     def is_broadcasting(self) -> bool:
@@ -92,33 +112,81 @@ class RunningConsumer:
         self._subscriptions = subscriptions
         self._started_ms = session.clock.now_ms()
         self._offsets = options.offsets or _offset_store(session, options)
-        self._delivery = ConcurrentDelivery(
-            group,
-            handlers.get,
-            self._progress,
-            SendBack(session, group, options.max_reconsume_times, watch.namespace) if clustering else None,
-            session.clock,
-            concurrency=options.concurrency,
-            batch_size=options.batch_size,
-            retry_here_s=session.timing.retry_here_s,
-            watch=watch,
-        )
-        self.queues = AssignedQueues(
-            session,
-            group,
-            subscriptions,
-            options.pull,
-            self._offsets,
-            options.start_from,
-            self._delivery,
-            commits_with_pulls=clustering,
-            wake=self.rebalance_now,
-            on_change=self._assignment_changed,
-            watch=watch,
-        )
+        self._delivery: Delivery
+        self.queues: AssignedQueues
+        if options.ordered:
+            self._build_ordered(handlers)
+        else:
+            self._delivery = ConcurrentDelivery(
+                group,
+                handlers.get,
+                self._progress,
+                self._send_back() if clustering else None,
+                session.clock,
+                concurrency=options.concurrency,
+                batch_size=options.batch_size,
+                retry_here_s=session.timing.retry_here_s,
+                watch=watch,
+            )
+            self.queues = self._plain_queues(options.pull)
         strategy = options.strategy if clustering else None
         self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
         self._tasks = OwnedTasks()
+
+    def _send_back(self) -> SendBack:
+        return SendBack(self._session, self.group, self._options.retry_limit, self._watch.namespace)
+
+    def _plain_queues(self, pull: PullSettings) -> AssignedQueues:
+        return AssignedQueues(
+            self._session,
+            self.group,
+            self._subscriptions,
+            pull,
+            self._offsets,
+            self._options.start_from,
+            self._delivery,
+            commits_with_pulls=not self._options.is_broadcasting,
+            wake=self.rebalance_now,
+            on_change=self._assignment_changed,
+            watch=self._watch,
+        )
+
+    def _build_ordered(self, handlers: Mapping[str, Handler]) -> None:
+        """The parts of an ordered consumer; a broadcasting one shares its queues with nobody and locks nothing."""
+        session, options = self._session, self._options
+        locks = None if options.is_broadcasting else HeldLocks(session, self.group)
+        self._delivery = delivery = OrderlyDelivery(
+            self.group,
+            handlers.get,
+            self._progress,
+            self._send_back().as_new_message,
+            session.clock,
+            holds=locks.is_valid if locks is not None else lambda queue: True,
+            max_reconsume_times=options.retry_limit,
+            concurrency=options.concurrency,
+            batch_size=options.batch_size,
+            suspend_s=options.suspend_queue_s,
+            turn_s=session.timing.turn_s,
+            auto_commit=options.auto_commit,
+            watch=self._watch,
+        )
+        pull = replace(options.pull, limits=replace(options.pull.limits, max_span=None))
+        if locks is None:
+            self.queues = self._plain_queues(pull)
+            return
+        self.queues = LockedQueues(
+            session,
+            self.group,
+            self._subscriptions,
+            pull,
+            self._offsets,
+            options.start_from,
+            delivery,
+            locks,
+            wake=self.rebalance_now,
+            on_change=self._assignment_changed,
+            watch=self._watch,
+        )
 
     async def start(self) -> None:
         """Join the group; returns when the first share of queues is being read."""
@@ -126,6 +194,7 @@ class RunningConsumer:
         await self._offsets.load()
         await self._find_routes()
         self._delivery.start()
+        self.queues.start()
         await self._session.heartbeat()
         await self._rebalancer.rebalance()
         self._tasks.start(self._rebalancer.run(), f"rebalance {self.group}")
@@ -139,6 +208,7 @@ class RunningConsumer:
             await self._delivery.stop(self._options.stop_timeout_s)
             await self._offsets.persist(self.queues.uncommitted(), wait=True)
         finally:
+            await self.queues.release()
             await self._session.remove_consumer(self)
 
     async def _find_routes(self) -> None:
@@ -207,7 +277,7 @@ class RunningConsumer:
         self._rebalancer.wake(urgent=True)
 
     async def persist_offsets(self) -> None:
-        await self._offsets.persist(self.queues.owned())
+        await self._offsets.persist(self.queues.committable())
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, ConsumerOffset]) -> None:
         for queue, offset in offsets.items():
@@ -225,18 +295,21 @@ class RunningConsumer:
         started = self._session.clock.monotonic()
         error = await self._delivery.run_directly(message)
         spent_ms = round((self._session.clock.monotonic() - started) * 1000)
-        if error is None:
-            return ConsumeDirectlyResult("CR_SUCCESS", spent_ms)
-        if isinstance(error, RetryLater):
-            return ConsumeDirectlyResult("CR_LATER", spent_ms, str(error))
-        return ConsumeDirectlyResult("CR_THROW_EXCEPTION", spent_ms, f"{type(error).__name__}: {error}")
+        result = ConsumeDirectlyResult("CR_SUCCESS", spent_ms, None, self._options.ordered, self._options.auto_commit)
+        if isinstance(error, RetryLater | SuspendQueue):
+            result.consume_result = "CR_ROLLBACK" if isinstance(error, Rollback) else "CR_LATER"
+            result.remark = str(error)
+        elif error is not None:
+            result.consume_result = "CR_THROW_EXCEPTION"
+            result.remark = f"{type(error).__name__}: {error}"
+        return result
 
     def running_info(self) -> ConsumerRunningInfo:
         options, pull = self._options, self._options.pull
         properties = {
             "PROP_NAMESERVER_ADDR": ";".join(self._session.name_server.addresses),
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMEORDERLY": "true" if options.ordered else "false",
             "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             "PROP_CLIENT_VERSION": "V5_4_0",
@@ -249,6 +322,7 @@ class RunningConsumer:
             "pullThresholdForQueue": str(pull.limits.max_messages),
             "pullThresholdSizeForQueue": str(pull.limits.max_mib),
             "consumeConcurrentlyMaxSpan": str(pull.limits.max_span),
+            "suspendCurrentQueueTimeMillis": str(round(options.suspend_queue_s * 1000)),
         }
         return ConsumerRunningInfo(
             properties,
@@ -259,7 +333,7 @@ class RunningConsumer:
 
     def _queue_info(self, loop: PullLoop) -> ProcessQueueInfo:
         buffer = loop.buffer
-        return ProcessQueueInfo(
+        info = ProcessQueueInfo(
             self._offsets.get(loop.queue) or 0,
             buffer.min_offset or 0,
             buffer.max_offset or 0,
@@ -269,6 +343,9 @@ class RunningConsumer:
             last_pull_timestamp=loop.last_pull_ms,
             last_consume_timestamp=loop.last_consume_ms,
         )
+        self._delivery.describe(loop, info)
+        self.queues.describe(loop, info)
+        return info
 
 
 def _offset_store(session: ClientSession, options: PushOptions) -> OffsetStore:

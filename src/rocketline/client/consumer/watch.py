@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rocketline.client.consumer.handlers import NotDone, RetryLater
+from rocketline.client.consumer.handlers import NotDone, RetryLater, SuspendQueue
 from rocketline.client.consumer.stats import ConsumerStats
 from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, Hooks
 from rocketline.clock import Clock
@@ -58,7 +58,7 @@ class ConsumeWatch:
         """By Java's order: an exception counts as one however long it took to come."""
         if isinstance(error, NotDone):
             return ConsumeOutcome.RETURNNULL
-        if error is not None and not isinstance(error, RetryLater):
+        if error is not None and not isinstance(error, RetryLater | SuspendQueue):
             return ConsumeOutcome.EXCEPTION
         if took_s >= self._consume_timeout_s:
             return ConsumeOutcome.TIME_OUT

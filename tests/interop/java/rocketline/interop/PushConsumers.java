@@ -124,6 +124,7 @@ final class PushConsumers {
                 for (MessageExt message : messages) {
                     Map<String, Object> delivery = new LinkedHashMap<>(Messages.seen(message));
                     delivery.put("accepted", accepted);
+                    delivery.put("deliveredAt", System.currentTimeMillis());
                     deliveries.add(delivery);
                 }
                 notifyAll();
