@@ -69,6 +69,14 @@ class BrokerConfig:
     client_expiry_ms: int = setting(
         120_000, "channelExpiredTimeout", "A client without heartbeat for this long is gone."
     )
+    server_side_reset: bool = setting(
+        True,
+        "useServerSideResetOffset",
+        "Reset offsets here and tell each consumer at its next pull; false: tell all consumers online, as 4.x does.",
+    )
+    slave_read: bool = setting(
+        False, "slaveReadEnable", "Send readers that are far behind to the broker their group's settings name."
+    )
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     registration: RegistrationConfig = section(RegistrationConfig)

@@ -96,6 +96,16 @@ class Groups:
         self._file.save(SubscriptionGroupWrapper(version, self._forbidden, table))
         self.table, self.version = table, version
 
+    def delete(self, name: str) -> None:
+        """Forget a group's settings; one of the broker's own comes back at the next start."""
+        if name not in self.table:
+            return
+        version = self.version.advanced(self._clock.now_ms())
+        table = {known: group for known, group in self.table.items() if known != name}
+        forbidden = {known: topics for known, topics in self._forbidden.items() if known != name}
+        self._file.save(SubscriptionGroupWrapper(version, forbidden, table))
+        self.table, self.version, self._forbidden = table, version, forbidden
+
     def may_read(self, group: str, topic: str) -> bool:
         """Whether an administrator has not barred this group from this topic."""
         return not self._forbidden.get(group, {}).get(topic, 0) & 1

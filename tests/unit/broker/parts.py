@@ -29,8 +29,9 @@ from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import SendBackHandlers
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.router import broker_router
+from rocketline.broker.router import OperatorParts, broker_router, operator_router
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import ManualClock
@@ -55,7 +56,7 @@ from rocketline.protocol.message_ids import UniqueIds, encode_host
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import LogEntry, decode_messages
 from rocketline.protocol.subscription import build_subscription
-from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig
+from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -67,6 +68,7 @@ PATIENCE_S = 10.0
 ROOT = Path("/data")
 CLUSTER = "DefaultCluster"
 BROKER = "broker-a"
+ADDRESS = "10.9.8.7:10911"
 STORE_HOST = encode_host("10.9.8.7", 10911)
 LEVELS_MS = parse_delay_levels(MESSAGE_DELAY_LEVELS)
 
@@ -100,12 +102,15 @@ class Setup:
     sync_timeout_s: float = PATIENCE_S
     max_held: int = 100
     levels_ms: tuple[int, ...] = LEVELS_MS
+    server_side_reset: bool = True
+    slave_read: bool = False
     holds_locks: Callable[[str], bool] = lambda group: False
     log_segment_bytes: int = 1 << 20
     transient_pool_size: int = 0
     """Buffers of the transient pool; 0: none is used."""
     fail_without_buffer: bool = False
     retention: RetentionConfig = field(default_factory=RetentionConfig)
+    reads: ReadConfig = field(default_factory=ReadConfig)
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
@@ -144,6 +149,8 @@ class Parts:
         self.waiters = PullWaiters(setup.max_held)
         self.consumers = ConsumerRegistry(self.clock, 120.0)
         self.producers = ProducerRegistry(self.clock, 120.0)
+        self.statistics = BrokerStatistics(CLUSTER, self.clock, self.topics.is_system)
+        self.delays.on_delivered = self.statistics.delivered
         self.durability = Durability(setup.sync_timeout_s, self.dispatch)
         self.store.on_arrivals = self._arrived
         self.store.on_flushed = self.durability.flushed_from_thread
@@ -152,6 +159,7 @@ class Parts:
         self.appends = 0
         self.closed = False
         self.router = self._build_router()
+        self.router.take(operator_router(self._operator_parts()))
 
     def _open_store(self) -> MessageStore:
         setup = self.setup
@@ -166,6 +174,7 @@ class Parts:
             fail_without_buffer=setup.fail_without_buffer,
             flush=FlushConfig(disk_type=kind),
             retention=setup.retention,
+            reads=setup.reads,
         )
         store = MessageStore(
             ROOT,
@@ -200,6 +209,7 @@ class Parts:
                 trace_on=True,
                 sync_flush=setup.sync_flush,
                 random=random,
+                statistics=self.statistics,
             )
         )
         pulls = PullHandlers(
@@ -212,6 +222,8 @@ class Parts:
                 waiters=self.waiters,
                 readable=bool(setup.permission & READ),
                 suspend_s=setup.long_polling_s,
+                statistics=self.statistics,
+                slave_read=setup.slave_read,
             )
         )
         return broker_router(
@@ -226,13 +238,31 @@ class Parts:
                 self.durability if setup.sync_flush else None,
                 writable=writable,
                 random=random,
+                statistics=self.statistics,
             ),
             OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
             QueryHandlers(self.store),
             ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock),
             TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
-            GroupHandlers(self.groups),
+            GroupHandlers(self.groups, self.offsets),
             FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
+        )
+
+    def _operator_parts(self) -> OperatorParts:
+        return OperatorParts(
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            delays=self.delays,
+            consumers=self.consumers,
+            producers=self.producers,
+            waiters=self.waiters,
+            statistics=self.statistics,
+            clock=self.clock,
+            broker_name=BROKER,
+            address=ADDRESS,
+            server_side_reset=self.setup.server_side_reset,
         )
 
     def _stored(self) -> None:
@@ -441,6 +471,15 @@ def heartbeat(
     consumers = [ConsumerData(group, message_model=model, subscription_data_set=subscriptions)] if group else []
     data = HeartbeatData(client_id, [ProducerData(name) for name in producers], consumers)
     return Command(RequestCode.HEART_BEAT, {}, encode_body(data))
+
+
+def fill(parts: Parts, count: int, *, topic: str = "orders", queue_id: int = 0, step_s: float = 1.0) -> None:
+    """Messages in a queue, each stored a step after the one before."""
+    peer = parts.peer()
+    for _ in range(count):
+        peer.ask(send_request(topic, queue_id=queue_id))
+        parts.clock.advance(step_s)
+    parts.dispatch()
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

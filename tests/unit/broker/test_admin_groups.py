@@ -70,3 +70,29 @@ async def test_all_groups_are_shown(parts: Parts) -> None:
     shown = decode_body(SubscriptionGroupWrapper, answer.body)
     assert shown.subscription_group_table == parts.groups.table
     assert answer.ext == {"totalGroupNum": str(len(parts.groups.table))}
+
+
+def delete(group: str, **more: str) -> Command:
+    return Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": group, **more})
+
+
+@pytest.mark.parametrize("word", ["cleanOffset", "removeOffset"])
+async def test_a_deleted_group_keeps_its_offsets_unless_told(parts: Parts, word: str) -> None:
+    peer = parts.peer()
+    peer.ask(create(SubscriptionGroupConfig("readers", retry_max_times=3)))
+    parts.offsets.commit("c", "readers", "orders", 0, 7)
+    parts.offsets.commit("c", "others", "orders", 0, 5)
+    assert peer.ask(delete("readers")).code == ResponseCode.SUCCESS
+    assert "readers" not in parts.groups.table
+    assert parts.offsets.get("readers", "orders", 0) == 7
+    assert peer.ask(delete("readers", **{word: "true"})).code == ResponseCode.SUCCESS
+    assert parts.offsets.get("readers", "orders", 0) is None
+    assert parts.offsets.get("others", "orders", 0) == 5
+
+
+async def test_a_deleted_group_is_gone_after_a_restart(parts: Parts) -> None:
+    peer = parts.peer()
+    peer.ask(create(SubscriptionGroupConfig("readers")))
+    peer.ask(delete("readers"))
+    parts.groups.load()
+    assert "readers" not in parts.groups.table

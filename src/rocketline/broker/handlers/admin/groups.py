@@ -1,23 +1,28 @@
-"""Consumer groups by hand: create or change (200), look at one (352) or all (201)."""
+"""Consumer groups by hand: create or change (200), delete (207), look at one (352) or all (201)."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
+from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
 from rocketline.broker.topics import MAX_QUEUE_COUNT
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import SubscriptionGroupConfig, decode_body, encode_body
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import GetGroupConfigHeader
+from rocketline.protocol.headers import DeleteGroupHeader, GetGroupConfigHeader
 from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
 from rocketline.transport import Channel, Reply
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class GroupHandlers:
     groups: Groups
+    offsets: ConsumerOffsets
 
     def create(self, channel: Channel, request: Command) -> Reply:
         group = decode_body(SubscriptionGroupConfig, request.body)
@@ -27,6 +32,15 @@ class GroupHandlers:
         if problem is not None:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
         self.groups.put(group)
+        return request.reply(ResponseCode.SUCCESS)
+
+    def delete(self, channel: Channel, request: Command) -> Reply:
+        header = DeleteGroupHeader.decode(request)
+        with_offsets = header.clean_offset or bool(header.remove_offset)
+        log.warning("%s deletes group %s, offsets too: %s", channel.remote, header.group_name, with_offsets)
+        self.groups.delete(header.group_name)
+        if with_offsets:
+            self.offsets.forget_group(header.group_name)
         return request.reply(ResponseCode.SUCCESS)
 
     def get(self, channel: Channel, request: Command) -> Reply:
