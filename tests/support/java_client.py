@@ -19,6 +19,8 @@ from .java_driver import CALL_TIMEOUT_S, JavaDriver
 # Generous, because it is only waited for when messages are missing; a loaded machine is slow to share out queues.
 POLL_TIMEOUT_S = 40.0
 
+BROKER_ADDRESS = "{broker}"
+
 # What the consuming client itself puts among a message's properties; no broker stored these.
 CLIENT_SIDE_PROPERTIES = frozenset({"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"})
 
@@ -483,6 +485,10 @@ class JavaClient(JavaDriver):
 
     def consumer_connection(self, namesrv: str, group: str) -> dict[str, Any]:
         return self._object("consumer_connection", namesrv=namesrv, group=group)
+
+    def admin(self, namesrv: str, method: str, *params: str | int | bool) -> Any:
+        """A method of Apache's MQAdminExt; `BROKER_ADDRESS` stands for the address of the only master."""
+        return self.call("admin", namesrv=namesrv, method=method, params=list(params))
 
     def committed(self, namesrv: str, group: str, queue: Queue) -> int | None:
         """The group's offset as the broker has it; None when it has none."""

@@ -35,8 +35,9 @@ from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.router import broker_router
+from rocketline.broker.router import OperatorParts, broker_router, operator_router
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import SYSTEM_CLOCK, Clock
@@ -186,6 +187,8 @@ class Broker:
         self._producers = ProducerRegistry(clock, expiry_s)
         self._locks = QueueLocks(clock, config.queue_lock_ms / 1000)
         self._waiters = PullWaiters(config.max_held_pulls)
+        self._statistics = BrokerStatistics(config.cluster, clock, self._topics.is_system)
+        self._delays.on_delivered = self._statistics.delivered
         self._durability = Durability(config.store.flush.sync_timeout_ms / 1000, self._dispatch)
         store.on_arrivals = self._arrived
         store.on_flushed = self._durability.flushed_from_thread
@@ -195,6 +198,7 @@ class Broker:
         self._registration = self._build_registration()
         self._topics.on_change = self._registration.topics_changed
         self._router.take(self._build_router())
+        self._router.take(operator_router(self._operator_parts()))
 
     def _build_registration(self) -> Registration:
         config = self.config
@@ -229,6 +233,7 @@ class Broker:
                 trace_on=config.trace_on,
                 sync_flush=config.store.flush.is_sync,
                 random=self._random,
+                statistics=self._statistics,
             )
         )
         pulls = PullHandlers(
@@ -241,6 +246,7 @@ class Broker:
                 waiters=self._waiters,
                 readable=bool(config.permission & READ),
                 suspend_s=self._suspend_s,
+                statistics=self._statistics,
                 slave_read=config.slave_read,
             )
         )
@@ -256,6 +262,7 @@ class Broker:
                 self._durability if config.store.flush.is_sync else None,
                 writable=writable,
                 random=self._random,
+                statistics=self._statistics,
                 on_failure=self._on_failure,
             ),
             OffsetHandlers(store, self._topics, self._groups, self._offsets),
@@ -265,6 +272,23 @@ class Broker:
             GroupHandlers(self._groups, self._offsets),
             FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
             LockHandlers(self._locks, self._topics, self._groups),
+        )
+
+    def _operator_parts(self) -> OperatorParts:
+        return OperatorParts(
+            store=self._store,
+            topics=self._topics,
+            groups=self._groups,
+            offsets=self._offsets,
+            delays=self._delays,
+            consumers=self._consumers,
+            producers=self._producers,
+            waiters=self._waiters,
+            statistics=self._statistics,
+            clock=self._clock,
+            broker_name=self.config.name,
+            address=self.address,
+            server_side_reset=self.config.server_side_reset,
         )
 
     def _cap_offsets(self) -> None:
@@ -315,6 +339,7 @@ class Broker:
         self._spawn(self._delays.run())
         self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
         self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
+        self._spawn(self._statistics.run())
         self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
         self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
 

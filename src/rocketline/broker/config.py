@@ -84,6 +84,11 @@ class BrokerConfig:
     queue_lock_ms: int = setting(
         60_000, "rocketmq.broker.rebalance.lockMaxLiveTime", "A queue lock that is not renewed for this long is free."
     )
+    server_side_reset: bool = setting(
+        True,
+        "useServerSideResetOffset",
+        "Reset offsets here and tell each consumer at its next pull; false: tell all consumers online, as 4.x does.",
+    )
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     registration: RegistrationConfig = section(RegistrationConfig)

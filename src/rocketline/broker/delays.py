@@ -62,6 +62,8 @@ class DelayLevels:
         self._unsaved: tuple[dict[int, int], int] | None = None
         """Offsets to save, and up to where the log must be on disk before."""
         self._arrived = asyncio.Event()
+        self.on_delivered: Callable[[str, int], None] | None = None
+        """Told of every message let out: its topic, and its bytes in the log."""
 
     def load(self) -> None:
         saved = self._file.load()
@@ -166,7 +168,13 @@ class DelayLevels:
             log.error("delayed message at %d cannot be delivered now: %s", log_offset, result.reason)
             return False
         self._stored()
+        if self.on_delivered is not None:
+            self.on_delivered(topic, result.size)
         return True
+
+    def snapshot(self) -> DelayOffsetTable:
+        """How far each level is delivered now."""
+        return DelayOffsetTable(data_version=self._version, offset_table=dict(self._next))
 
     def take_changes(self) -> bytes | None:
         """The file's next content, when anything changed and the messages it calls delivered are on disk.

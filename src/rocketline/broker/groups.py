@@ -91,7 +91,7 @@ class Groups:
         self._add({group.group_name: group for group in groups})
 
     def delete(self, name: str) -> None:
-        """Forget a group and what it may not read; one that is not there is forgotten already."""
+        """Forget a group and what it may not read; one of the broker's own comes back at the next start."""
         if name in self.table or name in self._forbidden:
             table = {other: group for other, group in self.table.items() if other != name}
             self._replace(table, {group: bits for group, bits in self._forbidden.items() if group != name})

@@ -179,6 +179,9 @@ class ProducerRegistry:
         self._expiry_s = expiry_s
         self._groups: dict[str, dict[Channel, ClientInfo]] = {}
 
+    def names(self) -> list[str]:
+        return list(self._groups)
+
     def members(self, group: str) -> dict[Channel, ClientInfo]:
         return dict(self._groups.get(group, {}))
 

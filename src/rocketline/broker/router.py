@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.delays import DelayLevels
+from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.admin.connections import ConnectionHandlers
+from rocketline.broker.handlers.admin.consuming import ConsumingHandlers
 from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
+from rocketline.broker.handlers.admin.relays import RelayHandlers
+from rocketline.broker.handlers.admin.resets import ResetHandlers
+from rocketline.broker.handlers.admin.statistics import StatisticsHandlers
+from rocketline.broker.handlers.admin.tables import TableHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.busy import unless_busy
 from rocketline.broker.handlers.clients import ClientHandlers
@@ -13,7 +24,13 @@ from rocketline.broker.handlers.pull import PullHandlers
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers
 from rocketline.broker.handlers.send_back import SendBackHandlers
+from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
+from rocketline.broker.statistics import BrokerStatistics, FallBehind
+from rocketline.broker.topics import Topics
+from rocketline.broker.waiters import PullWaiters
+from rocketline.clock import Clock
 from rocketline.protocol.codes import RequestCode
+from rocketline.store.message_store import MessageStore
 from rocketline.transport import Router
 
 
@@ -66,5 +83,62 @@ def broker_router(
             RequestCode.DELETE_EXPIRED_COMMITLOG: files.delete_expired,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: files.trim_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: files.delete_unused_topics,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class OperatorParts:
+    """What questions about consumption need of a broker."""
+
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsets
+    delays: DelayLevels
+    consumers: ConsumerRegistry
+    producers: ProducerRegistry
+    waiters: PullWaiters
+    statistics: BrokerStatistics
+    clock: Clock
+    broker_name: str
+    address: str
+    server_side_reset: bool
+
+
+def operator_router(parts: OperatorParts) -> Router:
+    """What operators, and other brokers, ask about consumption."""
+    store, topics, groups, offsets, consumers = (
+        parts.store, parts.topics, parts.groups, parts.offsets, parts.consumers,
+    )  # fmt: skip
+    name, address, clock, counted = parts.broker_name, parts.address, parts.clock, parts.statistics
+    consuming = ConsumingHandlers(store, topics, groups, offsets, consumers, counted, clock, name, address)
+    connections = ConnectionHandlers(consumers, parts.producers, clock)
+    tables = TableHandlers(store, offsets, parts.delays, consumers)
+    statistics = StatisticsHandlers(store, topics, counted, FallBehind(store, offsets, clock), name)
+    resets = ResetHandlers(store, topics, groups, offsets, consumers, parts.waiters, name, parts.server_side_reset)
+    relays = RelayHandlers(store, topics, groups, consumers, name)
+    return Router(
+        {
+            RequestCode.GET_ALL_CONSUMER_OFFSET: tables.consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: tables.delay_offsets,
+            RequestCode.QUERY_CONSUME_QUEUE: tables.queue,
+            RequestCode.GET_TOPIC_STATS_INFO: statistics.topic,
+            RequestCode.VIEW_BROKER_STATS_DATA: statistics.view,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: connections.of_consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: connections.of_producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: connections.all_producers,
+            RequestCode.GET_CONSUME_STATS: consuming.stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: consuming.all_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: consuming.time_span,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: consuming.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: consuming.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: consuming.subscription,
+            RequestCode.CLONE_GROUP_OFFSET: consuming.clone,
+            RequestCode.QUERY_CORRECTION_OFFSET: consuming.correction,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: resets.reset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: relays.positions,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: relays.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: relays.consume_directly,
         }
     )

@@ -89,6 +89,11 @@ class PullWaiters:
         for waiter in woken:
             self._answer(waiter)
 
+    def answer_queue(self, topic: str, queue_id: int) -> None:
+        """Answer those who wait at one queue: something else than a message changed there."""
+        for waiter in list(self._held.get((topic, queue_id), ())):
+            self._answer(waiter)
+
     def answer_all(self) -> None:
         """Answer everyone now: a topic went away."""
         for waiters in list(self._held.values()):

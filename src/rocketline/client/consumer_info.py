@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+import traceback
+
 from msgspec import field
 
 from rocketline.protocol.bodies import Body, SubscriptionData
@@ -57,3 +62,17 @@ class ConsumeDirectlyResult(Body):
     remark: str | None = None
     order: bool = False
     auto_commit: bool = True
+
+
+def stacks() -> str:
+    """What every thread and every task of this loop is doing now: our counterpart of Java's jstack."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    lines = []
+    for ident, frame in sys._current_frames().items():
+        lines += [f"thread {names.get(ident, '?')} {ident}\n", *traceback.format_stack(frame), "\n"]
+    for task in asyncio.all_tasks():
+        frames = task.get_stack()
+        lines += (
+            [f"task {task.get_name()}\n", *traceback.format_list(traceback.extract_stack(frames[-1]))] if frames else []
+        )
+    return "".join(lines)

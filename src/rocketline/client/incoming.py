@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
-from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, stacks
 from rocketline.errors import CorruptRecord, RequestRejected
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 from rocketline.protocol.bodies import (
@@ -108,8 +108,11 @@ class _BrokerRequests:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(ConsumerStatus(message_queue_table=table)))
 
     def running_info(self, _: Channel, request: Command) -> Command:
-        consumer = self._consumer(GetConsumerRunningInfoHeader.decode(request).consumer_group)
-        return request.reply(ResponseCode.SUCCESS, body=encode_body(consumer.running_info()))
+        header = GetConsumerRunningInfoHeader.decode(request)
+        info = self._consumer(header.consumer_group).running_info()
+        if header.jstack_enable:
+            info.jstack = stacks()
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(info))
 
     def consume_directly(self, _: Channel, request: Command) -> Coroutine[Any, Any, Command]:
         header = ConsumeMessageDirectlyHeader.decode(request)

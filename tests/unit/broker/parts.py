@@ -31,8 +31,9 @@ from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.router import broker_router
+from rocketline.broker.router import OperatorParts, broker_router, operator_router
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import ManualClock
@@ -69,6 +70,7 @@ PATIENCE_S = 10.0
 ROOT = Path("/data")
 CLUSTER = "DefaultCluster"
 BROKER = "broker-a"
+ADDRESS = "10.9.8.7:10911"
 STORE_HOST = encode_host("10.9.8.7", 10911)
 LEVELS_MS = parse_delay_levels(MESSAGE_DELAY_LEVELS)
 
@@ -102,6 +104,7 @@ class Setup:
     sync_timeout_s: float = PATIENCE_S
     max_held: int = 100
     levels_ms: tuple[int, ...] = LEVELS_MS
+    server_side_reset: bool = True
     holds_locks: Callable[[str], bool] | None = None
     """Instead of what the queue locks say."""
     log_segment_bytes: int = 1 << 20
@@ -109,9 +112,8 @@ class Setup:
     """Buffers of the transient pool; 0: none is used."""
     fail_without_buffer: bool = False
     slave_read: bool = False
-    memory_ratio: int = 40
-    """Percentage of the machine's memory that counts as page cache of the log."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
+    reads: ReadConfig = field(default_factory=ReadConfig)
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
@@ -152,6 +154,8 @@ class Parts:
         self.consumers = ConsumerRegistry(self.clock, 120.0)
         self.producers = ProducerRegistry(self.clock, 120.0)
         self.locks = QueueLocks(self.clock)
+        self.statistics = BrokerStatistics(CLUSTER, self.clock, self.topics.is_system)
+        self.delays.on_delivered = self.statistics.delivered
         self.durability = Durability(setup.sync_timeout_s, self.dispatch)
         self.store.on_arrivals = self._arrived
         self.store.on_flushed = self.durability.flushed_from_thread
@@ -160,6 +164,7 @@ class Parts:
         self.appends = 0
         self.closed = False
         self.router = self._build_router()
+        self.router.take(operator_router(self._operator_parts()))
 
     def _open_store(self) -> MessageStore:
         setup = self.setup
@@ -172,9 +177,9 @@ class Parts:
             transient_pool=setup.transient_pool_size > 0,
             transient_pool_size=setup.transient_pool_size,
             fail_without_buffer=setup.fail_without_buffer,
-            reads=ReadConfig(memory_ratio=setup.memory_ratio),
             flush=FlushConfig(disk_type=kind),
             retention=setup.retention,
+            reads=setup.reads,
         )
         store = MessageStore(
             ROOT,
@@ -209,6 +214,7 @@ class Parts:
                 trace_on=True,
                 sync_flush=setup.sync_flush,
                 random=random,
+                statistics=self.statistics,
             )
         )
         pulls = PullHandlers(
@@ -221,6 +227,7 @@ class Parts:
                 waiters=self.waiters,
                 readable=bool(setup.permission & READ),
                 suspend_s=setup.long_polling_s,
+                statistics=self.statistics,
                 slave_read=setup.slave_read,
             )
         )
@@ -236,6 +243,7 @@ class Parts:
                 self.durability if setup.sync_flush else None,
                 writable=writable,
                 random=random,
+                statistics=self.statistics,
                 on_failure=lambda header: self.on_failure(header),
             ),
             OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
@@ -245,6 +253,23 @@ class Parts:
             GroupHandlers(self.groups, self.offsets),
             FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
             LockHandlers(self.locks, self.topics, self.groups),
+        )
+
+    def _operator_parts(self) -> OperatorParts:
+        return OperatorParts(
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            delays=self.delays,
+            consumers=self.consumers,
+            producers=self.producers,
+            waiters=self.waiters,
+            statistics=self.statistics,
+            clock=self.clock,
+            broker_name=BROKER,
+            address=ADDRESS,
+            server_side_reset=self.setup.server_side_reset,
         )
 
     def _stored(self) -> None:
@@ -453,6 +478,15 @@ def heartbeat(
     consumers = [ConsumerData(group, message_model=model, subscription_data_set=subscriptions)] if group else []
     data = HeartbeatData(client_id, [ProducerData(name) for name in producers], consumers)
     return Command(RequestCode.HEART_BEAT, {}, encode_body(data))
+
+
+def fill(parts: Parts, count: int, *, topic: str = "orders", queue_id: int = 0, step_s: float = 1.0) -> None:
+    """Messages in a queue, each stored a step after the one before."""
+    peer = parts.peer()
+    for _ in range(count):
+        peer.ask(send_request(topic, queue_id=queue_id))
+        parts.clock.advance(step_s)
+    parts.dispatch()
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

@@ -96,21 +96,6 @@ async def test_groups_are_created_together_or_not_at_all(parts: Parts) -> None:
     assert peer.ask(create_all()).code == ResponseCode.SUCCESS
 
 
-@pytest.mark.parametrize(("clean", "left"), [("true", []), ("false", [5])])
-async def test_a_group_is_deleted_with_its_offsets_when_asked_for(parts: Parts, clean: str, left: list[int]) -> None:
-    parts.put_topic("orders")
-    peer = parts.peer()
-    peer.ask(create_all(SubscriptionGroupConfig("readers"), SubscriptionGroupConfig("others")))
-    for group in ("readers", "others"):
-        parts.offsets.commit("c", group, "orders", 0, 5)
-    request = Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "readers", "cleanOffset": clean})
-    for _ in range(2):
-        assert peer.ask(request).code == ResponseCode.SUCCESS
-    assert ("readers" in parts.groups.table, "others" in parts.groups.table) == (False, True)
-    assert [offset for key, _, offset in parts.offsets.items() if key == "orders@readers"] == left
-    assert [offset for key, _, offset in parts.offsets.items() if key == "orders@others"] == [5]
-
-
 def forbid(topic: str, readable: str | None = None, group: str = "readers") -> Command:
     ext = {"group": group, "topic": topic}
     return Command(
@@ -143,3 +128,29 @@ async def test_deleting_a_group_lifts_its_bars(parts: Parts) -> None:
     peer.ask(forbid("orders", "false"))
     peer.ask(Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "readers"}))
     assert parts.groups.may_read("readers", "orders")
+
+
+def delete(group: str, **more: str) -> Command:
+    return Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": group, **more})
+
+
+@pytest.mark.parametrize("word", ["cleanOffset", "removeOffset"])
+async def test_a_deleted_group_keeps_its_offsets_unless_told(parts: Parts, word: str) -> None:
+    peer = parts.peer()
+    peer.ask(create(SubscriptionGroupConfig("readers", retry_max_times=3)))
+    parts.offsets.commit("c", "readers", "orders", 0, 7)
+    parts.offsets.commit("c", "others", "orders", 0, 5)
+    assert peer.ask(delete("readers")).code == ResponseCode.SUCCESS
+    assert "readers" not in parts.groups.table
+    assert parts.offsets.get("readers", "orders", 0) == 7
+    assert peer.ask(delete("readers", **{word: "true"})).code == ResponseCode.SUCCESS
+    assert parts.offsets.get("readers", "orders", 0) is None
+    assert parts.offsets.get("others", "orders", 0) == 5
+
+
+async def test_a_deleted_group_is_gone_after_a_restart(parts: Parts) -> None:
+    peer = parts.peer()
+    peer.ask(create(SubscriptionGroupConfig("readers")))
+    peer.ask(delete("readers"))
+    parts.groups.load()
+    assert "readers" not in parts.groups.table

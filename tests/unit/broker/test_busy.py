@@ -127,7 +127,15 @@ async def test_a_message_handed_back_at_a_refused_roll_is_2_as_well(make_parts: 
     parts.peer().ask(send_request(body=bytes(7000)))
     assert parts.store.free_buffers == 0
     backs = SendBackHandlers(
-        parts.store, parts.topics, parts.groups, parts.delays, lambda: None, None, writable=True, random=Random(1)
+        parts.store,
+        parts.topics,
+        parts.groups,
+        parts.delays,
+        lambda: None,
+        None,
+        writable=True,
+        random=Random(1),
+        statistics=parts.statistics,
     )
     with pytest.raises(RequestRejected, match="no free buffer") as refused:
         backs.send_back(parts.peer().channel, send_back(0))

@@ -14,6 +14,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.records import decode_messages
+from rocketline.store.config import ReadConfig
 
 HELD = SUBSCRIPTION | SUSPEND
 
@@ -506,16 +507,25 @@ async def test_what_was_sent_stays_intact_when_the_store_is_closed_meanwhile(mak
     assert bodies(answer) == [0]
 
 
+def suggested(parts: Parts) -> str:
+    answer = parts.peer().ask(pull_request())
+    assert answer.ext is not None
+    return answer.ext["suggestWhichBrokerId"]
+
+
 @pytest.mark.parametrize(
-    ("slave_read", "memory_ratio", "suggested"),
-    [(True, 40, 7), (True, 0, 3), (False, 0, 0)],
-    ids=["keeps up", "lags", "switched off"],
+    ("slave_read", "memory_ratio", "broker_id"), [(True, 0, "3"), (True, 40, "5"), (False, 0, "0"), (False, 40, "0")]
 )
-async def test_a_group_is_sent_to_the_broker_its_settings_name(
-    make_parts: MakeParts, slave_read: bool, memory_ratio: int, suggested: int
+async def test_a_reader_that_lags_is_sent_where_its_group_says(
+    make_parts: MakeParts, slave_read: bool, memory_ratio: int, broker_id: str
 ) -> None:
-    parts = make_parts(slave_read=slave_read, memory_ratio=memory_ratio)
-    fill(parts, 3)
-    parts.groups.put(SubscriptionGroupConfig("readers", broker_id=7, which_broker_when_consume_slowly=3))
-    answer = parts.peer().ask(pull_request(max_messages=1))
-    assert (answer.ext or {})["suggestWhichBrokerId"] == str(suggested)
+    parts = make_parts(slave_read=slave_read, reads=ReadConfig(memory_ratio=memory_ratio))
+    parts.groups.put(SubscriptionGroupConfig("readers", broker_id=5, which_broker_when_consume_slowly=3))
+    fill(parts, 20)
+    assert suggested(parts) == broker_id
+
+
+async def test_a_lagging_reader_of_an_unchanged_group_is_sent_to_the_first_slave(make_parts: MakeParts) -> None:
+    parts = make_parts(slave_read=True, reads=ReadConfig(memory_ratio=0))
+    fill(parts, 20)
+    assert suggested(parts) == "1"

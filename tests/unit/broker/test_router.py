@@ -9,10 +9,11 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 
 SERVED = {
-    10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 46, 200, 201, 207, 215, 225, 306, 310, 316, 320,
-    329, 351, 352, 353, 361,
+    10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43, 45, 46, 200, 201, 202, 203, 204, 207, 208,
+    215, 222, 223, 225, 300, 303, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 328, 329, 343, 345, 351, 352, 353,
+    361,
 }  # fmt: skip
-WITHOUT_FIELDS = {21, 34, 41, 42, 46, 200, 201, 225, 306, 316, 329}
+WITHOUT_FIELDS = {21, 34, 41, 42, 43, 45, 46, 200, 201, 225, 306, 316, 328, 329}
 
 
 async def test_these_requests_are_served(parts: Parts) -> None:

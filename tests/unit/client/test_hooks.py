@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, until
 
@@ -28,6 +27,7 @@ from rocketline.client.hooks import Hooks
 from rocketline.clock import ManualClock
 from rocketline.errors import SendFailed
 from rocketline.message import Message, MessageQueue, MessageView
+from rocketline.protocol.bodies import decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 
@@ -206,7 +206,7 @@ async def test_statistics_are_shown_to_the_user_and_to_operators(cluster: FakeCl
         assert status.consume_rt == pytest.approx(2.0)
         assert status.pull_rt > 0
         answer = await cluster.broker.ask_client(Command(INFO, {"consumerGroup": "g", "clientId": consumer.client_id}))
-        info = msgspec.json.decode(answer.body, type=ConsumerRunningInfo)
+        info = decode_body(ConsumerRunningInfo, answer.body)
         assert info.status_table["T"] == status
         assert info.status_table["%RETRY%g"].consume_ok_tps == 0
 

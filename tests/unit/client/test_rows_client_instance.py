@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from rocketline.client import ClientTiming, ConsumeFrom, MessageModel, Producer,
 from rocketline.client.identity import client_id
 from rocketline.errors import ClientError, ConsumerClosed, RouteNotFound
 from rocketline.message import Message, MessageView
+from rocketline.protocol.bodies import ResetOffsetBody, decode_file
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.headers import GetRouteHeader, PullMessageHeader
 
@@ -180,7 +180,7 @@ async def test_broadcasting_progress_goes_to_a_file_by_the_timer_and_never_to_a_
 
         def saved() -> list[int]:
             try:
-                return list(json.loads(file.read_text())["offsetTable"].values())
+                return list(decode_file(ResetOffsetBody, file.read_bytes()).offset_table.values())
             except FileNotFoundError:  # not yet, or just being replaced
                 return []
 

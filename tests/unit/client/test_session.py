@@ -370,6 +370,15 @@ async def test_brokers_can_ask_how_a_consumer_is(member: Member, cluster: FakeCl
     answer = await cluster.broker.ask_client(request)
     info = decode_body(ConsumerRunningInfo, answer.body)
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    assert info.jstack is None
+
+
+async def test_brokers_can_ask_what_a_client_is_doing(member: Member, cluster: FakeCluster) -> None:
+    fields = {"consumerGroup": "g", "clientId": "x", "jstackEnable": "true"}
+    answer = await cluster.broker.ask_client(Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields))
+    stacks = decode_body(ConsumerRunningInfo, answer.body).jstack or ""
+    assert "thread MainThread" in stacks
+    assert "test_brokers_can_ask_what_a_client_is_doing" in stacks
 
 
 async def test_brokers_can_have_one_message_consumed(member: Member, cluster: FakeCluster) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
+from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, Topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.errors import InvalidMessage, RequestRejected
@@ -52,6 +53,7 @@ class PullParts:
     readable: bool
     suspend_s: Callable[[int], float]
     """How long to hold a pull that asks to be held for so many milliseconds."""
+    statistics: BrokerStatistics
     slave_read: bool = False
     """Whether groups are sent to the brokers their settings name."""
 
@@ -67,6 +69,8 @@ class PullHandlers:
         header = PullMessageHeader.decode(request)
         group = self._check(header)
         accept = self._accept_tags(header, group)
+        if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
+            return told
         self._commit(channel, header)
         found = self._read(header, accept)
         answer = self._answer(request, header, found)
@@ -82,7 +86,30 @@ class PullHandlers:
         )
         return answer if waiter is None else waiter
 
+    def _tell_reset(self, request: Command, header: PullMessageHeader) -> Command | None:
+        """The answer that moves a consumer to where an operator put its group; None when nobody did."""
+        store, topic, queue_id = self._parts.store, header.topic, header.queue_id
+        offset = self._parts.offsets.take_reset(header.consumer_group, topic, queue_id)
+        if offset is None or self._is_there(header, offset):
+            return None
+        ext = PullMessageResponseHeader(
+            QueueOffset(offset),
+            QueueOffset(store.min_offset(topic, queue_id)),
+            QueueOffset(store.max_offset(topic, queue_id)),
+        ).encode()
+        return request.reply(ResponseCode.PULL_OFFSET_MOVED, ext, remark="OFFSET_RESET")
+
+    def _is_there(self, header: PullMessageHeader, offset: int) -> bool:
+        """Whether a consumer begins at the offset of a reset and holds nothing before it: one that has just started.
+
+        Apache's broker tells it all the same, and a Java client then drops the queue for ten seconds.
+        """
+        committed = header.commit_offset if header.sys_flag & COMMIT_OFFSET else 0
+        return header.queue_offset == offset == committed
+
     def _read_again(self, request: Command, header: PullMessageHeader, accept: TagTest | None) -> Command:
+        if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
+            return told
         return self._answer(request, header, self._read(header, accept))
 
     def _read(self, header: PullMessageHeader, accept: TagTest | None) -> ReadResult:
@@ -183,4 +210,11 @@ class PullHandlers:
             QueueOffset(found.max_offset),
             self._next_broker(header.consumer_group, found) if self._parts.slave_read else MASTER_ID,
         ).encode()
+        self._count(header, found)
         return request.reply(code, ext, remark=found.status.name, chunks=found.chunks or None)
+
+    def _count(self, header: PullMessageHeader, found: ReadResult) -> None:
+        group, topic = header.consumer_group, header.topic
+        self._parts.offsets.note_pulled(group, topic, header.queue_id, found.next_queue_offset)
+        if found.message_count:
+            self._parts.statistics.got(group, topic, found.message_count, found.total_bytes)

@@ -15,6 +15,7 @@ from random import Random
 from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.groups import Groups
+from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import Topics
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, UNIQ_KEY, WAIT
@@ -66,6 +67,7 @@ class SendParts:
     trace_on: bool
     sync_flush: bool
     random: Random
+    statistics: BrokerStatistics
 
 
 class SendHandlers:
@@ -212,6 +214,8 @@ class SendHandlers:
             code = _FAILED_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
             return self._refuse(request, RequestRejected(code, remark))
         self._parts.stored()
+        size = result.next_log_offset - result.log_offset
+        self._parts.statistics.put(message.topic, len(result.log_offsets) or 1, size)
         if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
             answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)

@@ -16,7 +16,8 @@ from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability
 from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.send import answer_when_durable
-from rocketline.broker.topics import WRITE, Topics
+from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.topics import SCHEDULE_TOPIC, WRITE, Topics
 from rocketline.errors import RequestRejected
 from rocketline.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
@@ -51,6 +52,7 @@ class SendBackHandlers:
     """What to wait for under SYNC_FLUSH."""
     writable: bool
     random: Random
+    statistics: BrokerStatistics
     on_failure: FailureHook | None = None
 
     def send_back(self, channel: Channel, request: Command) -> Reply:
@@ -70,6 +72,7 @@ class SendBackHandlers:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.log_offset}")
         record = decode_record(view, 0, len(view))
         message = self._message(header, group, retry, record, request.version)
+        is_dead = message.topic != retry.topic_name
         self.delays.redirect(message, message.properties.get(DELAY, "0"))
         result = self.store.append(message)
         if result.status is not AppendStatus.OK:
@@ -77,6 +80,9 @@ class SendBackHandlers:
             code = ResponseCode.SYSTEM_BUSY if busy else ResponseCode.SYSTEM_ERROR
             raise RequestRejected(code, result.reason or result.status.name)
         self.stored()
+        self.statistics.sent_back(header.group, message.properties[RETRY_TOPIC], dead=is_dead)
+        if message.topic == SCHEDULE_TOPIC:
+            self.statistics.put(message.topic, 1, result.size)
         if self.on_failure is not None and header.origin_msg_id:
             self._tell(self.on_failure, header)
         if self.durability is None:

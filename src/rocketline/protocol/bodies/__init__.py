@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from rocketline.protocol.bodies.consuming import (
+    BrokerStatsData,
+    ConsumeQueueBody,
+    ConsumeQueueUnit,
+    ConsumeStatsList,
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    ProducerInfo,
+    ProducerTable,
+    QuerySubscriptionBody,
+    QueueTimeSpan,
+    StatsItem,
+)
 from rocketline.protocol.bodies.heartbeat import (
     MATCH_ALL,
     SQL92,
@@ -36,6 +49,7 @@ from rocketline.protocol.bodies.queues import (
     TopicStatsTable,
     UnlockBatchRequestBody,
     decode_reset_offsets,
+    encode_reset_list,
 )
 from rocketline.protocol.bodies.registration import RegisterBrokerBody, decode_registration, encode_registration
 from rocketline.protocol.bodies.route import (
@@ -92,14 +106,20 @@ __all__ = [
     "BrokerData",
     "BrokerMemberGroup",
     "BrokerMemberGroupAnswer",
+    "BrokerStatsData",
     "ClusterInfo",
     "Connection",
+    "ConsumeQueueBody",
+    "ConsumeQueueUnit",
     "ConsumeStats",
+    "ConsumeStatsList",
+    "ConsumeTimeSpans",
     "ConsumerConnection",
     "ConsumerData",
     "ConsumerIdList",
     "ConsumerOffsetTable",
     "ConsumerStatus",
+    "CorrectionOffsets",
     "CustomizedRetryPolicy",
     "DataVersion",
     "DelayOffsetTable",
@@ -116,11 +136,16 @@ __all__ = [
     "OffsetWrapper",
     "ProducerConnection",
     "ProducerData",
+    "ProducerInfo",
+    "ProducerTable",
+    "QuerySubscriptionBody",
     "QueueBody",
     "QueueData",
+    "QueueTimeSpan",
     "RegisterBrokerBody",
     "ResetOffsetBody",
     "SimpleSubscription",
+    "StatsItem",
     "SubscriptionData",
     "SubscriptionGroupConfig",
     "SubscriptionGroupList",
@@ -140,6 +165,7 @@ __all__ = [
     "decode_reset_offsets",
     "encode_body",
     "encode_registration",
+    "encode_reset_list",
     "encode_route",
     "parse_queue_key",
     "pretty_json",

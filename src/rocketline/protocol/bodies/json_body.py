@@ -1,13 +1,15 @@
 """Bodies as JSON: a strict writer and a tolerant reader, shared by all body structs.
 
-Writing: quoted keys, null members left out (Java takes an explicit null over its default and stumbles), object keys as
-strings that hold their JSON text, never a `$ref`. Reading: a typed decode straight from the bytes; text only fastjson would
-accept goes through the tolerant reader, where also nulls count as absent and enum ordinals become names.
+Writing: quoted keys, null members left out (Java takes an explicit null over its default and stumbles), a queue that is
+a key bare, as Java writes it (5.x cannot read it as a string), never a `$ref`. Reading: a typed decode straight from the
+bytes; text only fastjson would accept goes through the tolerant reader, where also nulls count as absent and enum
+ordinals become names.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -41,6 +43,10 @@ ORDINALS: dict[str, tuple[str, ...]] = {
 
 _encoder = msgspec.json.Encoder()
 
+_QUEUE_KEY_START = rb'"{\"brokerName\":'
+_QUEUE_KEY = re.compile(rb'(?<!\\)("\{\\"brokerName\\":(?:[^"\\]|\\.)*"):')
+"""A key that holds the JSON text of a queue, see `queue_key`."""
+
 
 class Body(msgspec.Struct, rename="camel"):
     """Base of the body structs: members named as on the wire, in camelCase."""
@@ -56,7 +62,16 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
 def encode_body(value: Any) -> bytes:
     """The body's JSON text in UTF-8."""
     data = _encoder.encode(value)
-    return data if b"null" not in data else _encoder.encode(without_nulls(msgspec.to_builtins(value)))
+    if b"null" in data:
+        data = _encoder.encode(without_nulls(msgspec.to_builtins(value)))
+    return _bare_queue_keys(data)
+
+
+def _bare_queue_keys(data: bytes) -> bytes:
+    """JSON text with the queues among its keys as objects; the tolerant reader takes them so."""
+    if _QUEUE_KEY_START not in data:
+        return data
+    return _QUEUE_KEY.sub(lambda key: json.loads(key[1]).encode() + b":", data)
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
@@ -109,11 +124,12 @@ def _named(member: Any, value: Any) -> Any:
 def pretty_json(value: Any) -> bytes:
     """The tab-indented form of RocketMQ's config files; keys are quoted, which every reader accepts."""
     plain = without_nulls(msgspec.to_builtins(value, str_keys=True))
-    return json.dumps(plain, indent="\t", separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
+    text = json.dumps(plain, indent="\t", separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    return _bare_queue_keys(text.encode())
 
 
 def queue_key(queue: MessageQueue) -> str:
-    """The key of a queue in a map: its JSON text, members in alphabetical order.
+    """The key of a queue in a map: its JSON text, members in alphabetical order. Written out it loses its quotes.
 
     >>> queue_key(MessageQueue("T", "b", 1))
     '{"brokerName":"b","queueId":1,"topic":"T"}'

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import field
 
 from rocketline.message import MessageQueue
-from rocketline.protocol.bodies.json_body import Body, Int32, Int64, QueueBody, decode_body, queue_key
+from rocketline.protocol.bodies.json_body import Body, Int32, Int64, QueueBody, decode_body, encode_body, queue_key
 from rocketline.protocol.fastjson import FastJsonError, parse
 
 
@@ -76,6 +76,12 @@ class _QueueOffset(Body):
 
 class _ResetOffsetList(Body):
     offset_table: list[_QueueOffset] = field(default_factory=list)
+
+
+def encode_reset_list(offsets: dict[MessageQueue, int]) -> bytes:
+    """New offsets as C++ clients read them: a list, because their JSON has no objects as keys."""
+    items = [_QueueOffset(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in offsets.items()]
+    return encode_body(_ResetOffsetList(items))
 
 
 def decode_reset_offsets(data: bytes) -> ResetOffsetBody:

@@ -16,6 +16,17 @@ from rocketline.protocol.headers.clients import (
     ResetOffsetHeader,
     UnregisterClientHeader,
 )
+from rocketline.protocol.headers.consuming import (
+    CloneGroupOffsetHeader,
+    GetBrokerConsumeStatsHeader,
+    QueryConsumeQueueHeader,
+    QueryConsumeTimeSpanHeader,
+    QueryCorrectionOffsetHeader,
+    QueryGroupTopicsHeader,
+    QuerySubscriptionHeader,
+    QueryTopicConsumersHeader,
+    ViewBrokerStatsHeader,
+)
 from rocketline.protocol.headers.nameserver import (
     AddWritePermResponseHeader,
     BrokerHeartbeatHeader,
@@ -139,7 +150,20 @@ _TOPICS: dict[int, type[Header]] = {
     RequestCode.GET_CONSUME_STATS: GetConsumeStatsHeader,
 }
 
-REQUEST_HEADERS = _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS
+_CONSUMING: dict[int, type[Header]] = {
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: GetConsumerStatusHeader,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: QueryTopicConsumersHeader,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: QueryConsumeTimeSpanHeader,
+    RequestCode.QUERY_CORRECTION_OFFSET: QueryCorrectionOffsetHeader,
+    RequestCode.CLONE_GROUP_OFFSET: CloneGroupOffsetHeader,
+    RequestCode.VIEW_BROKER_STATS_DATA: ViewBrokerStatsHeader,
+    RequestCode.GET_BROKER_CONSUME_STATS: GetBrokerConsumeStatsHeader,
+    RequestCode.QUERY_CONSUME_QUEUE: QueryConsumeQueueHeader,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: QueryGroupTopicsHeader,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: QuerySubscriptionHeader,
+}
+
+REQUEST_HEADERS = _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING
 """The header of every request that has one; the requests not listed have no fields."""
 
 RESPONSE_HEADERS: dict[int, type[Header]] = {
@@ -173,6 +197,7 @@ __all__ = [
     "AddWritePermResponseHeader",
     "BrokerHeartbeatHeader",
     "CheckTransactionStateHeader",
+    "CloneGroupOffsetHeader",
     "ConsumeMessageDirectlyHeader",
     "ConsumerSendMsgBackHeader",
     "CreateTopicHeader",
@@ -186,6 +211,7 @@ __all__ = [
     "GetAllGroupConfigResponseHeader",
     "GetAllTopicConfigHeader",
     "GetAllTopicConfigResponseHeader",
+    "GetBrokerConsumeStatsHeader",
     "GetBrokerMemberGroupHeader",
     "GetConsumeStatsHeader",
     "GetConsumerConnectionsHeader",
@@ -214,11 +240,17 @@ __all__ = [
     "PullMessageHeader",
     "PullMessageResponseHeader",
     "PutKvConfigHeader",
+    "QueryConsumeQueueHeader",
+    "QueryConsumeTimeSpanHeader",
     "QueryConsumerOffsetHeader",
+    "QueryCorrectionOffsetHeader",
     "QueryDataVersionHeader",
     "QueryDataVersionResponseHeader",
+    "QueryGroupTopicsHeader",
     "QueryMessageHeader",
     "QueryMessageResponseHeader",
+    "QuerySubscriptionHeader",
+    "QueryTopicConsumersHeader",
     "RegisterBrokerHeader",
     "RegisterBrokerResponseHeader",
     "RegisterTopicHeader",
@@ -229,6 +261,7 @@ __all__ = [
     "UnregisterBrokerHeader",
     "UnregisterClientHeader",
     "UpdateConsumerOffsetHeader",
+    "ViewBrokerStatsHeader",
     "ViewMessageByIdHeader",
     "WipeWritePermResponseHeader",
     "WritePermOfBrokerHeader",

@@ -66,10 +66,11 @@ class GetGroupConfigHeader(Header):
 
 
 class DeleteGroupHeader(Header):
-    """207."""
+    """207; tools of 4.9 say `removeOffset` where those of 5.x say `cleanOffset`."""
 
     group_name: str
     clean_offset: bool = False
+    remove_offset: bool | None = None
 
 
 class GroupForbiddenHeader(Header):

@@ -63,9 +63,10 @@ class GroupHandlers:
     def delete(self, channel: Channel, request: Command) -> Reply:
         """Members that are still there make an unknown group anew, with the defaults, where that is allowed."""
         header = DeleteGroupHeader.decode(request)
-        log.info("%s deletes group %s%s", channel.remote, header.group_name, " and its offsets" * header.clean_offset)
+        with_offsets = header.clean_offset or bool(header.remove_offset)
+        log.warning("%s deletes group %s%s", channel.remote, header.group_name, " and its offsets" * with_offsets)
         self.groups.delete(header.group_name)
-        if header.clean_offset:
+        if with_offsets:
             self.offsets.forget_group(header.group_name)
         return request.reply(ResponseCode.SUCCESS)
 

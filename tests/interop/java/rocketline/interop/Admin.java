@@ -70,6 +70,19 @@ final class Admin {
         return ask(args, "fetchAllTopicList");
     }
 
+    /** Any method of MQAdminExt by its name: whole numbers are longs, "{broker}" is the only master's address. */
+    Object ask(Args args) throws Exception {
+        Object[] parameters = args.list("params").toArray();
+        for (int i = 0; i < parameters.length; i++) {
+            if (parameters[i] instanceof Number number) {
+                parameters[i] = number.longValue();
+            } else if ("{broker}".equals(parameters[i])) {
+                parameters[i] = masters(admin(args)).values().iterator().next();
+            }
+        }
+        return ask(args, args.string("method"), parameters);
+    }
+
     Object consumerConnection(Args args) throws Exception {
         return ask(args, "examineConsumerConnectionInfo", args.string("group"));
     }

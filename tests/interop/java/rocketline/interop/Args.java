@@ -69,6 +69,11 @@ final class Args {
         return copy;
     }
 
+    /** A list of anything; empty when absent. */
+    List<Object> list(String name) {
+        return has(name) ? new ArrayList<Object>(required(name, List.class)) : new ArrayList<>();
+    }
+
     /** A list of objects; empty when absent. */
     List<Args> objects(String name) {
         List<Args> copy = new ArrayList<>();

@@ -64,6 +64,7 @@ public final class Driver {
         commands.put("topic_list", admin::topicList);
         commands.put("consumer_connection", admin::consumerConnection);
         commands.put("committed", admin::committed);
+        commands.put("admin", admin::ask);
         commands.put("release", this::release);
     }
 

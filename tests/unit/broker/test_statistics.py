@@ -1,0 +1,177 @@
+"""The broker's counters: what they count, their windows, and what operators see of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.broker.parts import CLUSTER, Parts, fill, pull_request, send_request
+from tests.unit.broker.test_send_back import back
+
+from rocketline.broker.statistics import DAY, HOUR, MINUTE, BrokerStatistics
+from rocketline.clock import ManualClock
+from rocketline.message import MessageQueue
+from rocketline.protocol.bodies import BrokerStatsData, StatsItem, TopicStatsTable, decode_body, queue_key
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.records import BatchItem, encode_batch
+
+
+def view(parts: Parts, name: str, key: str) -> BrokerStatsData:
+    answer = parts.peer().ask(Command(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key}))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return decode_body(BrokerStatsData, answer.body)
+
+
+def in_minute(parts: Parts, name: str, key: str) -> int:
+    return view(parts, name, key).stats_minute.sum
+
+
+async def test_sends_count_by_topic(parts: Parts) -> None:
+    fill(parts, 3)
+    parts.statistics.sample(MINUTE)
+    sizes = [message.stored_bytes for message in parts.messages("orders")]
+    assert view(parts, "TOPIC_PUT_NUMS", "orders").stats_minute == StatsItem(3, 0.3, 1.0)
+    assert in_minute(parts, "TOPIC_PUT_SIZE", "orders") == sum(sizes)
+    assert view(parts, "BROKER_PUT_NUMS", CLUSTER).stats_minute == StatsItem(3, 0.3, 0.0)
+
+
+async def test_a_batch_counts_as_its_messages(parts: Parts) -> None:
+    body = encode_batch([BatchItem(0, b"a", b""), BatchItem(0, b"b", b"")])
+    parts.peer().ask(send_request(body=body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True))
+    parts.statistics.sample(MINUTE)
+    assert view(parts, "TOPIC_PUT_NUMS", "orders").stats_minute == StatsItem(2, 0.2, 2.0)
+
+
+async def test_a_refused_send_counts_nowhere(parts: Parts) -> None:
+    parts.peer().ask(send_request(queue_id=99))
+    assert parts.statistics.view("TOPIC_PUT_NUMS", "orders") is None
+
+
+async def test_reads_count_by_group(parts: Parts) -> None:
+    fill(parts, 3)
+    size = sum(message.stored_bytes for message in parts.messages("orders"))
+    parts.peer().ask(pull_request())
+    parts.peer().ask(pull_request(queue_offset=3, sys_flag=4))
+    parts.statistics.sample(MINUTE)
+    assert view(parts, "GROUP_GET_NUMS", "orders@readers").stats_minute == StatsItem(3, 0.3, 3.0)
+    assert in_minute(parts, "GROUP_GET_SIZE", "orders@readers") == size
+    assert in_minute(parts, "BROKER_GET_NUMS", CLUSTER) == 3
+
+
+async def test_what_comes_back_counts_by_group_and_real_topic(parts: Parts) -> None:
+    fill(parts, 1)
+    (message,) = parts.messages("orders")
+    back(parts, message.log_offset)
+    back(parts, message.log_offset, delay_level=-1)
+    parts.statistics.sample(MINUTE)
+    assert in_minute(parts, "SNDBCK_PUT_NUMS", "orders@readers") == 2
+    assert in_minute(parts, "SNDBCK2DLQ_TIMES", "null@orders@readers@SEND_BACK_TO_DLQ") == 1
+    assert in_minute(parts, "TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX") == 1
+    assert in_minute(parts, "BROKER_PUT_NUMS", CLUSTER) == 2
+    assert in_minute(parts, "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", CLUSTER) == 1
+
+
+async def test_a_delayed_message_counts_where_it_comes_out(parts: Parts) -> None:
+    parts.peer().ask(send_request(properties={"UNIQ_KEY": "U", "DELAY": "1"}))
+    parts.dispatch()
+    parts.clock.advance(2)
+    parts.delays.deliver_due()
+    parts.statistics.sample(MINUTE)
+    assert in_minute(parts, "TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX") == 1
+    assert in_minute(parts, "TOPIC_PUT_NUMS", "orders") == 1
+
+
+async def test_how_far_a_reader_is_behind(parts: Parts) -> None:
+    fill(parts, 4)
+    parts.peer().ask(pull_request(max_messages=1))
+    unit = parts.store.unit_at("orders", 0, 1)
+    assert unit is not None
+    behind_bytes = parts.store.log_next_offset - unit.log_offset
+    assert in_minute(parts, "GROUP_GET_FALL_SIZE", "0@orders@readers") == behind_bytes > 0
+    assert in_minute(parts, "GROUP_GET_FALL_TIME", "0@orders@readers") == 3000
+    parts.peer().ask(pull_request(queue_offset=1))
+    assert in_minute(parts, "GROUP_GET_FALL_SIZE", "0@orders@readers") == 0
+    assert in_minute(parts, "GROUP_GET_FALL_TIME", "0@orders@readers") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("TOPIC_PUT_NUMS", "nothing"),
+        ("NO_SUCH", "orders"),
+        ("GROUP_GET_FALL_SIZE", "0@orders@nobody"),
+        ("GROUP_GET_FALL_SIZE", "x@orders@readers"),
+        ("GROUP_GET_FALL_TIME", ""),
+    ],
+)
+async def test_a_counter_that_is_not_there(parts: Parts, name: str, key: str) -> None:
+    fill(parts, 1)
+    answer = parts.peer().ask(Command(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key}))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+
+
+async def test_what_lies_in_a_topic(parts: Parts) -> None:
+    parts.put_topic("orders", 2)
+    fill(parts, 5, queue_id=1)
+    parts.statistics.sample(MINUTE)
+    answer = parts.peer().ask(Command(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}))
+    body = decode_body(TopicStatsTable, answer.body)
+    shown = body.offset_table[queue_key(MessageQueue("orders", "broker-a", 1))]
+    newest_ms = parts.store.store_ms_of("orders", 1, 4)
+    assert (shown.min_offset, shown.max_offset, shown.last_update_timestamp) == (0, 5, newest_ms)
+    assert (len(body.offset_table), body.topic_put_tps) == (2, 0.5)
+    answer = parts.peer().ask(Command(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "nothing"}))
+    assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "topic[nothing] not exist")
+
+
+# Windows
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def counted(clock: ManualClock) -> BrokerStatistics:
+    return BrokerStatistics(CLUSTER, clock, lambda topic: topic.startswith("SYS"))
+
+
+def test_before_the_first_sample_a_counter_shows_nothing(counted: BrokerStatistics) -> None:
+    counted.put("orders", 5, 100)
+    assert counted.view("TOPIC_PUT_NUMS", "orders") == BrokerStatsData()
+    assert (counted.put_rate("orders"), counted.put_rate("nothing")) == (0.0, 0.0)
+
+
+def test_a_window_forgets_what_is_older(counted: BrokerStatistics, clock: ManualClock) -> None:
+    counted.put("orders", 100, 1)
+    for _ in range(7):
+        counted.sample(MINUTE)
+        clock.advance(10)
+    assert counted.put_rate("orders") == 0.0
+    counted.put("orders", 6, 1)
+    counted.sample(MINUTE)
+    counted.sample(HOUR)
+    shown = counted.view("TOPIC_PUT_NUMS", "orders")
+    assert shown is not None
+    assert shown.stats_minute == StatsItem(6, 0.1, 6.0)
+    assert shown.stats_hour == StatsItem(106, 106 / 600, 53.0)
+    assert shown.stats_day == StatsItem()
+
+
+async def test_samples_are_taken_by_the_clock(counted: BrokerStatistics, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > 360:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("rocketline.broker.statistics.asyncio.sleep", sleep)
+    monkeypatch.setattr(counted, "sample", taken.append)
+    with pytest.raises(asyncio.CancelledError):
+        await counted.run()
+    assert [taken.count(window) for window in (MINUTE, HOUR, DAY)] == [360, 6, 1]
+    assert set(slept) == {10.0}
