@@ -6,6 +6,7 @@ from rocketline.client.consumer import (
     PullConsumer,
     PushConsumer,
     RetryLater,
+    SeekTo,
     allocate_averagely,
 )
 from rocketline.client.producer import Producer, SendReceipt, SendStatus, split_batch
@@ -19,6 +20,7 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "RetryLater",
+    "SeekTo",
     "SendReceipt",
     "SendStatus",
     "allocate_averagely",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -99,3 +100,14 @@ async def test_one_queue_that_cannot_be_committed_does_not_stop_the_others(clust
     assert await offsets.read(A) == 4
     assert await offsets.read(MessageQueue("T", "broker-a", 9)) is None
     await session.release()
+
+
+async def test_many_may_want_the_local_file_written_at_once(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "g")
+    queues = [MessageQueue("T", "broker-a", number) for number in range(20)]
+    for queue in queues:
+        offsets.update(queue, ConsumerOffset(queue.queue_id))
+    await asyncio.gather(*(offsets.persist([queue]) for queue in queues))
+    again = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "g")
+    await again.load()
+    assert [again.get(queue) for queue in queues] == list(range(20))

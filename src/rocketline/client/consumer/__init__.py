@@ -2,9 +2,9 @@
 
 from rocketline.client.consumer.assignment import allocate_averagely
 from rocketline.client.consumer.handlers import RetryLater
-from rocketline.client.consumer.pull import PullConsumer
+from rocketline.client.consumer.pull import PullConsumer, SeekTo
 from rocketline.client.consumer.push import PushConsumer
 from rocketline.client.consumer.running import MessageModel
 from rocketline.client.consumer.start_offset import ConsumeFrom
 
-__all__ = ["ConsumeFrom", "MessageModel", "PullConsumer", "PushConsumer", "RetryLater", "allocate_averagely"]
+__all__ = ["ConsumeFrom", "MessageModel", "PullConsumer", "PushConsumer", "RetryLater", "SeekTo", "allocate_averagely"]

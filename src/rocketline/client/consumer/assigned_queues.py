@@ -1,4 +1,4 @@
-"""The queues a push consumer owns at the moment, each with its pull loop.
+"""The queues a consumer owns at the moment, each with its pull loop.
 
 Adding, dropping and restarting a queue are the only ways the set changes. A queue that is dropped has its progress
 committed and its loop and buffer ended before anybody else can own it here again, so there are never two loops for one
@@ -8,10 +8,10 @@ queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from rocketline.client.consumer.delivery import ConcurrentDelivery
 from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.consumer.pull_loop import PullLoop, PullSettings
 from rocketline.client.consumer.start_offset import StartFrom
@@ -19,6 +19,12 @@ from rocketline.client.consumer.subscription import Subscription
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
+
+
+class Receiver(Protocol):
+    """Who gets what was pulled."""
+
+    def submit(self, loop: PullLoop, messages: list[MessageView]) -> None: ...
 
 
 class AssignedQueues:
@@ -32,7 +38,7 @@ class AssignedQueues:
         settings: PullSettings,
         offsets: OffsetStore,
         start_from: StartFrom,
-        delivery: ConcurrentDelivery,
+        delivery: Receiver,
         *,
         commits_with_pulls: bool,
         wake: Callable[[], None],
@@ -78,10 +84,18 @@ class AssignedQueues:
         offset = await self._start_from.offset(self._session, self._offsets, queue, store=True)
         if queue in self._loops or queue in self._moving or queue.topic not in self._subscriptions:
             return queue not in self._moving
-        loop = PullLoop(self._session, self._group, queue, subscription, self._settings, self, offset, gate=self.gate)
-        self._loops[queue] = loop
+        loop = self._loops[queue] = self._new_loop(queue, subscription, offset)
         self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
         return True
+
+    def _new_loop(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullLoop:
+        return PullLoop(self._session, self._group, queue, subscription, self._settings, self, offset, gate=self.gate)
+
+    async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
+        """Nobody here wants to know."""
+
+    async def after_add(self, queues: Sequence[MessageQueue]) -> None:
+        """Nobody here wants to know."""
 
     def uncommitted(self) -> set[MessageQueue]:
         """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""
@@ -151,6 +165,9 @@ class AssignedQueues:
 
     def commit_offset(self, queue: MessageQueue) -> ConsumerOffset | None:
         return self._offsets.get(queue) if self._commits_with_pulls else None
+
+    def full(self) -> str | None:
+        return None
 
     async def offset_moved(self, loop: PullLoop, offset: QueueOffset) -> None:
         if self._loops.get(loop.queue) is loop:

@@ -100,6 +100,7 @@ class LocalOffsets(_Table):
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
         super().__init__()
         self._path = folder / client_id / group / "offsets.json"
+        self._writing = asyncio.Lock()
 
     async def load(self) -> None:
         self._offsets = await asyncio.to_thread(self._load)
@@ -120,9 +121,10 @@ class LocalOffsets(_Table):
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
         """The whole table is written: a queue that is not assigned at the moment keeps its place."""
-        if self._offsets:
-            table = {queue_key(queue): int(offset) for queue, offset in self._offsets.items()}
-            await asyncio.to_thread(self._write, pretty_json(ResetOffsetBody(table)))
+        async with self._writing:  # queues that start together all want the file written
+            if self._offsets:
+                table = {queue_key(queue): int(offset) for queue, offset in self._offsets.items()}
+                await asyncio.to_thread(self._write, pretty_json(ResetOffsetBody(table)))
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

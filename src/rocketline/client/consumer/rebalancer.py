@@ -3,7 +3,7 @@
 A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client
 among the members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds
 come every 20 s, at once when a broker tells of a membership change, when a route changes, and soon after a round that
-could not finish.
+could not finish. Before queues are given away and after new ones are read, their owner is told of them all together.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rocketline.client.consumer.assignment import Strategy
@@ -35,6 +36,12 @@ class QueueOwner(Protocol):
     async def drop_queue(self, queue: MessageQueue) -> None:
         """Stop reading a queue and leave its progress where the next owner finds it."""
 
+    async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
+        """These are going to be dropped."""
+
+    async def after_add(self, queues: Sequence[MessageQueue]) -> None:
+        """These are being read now."""
+
     def assignment_changed(self, topic: str) -> None: ...
 
 
@@ -48,12 +55,16 @@ class Rebalancer:
         owner: QueueOwner,
         strategy: Strategy | None,
         chance: random.Random | None = None,
+        *,
+        fixed: Callable[[str], Collection[MessageQueue]] | None = None,
     ) -> None:
-        """Without a strategy every queue is taken (broadcasting)."""
+        """Without a strategy every queue is taken (broadcasting); with `fixed`, those that it names, whoever else there
+        is."""
         self._session = session
         self._group = group
         self._owner = owner
         self._strategy = strategy
+        self._fixed = fixed
         self._chance = chance or random.Random()
         self._wanted = asyncio.Event()
         self._complete = False
@@ -93,22 +104,28 @@ class Rebalancer:
                 level = logging.DEBUG if topic.startswith(RETRY_PREFIX) and expected else logging.WARNING
                 log.log(level, "group %s keeps its queues of topic %s: %s", self._group, topic, error,
                         exc_info=None if expected else error)  # fmt: skip
-        for queue in sorted(queue for queue in self._owner.owned() if queue.topic not in topics):
-            await self._owner.drop_queue(queue)
+        await self._drop(sorted(queue for queue in self._owner.owned() if queue.topic not in topics))
         return complete
 
     async def _rebalance_topic(self, topic: str) -> bool:
         route = await self._session.routes.find(topic)
         mine = set(await self._share(topic, sorted(route.readable)))
         owned = {queue for queue in self._owner.owned() if queue.topic == topic}
-        for queue in sorted(owned - mine):
-            log.info("group %s gives %s away", self._group, queue)
-            await self._owner.drop_queue(queue)
+        await self._drop(sorted(owned - mine))
         new = sorted(mine - owned)
         added = await asyncio.gather(*map(self._add, new))
+        if any(added):
+            await self._owner.after_add([queue for queue, done in zip(new, added) if done])
         if any(added) or owned - mine:
             self._owner.assignment_changed(topic)
         return all(added)
+
+    async def _drop(self, queues: Sequence[MessageQueue]) -> None:
+        if queues:
+            await self._owner.before_drop(queues)
+        for queue in queues:
+            log.info("group %s gives %s away", self._group, queue)
+            await self._owner.drop_queue(queue)
 
     async def _add(self, queue: MessageQueue) -> bool:
         try:
@@ -118,6 +135,8 @@ class Rebalancer:
             return False
 
     async def _share(self, topic: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        if self._fixed is not None:
+            return list(self._fixed(topic))
         if self._strategy is None or not queues:
             return queues
         ids = sorted(await self._members(topic))
