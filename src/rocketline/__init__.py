@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         PullConsumer,
         PushConsumer,
         RetryLater,
+        SeekTo,
         SendReceipt,
         SendStatus,
     )
@@ -35,6 +36,7 @@ _HOMES = {
     "PushConsumer": "rocketline.client",
     "RetryLater": "rocketline.client",
     "RocketlineError": "rocketline.errors",
+    "SeekTo": "rocketline.client",
     "SendReceipt": "rocketline.client",
     "SendStatus": "rocketline.client",
 }
@@ -50,6 +52,7 @@ __all__ = [
     "PushConsumer",
     "RetryLater",
     "RocketlineError",
+    "SeekTo",
     "SendReceipt",
     "SendStatus",
     "__version__",

@@ -4,7 +4,8 @@
       ProtocolError       LocalProtocolError (we broke the rules), RemoteProtocolError (the peer did)
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
-      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed
+      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed,
+                          RangeNotAvailable
       StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly, WrongFiles
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
@@ -165,6 +166,14 @@ class ProducerClosed(ClientError):
 
 class ConsumerClosed(ClientError):
     """The consumer is not running."""
+
+
+class RangeNotAvailable(ClientError):
+    """A queue has no longer, or not yet, what was to be read of it; .available_offset is where it goes on or ends."""
+
+    def __init__(self, text: str, available_offset: int) -> None:
+        self.available_offset = available_offset
+        super().__init__(text)
 
 
 class StoreError(RocketlineError):

@@ -86,7 +86,7 @@ async def _look(
 ) -> None:
     from rocketline.client import PullConsumer
 
-    async with PullConsumer(namesrv, group=LOOKING_GROUP) as consumer:
+    async with PullConsumer(namesrv, group=LOOKING_GROUP, auto_commit=False) as consumer:
         queues = await consumer.queues(topic)
         consumer.assign(queues, expression)
         for queue in queues:

@@ -255,7 +255,7 @@ async def read_back(namesrv: str, topic: str, ledger: Ledger) -> tuple[int, list
     """(messages in all queues of a topic, what is wrong with them), read from the beginning without a group's help."""
     found: dict[tuple[MessageQueue, int], int] = {}
     problems: list[str] = []
-    async with PullConsumer(namesrv, group=AUDIT_GROUP, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PullConsumer(namesrv, group=AUDIT_GROUP, from_where=ConsumeFrom.FIRST, auto_commit=False) as consumer:
         queues = await consumer.queues(topic)
         expected: dict[MessageQueue, int] = {queue: await consumer.begin_offset(queue) for queue in queues}
         ends = {queue: await consumer.end_offset(queue) for queue in queues}

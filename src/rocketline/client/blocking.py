@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
@@ -20,6 +20,7 @@ from typing import Any, Generic, Self, TypeVar
 from rocketline.client import consumer as async_consumer
 from rocketline.client import producer as async_producer
 from rocketline.client.consumer.handlers import HandlerFunction
+from rocketline.client.consumer.listeners import TopicListener
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
 from rocketline.client.producer.producer import QueueSelector
@@ -101,7 +102,7 @@ class _Blocking(Generic[ClientT]):
         if client is None:
             return
         try:
-            self._wait(_closed(client))
+            self._wait(_closed(client, exc_info))
         finally:
             self._loop = None
             _background.let_go()
@@ -137,8 +138,8 @@ class _Blocking(Generic[ClientT]):
         return self._wait(run())
 
 
-async def _closed(client: AbstractAsyncContextManager[Any]) -> None:
-    await client.__aexit__(None, None, None)
+async def _closed(client: AbstractAsyncContextManager[Any], exc_info: Sequence[Any]) -> None:
+    await client.__aexit__(*exc_info)
 
 
 class Producer(_Blocking[async_producer.Producer]):
@@ -225,7 +226,7 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
 
 
 class PullConsumer(_Blocking[async_consumer.PullConsumer]):
-    """See rocketline.client.PullConsumer for the arguments."""
+    """See rocketline.client.PullConsumer for the arguments. Plain listeners run in threads, so they may call this."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
         super().__init__(lambda: async_consumer.PullConsumer(name_servers, group=group, **options))
@@ -237,18 +238,59 @@ class PullConsumer(_Blocking[async_consumer.PullConsumer]):
         client = self._open
         self._do(lambda: client.assign(queues, expression))
 
+    def subscribe(self, topic: str, expression: str = "*") -> None:
+        self._wait(self._open.subscribe(topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        client = self._open
+        self._do(lambda: client.unsubscribe(topic))
+
+    @property
+    def assigned(self) -> set[MessageQueue]:
+        client = self._open
+        return self._do(lambda: client.assigned)
+
+    def on_queues_changed(self, topic: str, listener: TopicListener) -> None:
+        self._wait(self._open.on_queues_changed(topic, listener))
+
     def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[MessageView]:
         return self._wait(self._open.poll(max_messages, timeout))
 
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        self._wait(self._open.seek(queue, offset))
+    def __iter__(self) -> Iterator[MessageView]:
+        """Message after message until the consumer is closed; one is done when the next is asked for."""
+        while self._client is not None:
+            yield from self.poll(1)
+
+    def seek(self, queue: MessageQueue, to: int | async_consumer.SeekTo | datetime) -> None:
+        self._wait(self._open.seek(queue, to))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        client = self._open
+        self._do(lambda: client.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        client = self._open
+        self._do(lambda: client.resume(queues))
+
+    @property
+    def paused(self) -> set[MessageQueue]:
+        client = self._open
+        return self._do(lambda: client.paused)
+
+    @property
+    def problems(self) -> list[str]:
+        client = self._open
+        return self._do(lambda: client.problems)
 
     def position(self, queue: MessageQueue) -> QueueOffset | None:
         client = self._open
         return self._do(lambda: client.position(queue))
 
-    def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    def commit(self, queues: Iterable[MessageQueue] | Mapping[MessageQueue, int] | None = None) -> None:
         self._wait(self._open.commit(queues))
+
+    def commit_offset(self, queue: MessageQueue, offset: int) -> None:
+        self._wait(self._open.commit_offset(queue, offset))
 
     def committed(self, queue: MessageQueue) -> ConsumerOffset | None:
         return self._wait(self._open.committed(queue))

@@ -91,6 +91,23 @@ class ReadConfig:
         "accessMessageInMemoryMaxRatio",
         "Per cent of RAM behind the log end within which messages count as in memory.",
     )
+    bulk_messages: int = setting(
+        4096,
+        "rocketline.bulkReadMessages",
+        "Messages of one read that asks for more than the usual; not above the usual: there are no larger ones.",
+    )
+    bulk_bytes: int = setting(
+        4 << 20, "rocketline.bulkReadBytes", "Bytes of such a read from memory; from disk a quarter of it."
+    )
+
+    def __post_init__(self) -> None:
+        # A frame that clients accept has 16 MiB, and one read keeps the event loop busy.
+        for key, value, most in (
+            ("rocketline.bulkReadMessages", self.bulk_messages, 65_536),
+            ("rocketline.bulkReadBytes", self.bulk_bytes, 15 << 20),
+        ):
+            if not 0 <= value <= most:
+                raise ConfigError(f"{key}={value}: 0 to {most} expected")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A read looks at units of one consume-queue file, picks those that match, and returns their records as slices of the log;
 records that are neighbours in the log become one slice. Limits: the caller's, those of messages in memory or on disk, and
-800 units looked at; the first message always fits.
+800 units looked at; the first message always fits. A caller that asks for more messages than the usual limit allows is
+a bulk reader, for whom larger limits hold: a few long answers cost it and us far less than many short ones.
 
 A record whose bytes do not match its checksum is left out and reported. A unit that does not point at its record is
 mended from the log, where that still has it.
@@ -11,6 +12,7 @@ mended from the log, where that still has it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rocketline.protocol.records import is_sound_record
 from rocketline.store.commit_log import CommitLog
@@ -31,12 +33,20 @@ MIN_SCAN_BYTES = 16_000
 _FOUND = ReadStatus.FOUND
 
 
+class _Limits(NamedTuple):
+    memory_messages: int
+    memory_bytes: int
+    disk_messages: int
+    disk_bytes: int
+
+
 class Reader:
     def __init__(self, log: CommitLog, config: ReadConfig, codes: TagsCodes, damage: Damage, check_crc: bool) -> None:
         self._log = log
         self._damage = damage
         self._check_crc = check_crc
-        self._config = config
+        self._usual = _Limits(config.memory_messages, config.memory_bytes, config.disk_messages, config.disk_bytes)
+        self._bulk = _bulk_limits(config, self._usual)
         self._codes = codes
         self._memory_bytes = total_memory_bytes() * config.memory_ratio // 100
 
@@ -65,27 +75,37 @@ class Reader:
     ) -> ReadResult:
         if not queue.min_offset <= queue_offset < queue.max_offset:
             return _out_of_range(queue, queue_offset)
+        limits = self._usual
+        if max_messages > limits.memory_messages:
+            limits = self._bulk
+            max_messages = min(max_messages, limits.memory_messages)
         units = queue.units(queue_offset, max(MIN_SCAN_BYTES, max_messages * UNIT_BYTES))
         if not units:
             return _nothing(queue, ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(queue_offset))
         if accept_tags is None and accept_record is None and accept_ext is None:
-            found = self._read_plain(queue, units, queue_offset, max_messages, max_bytes)
+            found = self._read_plain(queue, units, queue_offset, max_messages, max_bytes, limits)
             if found is not None:
                 return found
         return self._read_picking(
-            queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext
+            queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext, limits
         )
 
     def _read_plain(
-        self, queue: ConsumeQueue, units: memoryview, queue_offset: int, max_messages: int, max_bytes: int
+        self,
+        queue: ConsumeQueue,
+        units: memoryview,
+        queue_offset: int,
+        max_messages: int,
+        max_bytes: int,
+        limits: _Limits,
     ) -> ReadResult | None:
         """Everything matches, is in memory and is sound: nothing to choose. None when not so."""
-        config, log, check_crc = self._config, self._log, self._check_crc
+        log, check_crc = self._log, self._check_crc
         first, size, _ = UNIT.unpack_from(units)
         if first < log.file.min_offset or size <= 0 or not self.in_memory(first):
             return None
-        count = max(1, min(max_messages, config.memory_messages))
-        max_bytes = min(max_bytes, config.memory_bytes)
+        count = max(1, min(max_messages, limits.memory_messages))
+        max_bytes = min(max_bytes, limits.memory_bytes)
         spans: list[tuple[int, int]] = []
         start = end = first
         total = taken = 0
@@ -131,9 +151,10 @@ class Reader:
         accept_record: AcceptRecord | None,
         max_bytes: int,
         accept_ext: AcceptExt | None,
+        limits: _Limits,
     ) -> ReadResult:
         log = self._log
-        picked = _Picked(self._config, max_messages, max_bytes)
+        picked = _Picked(limits, max_messages, max_bytes)
         status = ReadStatus.NO_MATCHED_MESSAGE
         scanned = 0
         log_offset = log.min_offset
@@ -188,10 +209,10 @@ class Reader:
 class _Picked:
     """The records a read has taken so far."""
 
-    def __init__(self, config: ReadConfig, max_messages: int, max_bytes: int) -> None:
+    def __init__(self, limits: _Limits, max_messages: int, max_bytes: int) -> None:
         self.count = 0
         self.total = 0
-        self._config = config
+        self._limits = limits
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._spans: list[list[int]] = []
@@ -199,10 +220,8 @@ class _Picked:
     def is_full(self, size: int, in_memory: bool) -> bool:
         if not self.count:
             return False
-        config = self._config
-        messages, limit = (
-            (config.memory_messages, config.memory_bytes) if in_memory else (config.disk_messages, config.disk_bytes)
-        )
+        limits = self._limits
+        messages, limit = limits[:2] if in_memory else limits[2:]
         return self.count >= min(self._max_messages, messages) or self.total + size > min(self._max_bytes, limit)
 
     def add(self, log_offset: int, record: memoryview) -> None:
@@ -217,6 +236,15 @@ class _Picked:
     def chunks(self, log: CommitLog) -> list[memoryview]:
         slices = [log.file.slice(start, end) for start, end in self._spans]
         return [chunk for chunk in slices if chunk is not None]
+
+
+def _bulk_limits(config: ReadConfig, usual: _Limits) -> _Limits:
+    messages = config.bulk_messages
+    if messages <= usual.memory_messages:
+        return usual
+    size = max(config.bulk_bytes, usual.memory_bytes)
+    # Pages that are not in memory are waited for by everybody.
+    return _Limits(messages, size, max(messages // 4, usual.disk_messages), max(size // 4, usual.disk_bytes))
 
 
 def _out_of_range(queue: ConsumeQueue, queue_offset: int) -> ReadResult:

@@ -441,6 +441,7 @@ def pull_request(
     sub_version: int = 0,
     subscription: str | None = "*",
     expression_type: str | None = None,
+    max_bytes: int | None = None,
 ) -> Command:
     """A pull with its subscription in the request, unless `sys_flag` says otherwise."""
     header = PullMessageHeader(
@@ -455,6 +456,7 @@ def pull_request(
         sub_version=sub_version,
         subscription=subscription,
         expression_type=expression_type,
+        max_msg_bytes=max_bytes,
     )
     return Command(code, header.encode())
 

@@ -58,10 +58,24 @@ async def test_messages_come_in_order_with_the_next_offset(parts: Parts, code: i
     assert offsets(answer) == (40, 0, 40)
 
 
-async def test_the_broker_limits_a_pull_whatever_it_asks_for(parts: Parts) -> None:
-    fill(parts, 40)
-    answer = parts.peer().ask(pull_request(max_messages=2_000_000_000))
-    assert bodies(answer) == list(range(32))
+async def test_a_pull_for_more_than_the_usual_is_a_bulk_read(parts: Parts) -> None:
+    fill(parts, 90)
+    assert bodies(parts.peer().ask(pull_request(max_messages=32))) == list(range(32))
+    assert bodies(parts.peer().ask(pull_request(max_messages=33))) == list(range(33))
+    assert bodies(parts.peer().ask(pull_request(max_messages=2_000_000_000))) == list(range(90))
+
+
+async def test_a_bulk_read_keeps_to_the_bytes_it_asks_for(parts: Parts) -> None:
+    fill(parts, 90, size=1000)
+    whole = parts.peer().ask(pull_request(max_messages=1000))
+    limited = parts.peer().ask(pull_request(max_messages=1000, max_bytes=20_000))
+    assert (bodies(whole), bodies(limited)) == (
+        list(range(90)),
+        list(range(len(limited.body) // (len(whole.body) // 90))),
+    )
+    assert 15_000 < len(limited.body) <= 20_000
+    assert bodies(parts.peer().ask(pull_request(max_messages=1000, max_bytes=1))) == [0], "the first always fits"
+    assert len(bodies(parts.peer().ask(pull_request(max_messages=1000, max_bytes=-1)))) == 90
 
 
 @pytest.mark.parametrize("asked", [0, -1, -(1 << 31)])

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster
 
-from rocketline.client import ConsumeFrom, SendStatus, blocking
+from rocketline.client import ConsumeFrom, SeekTo, SendStatus, blocking
 from rocketline.errors import ClientError, ConfigError, RouteNotFound
-from rocketline.message import Message, MessageView
+from rocketline.message import Message, MessageQueue, MessageView
 
 WAIT_S = 10.0
 
@@ -110,6 +110,38 @@ def test_polling(cluster: FakeCluster) -> None:
         assert consumer.poll()[0].body == b"x"
         assert (consumer.begin_offset(receipt.queue), consumer.end_offset(receipt.queue)) == (0, 1)
         assert consumer.offset_at(receipt.queue, datetime(2026, 1, 1, tzinfo=UTC)) == 7
+
+
+def test_pulling_as_a_member(cluster: FakeCluster) -> None:
+    told: list[int] = []
+
+    def added(queues: list[MessageQueue]) -> None:
+        for queue in queues:
+            consumer.seek(queue, SeekTo.BEGIN)  # a plain listener may use the blocking consumer
+        told.append(len(queues))
+
+    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+        queue = producer.queues("T")[0]
+        for number in range(3):
+            producer.send(Message("T", b"%d" % number), queue=queue)
+    consumer = blocking.PullConsumer(cluster.namesrv, group="g", timing=QUICK, on_added=added)
+    with consumer:
+        consumer.subscribe("T")
+        assert (told, consumer.assigned) == ([2], set(consumer.queues("T")))
+        seen = []
+        for message in consumer:
+            seen.append(message.body)
+            if len(seen) == 2:
+                break
+        consumer.pause([queue])
+        assert (consumer.paused, consumer.problems) == ({queue}, [])
+        assert consumer.poll(timeout=0.02) == []
+        consumer.resume([queue])
+        assert [message.body for message in consumer.poll()] == [b"2"]
+        assert consumer.poll(timeout=0) == []  # that says the one before is done
+        consumer.unsubscribe("T")
+    assert seen == [b"0", b"1"]
+    assert cluster.broker.committed["g", "T", 0] == 3
 
 
 def test_errors_come_through(cluster: FakeCluster) -> None:

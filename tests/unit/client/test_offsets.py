@@ -102,12 +102,12 @@ async def test_one_queue_that_cannot_be_committed_does_not_stop_the_others(clust
     await session.release()
 
 
-async def test_many_queues_may_be_made_to_last_at_once(tmp_path: Path) -> None:
-    store = LocalOffsets(tmp_path, "c", "g")
-    queues = [MessageQueue("T", "b", number) for number in range(16)]
+async def test_many_may_want_the_local_file_written_at_once(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "g")
+    queues = [MessageQueue("T", "broker-a", number) for number in range(20)]
     for queue in queues:
-        store.update(queue, ConsumerOffset(queue.queue_id))
-    await asyncio.gather(*(store.persist([queue]) for queue in queues))
-    again = LocalOffsets(tmp_path, "c", "g")
+        offsets.update(queue, ConsumerOffset(queue.queue_id))
+    await asyncio.gather(*(offsets.persist([queue]) for queue in queues))
+    again = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "g")
     await again.load()
-    assert [again.get(queue) for queue in queues] == list(range(16))
+    assert [again.get(queue) for queue in queues] == list(range(20))

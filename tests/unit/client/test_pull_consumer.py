@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
 
-from rocketline.client import ConsumeFrom, PullConsumer
+from rocketline.client import ConsumeFrom, PullConsumer, SeekTo
 from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
@@ -101,21 +101,27 @@ async def test_poll_takes_at_most_what_is_asked_and_queues_in_turn(
     assert offsets == list(range(30))
 
 
-async def test_nothing_is_committed_but_by_commit(
-    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
-) -> None:
-    fill(cluster, 0, 5)
-    consumer.assign(queues)
-    await until(lambda: len(cluster.broker.requests_of(PULL)) >= 3)
-    assert len(await consumer.poll(max_messages=2)) == 2
-    assert not cluster.broker.committed
-    assert await consumer.committed(queues[0]) is None
-    assert consumer.position(queues[0]) == 2
-    await consumer.commit()
-    assert cluster.broker.committed == {("g", "T", 0): 2, ("g", "T", 1): 0}
-    await polled(consumer, 3)
-    await consumer.commit(queues[:1])
-    assert await consumer.committed(queues[0]) == 5
+async def test_nothing_is_committed_but_by_commit(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    fill(cluster, 0, 6)
+    timing = replace(QUICK, persist_s=0.005)
+    async with PullConsumer(
+        cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST, auto_commit=False
+    ) as consumer:
+        consumer.assign(queues)
+        await until(lambda: len(cluster.broker.requests_of(PULL)) >= 3)
+        assert len(await consumer.poll(max_messages=2)) == 2
+        assert not cluster.broker.committed
+        assert await consumer.committed(queues[0]) is None
+        assert consumer.position(queues[0]) == 2
+        await consumer.commit()
+        assert cluster.broker.committed == {("g", "T", 0): 2, ("g", "T", 1): 0}
+        await polled(consumer, 3, max_messages=3)
+        await consumer.commit(queues[:1])
+        assert await consumer.committed(queues[0]) == 5
+        await consumer.commit({queues[1]: 0, queues[0]: 1})
+        assert cluster.broker.committed == {("g", "T", 0): 1, ("g", "T", 1): 0}
+        await polled(consumer, 1)
+    assert cluster.broker.committed["g", "T", 0] == 1
 
 
 async def test_a_group_goes_on_at_what_it_committed(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
@@ -185,10 +191,19 @@ async def test_tags_select(consumer: PullConsumer, cluster: FakeCluster, queues:
     fill(cluster, 0, 6)
     consumer.assign(queues[:1], "odd")
     assert [message.queue_offset for message in await polled(consumer, 3)] == [1, 3, 5]
-    consumer.assign(queues[:1], "even")
-    assert [message.queue_offset for message in await polled(consumer, 3)] == [0, 2, 4]
     await consumer.commit()
     assert await consumer.committed(queues[0]) == 6
+
+
+async def test_another_expression_counts_from_the_position_on(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 6)
+    consumer.assign(queues[:1], "odd")
+    await until(lambda: consumer.position(queues[0]) == 1)
+    assert [message.queue_offset for message in await consumer.poll(max_messages=1)] == [1]
+    consumer.assign(queues[:1], "even")
+    assert [message.queue_offset for message in await polled(consumer, 1)] == [4]
 
 
 async def test_an_offset_that_is_gone_moves_to_the_oldest_message(
@@ -275,6 +290,121 @@ async def test_an_operator_can_look_and_reset(
     assert (refused.code, "no handler" in (refused.remark or "")) == (1, True)
 
 
+async def test_seeking_to_ends_and_times(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    cluster.broker.queues["T", 0].first = 3
+    fill(cluster, 0, 6)
+    consumer.assign(queues[:1])
+    await consumer.seek(queues[0], SeekTo.END)
+    await until(lambda: consumer.position(queues[0]) == 9)
+    await consumer.seek(queues[0], SeekTo.BEGIN)
+    assert consumer.position(queues[0]) == 3
+    await consumer.seek(queues[0], datetime(2026, 1, 1, tzinfo=UTC))
+    assert [message.queue_offset for message in await polled(consumer, 2)] == [7, 8]
+
+
+async def test_a_seek_before_the_start_is_known_decides_it(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 6)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(request: Command) -> Command:
+        asked.set()
+        await go_on.wait()
+        return request.reply(22, remark="nothing")
+
+    cluster.broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = late
+    consumer.assign(queues[:1])
+    await asked.wait()
+    await consumer.seek(queues[0], 4)
+    go_on.set()
+    assert [message.queue_offset for message in await polled(consumer, 2)] == [4, 5]
+
+
+async def test_a_paused_queue_gives_nothing_until_resumed(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 2)
+    consumer.assign(queues)
+    consumer.pause(queues[:1])
+    fill(cluster, 1, 2)
+    assert {message.queue_id for message in await polled(consumer, 2)} == {1}
+    assert await consumer.poll(timeout=0) == []
+    assert consumer.paused == {queues[0]}
+    waiting = asyncio.create_task(consumer.poll(timeout=10.0))
+    consumer.resume(queues[:1])
+    assert [message.body for message in await waiting] == [b"0-0", b"0-1"]
+    assert not [r for r in cluster.broker.requests_of(PULL)[:2] if (r.ext or {})["queueId"] == "0"]
+
+
+async def test_all_buffers_together_are_bounded(
+    cluster: FakeCluster, queues: list[MessageQueue], caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(cluster, 0, 40)
+    fill(cluster, 1, 40)
+    async with PullConsumer(
+        cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST, pull_batch=10, max_cached_in_all=25
+    ) as consumer:
+        consumer.assign(queues)
+        await until(lambda: caplog.text.count("messages of all queues held, the limit is 25") == 2)
+        assert len(cluster.broker.requests_of(PULL)) in (3, 4), "ten messages each, and one that was under way"
+        assert len(await polled(consumer, 80, max_messages=100)) == 80
+
+
+async def test_iterating_commits_message_by_message(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    fill(cluster, 0, 5)
+    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+        consumer.assign(queues[:1])
+        seen = []
+        async for message in consumer:
+            seen.append(message.queue_offset)
+            if len(seen) == 3:
+                break
+        assert [message.queue_offset for message in await consumer.poll()] == [3, 4], "nothing was skipped"
+    assert cluster.broker.committed["g", "T", 0] == 5
+
+
+async def test_iterating_ends_with_the_consumer(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+        consumer.assign(queues[:1])
+
+        async def run() -> int:
+            return len([message async for message in consumer])
+
+        running = asyncio.create_task(run())
+        await cluster.broker.request(PULL)
+    assert await asyncio.wait_for(running, 10.0) == 0
+
+
+async def test_progress_is_committed_by_itself_once_the_next_poll_says_it_is_done(
+    cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    fill(cluster, 0, 6)
+    timing = replace(QUICK, persist_s=0.005)
+    async with PullConsumer(cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST) as consumer:
+        consumer.assign(queues[:1])
+        await polled(consumer, 2, max_messages=2)
+        beats = len(cluster.broker.requests_of(COMMIT))
+        await cluster.broker.request(PULL, 2)
+        assert ("g", "T", 0) not in cluster.broker.committed or cluster.broker.committed["g", "T", 0] == 0
+        await polled(consumer, 1, max_messages=1)
+        await cluster.broker.request(COMMIT, beats + 1, lambda r: (r.ext or {})["commitOffset"] == "2")
+    assert cluster.broker.committed["g", "T", 0] == 3
+
+
+async def test_an_exception_leaves_the_last_poll_undone(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
+    fill(cluster, 0, 6)
+    with pytest.raises(ZeroDivisionError):
+        async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+            consumer.assign(queues[:1])
+            await polled(consumer, 2, max_messages=2)
+            await polled(consumer, 2, max_messages=2)
+            raise ZeroDivisionError
+    assert cluster.broker.committed["g", "T", 0] == 2
+
+
 async def test_mistakes_are_told(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
     consumer = PullConsumer(cluster.namesrv, group="g", timing=QUICK)
     with pytest.raises(ConsumerClosed, match="async with"):
@@ -282,6 +412,10 @@ async def test_mistakes_are_told(cluster: FakeCluster, queues: list[MessageQueue
     async with consumer:
         with pytest.raises(ClientError, match="assign"):
             await consumer.poll()
+        with pytest.raises(ClientError, match="not assigned"):
+            await consumer.commit(queues)
+        with pytest.raises(ClientError, match="not assigned"):
+            consumer.pause(queues)
         with pytest.raises(InvalidMessage, match="max_messages"):
             await consumer.poll(max_messages=0)
         with pytest.raises(RouteNotFound):

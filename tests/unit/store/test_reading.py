@@ -1,5 +1,6 @@
 import pytest
 
+from rocketline.errors import ConfigError
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.records import decode_record
 from rocketline.store.config import ReadConfig
@@ -106,7 +107,7 @@ def test_the_asked_number_of_messages_is_the_most() -> None:
     store = filled(opened(config=roomy()), 100)
     assert store.read("orders", 0, 0, 5).message_count == 5
     assert store.read("orders", 0, 0, 1).message_count == 1
-    assert store.read("orders", 0, 0, 500).message_count == 32
+    assert store.read("orders", 0, 0, 32).message_count == 32
     store.close()
 
 
@@ -138,6 +139,42 @@ def test_less_is_read_from_disk() -> None:
     store = filled(opened(config=roomy(reads=ReadConfig(memory_ratio=0))), 8, body_bytes=20_000)
     assert store.read("orders", 0, 0, 32).message_count == 3
     store.close()
+
+
+def test_bulk_reads_have_limits_of_their_own() -> None:
+    reads = ReadConfig(bulk_messages=100, bulk_bytes=300_000)
+    store = filled(opened(config=roomy(reads=reads)), 200, body_bytes=2000)
+    assert store.read("orders", 0, 0, 32).message_count == 32
+    assert store.read("orders", 0, 0, 33).message_count == 33
+    assert store.read("orders", 0, 0, 1 << 31).message_count == 100
+    with_filter = store.read("orders", 0, 0, 1 << 31, accept_record=lambda record: True)
+    assert (with_filter.message_count, offsets(store, with_filter.chunks)) == (100, list(range(100)))
+    store.close()
+    store = filled(opened(config=roomy(reads=reads)), 200, body_bytes=5000)
+    assert 250_000 < store.read("orders", 0, 0, 100).total_bytes <= 300_000
+    store.close()
+
+
+def test_bulk_reads_from_disk_get_a_quarter() -> None:
+    reads = ReadConfig(bulk_messages=100, bulk_bytes=400_000, memory_ratio=0)
+    store = filled(opened(config=roomy(reads=reads)), 100)
+    assert store.read("orders", 0, 0, 100).message_count == 25
+    store.close()
+    store = filled(opened(config=roomy(reads=reads)), 100, body_bytes=10_000)
+    assert 80_000 < store.read("orders", 0, 0, 100).total_bytes <= 100_000
+    store.close()
+
+
+def test_bulk_reads_can_be_switched_off() -> None:
+    store = filled(opened(config=roomy(reads=ReadConfig(bulk_messages=0))), 100)
+    assert store.read("orders", 0, 0, 1000).message_count == 32
+    store.close()
+
+
+@pytest.mark.parametrize("wrong", [{"bulk_bytes": 16 << 20}, {"bulk_bytes": -1}, {"bulk_messages": 1 << 20}])
+def test_bulk_limits_that_no_client_could_take_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="bulkRead"):
+        ReadConfig(**wrong)
 
 
 def test_a_reader_near_the_end_is_in_memory() -> None:

@@ -25,6 +25,7 @@ from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHe
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.subscription import TagTest, build_subscription, tag_test
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
+from rocketline.store.reading import MAX_READ_BYTES
 from rocketline.transport import Channel, Reply
 
 MAX_SUSPEND_S = 120.0
@@ -113,8 +114,14 @@ class PullHandlers:
         return self._answer(request, header, self._read(header, accept))
 
     def _read(self, header: PullMessageHeader, accept: TagTest | None) -> ReadResult:
+        asked = header.max_msg_bytes
         return self._parts.store.read(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, accept_tags=accept
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            accept_tags=accept,
+            max_bytes=asked if asked is not None and asked > 0 else MAX_READ_BYTES,
         )
 
     def _check(self, header: PullMessageHeader) -> SubscriptionGroupConfig:

@@ -9,7 +9,7 @@ from rocketline.client.consumer.assignment import (
     machine_room_nearby,
 )
 from rocketline.client.consumer.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
-from rocketline.client.consumer.pull import PullConsumer
+from rocketline.client.consumer.pull import PullConsumer, SeekTo
 from rocketline.client.consumer.push import PushConsumer
 from rocketline.client.consumer.running import MessageModel
 from rocketline.client.consumer.start_offset import ConsumeFrom
@@ -22,6 +22,7 @@ __all__ = [
     "PushConsumer",
     "RetryLater",
     "Rollback",
+    "SeekTo",
     "SuspendQueue",
     "allocate_averagely",
     "allocate_by_circle",

@@ -1,4 +1,4 @@
-"""The queues a push consumer owns at the moment, each with its pull loop.
+"""The queues a consumer owns at the moment, each with its pull loop.
 
 Adding, dropping and restarting a queue are the only ways the set changes. A queue that is dropped has its progress
 committed and its loop and buffer ended before anybody else can own it here again, so there are never two loops for one
@@ -8,10 +8,10 @@ queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from rocketline.client.consumer.delivery import Delivery
 from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.consumer.pull_loop import PullLoop, PullSettings
 from rocketline.client.consumer.start_offset import StartFrom
@@ -21,6 +21,12 @@ from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
+
+
+class Receiver(Protocol):
+    """Who gets what was pulled."""
+
+    def submit(self, loop: PullLoop, messages: list[MessageView]) -> None: ...
 
 
 class AssignedQueues:
@@ -34,7 +40,7 @@ class AssignedQueues:
         settings: PullSettings,
         offsets: OffsetStore,
         start_from: StartFrom,
-        delivery: Delivery,
+        delivery: Receiver,
         *,
         commits_with_pulls: bool,
         wake: Callable[[], None],
@@ -95,7 +101,12 @@ class AssignedQueues:
         offset = await self._start_offset(queue)
         if queue in self._loops or queue in self._moving or queue.topic not in self._subscriptions:
             return queue not in self._moving
-        loop = PullLoop(
+        loop = self._loops[queue] = self._new_loop(queue, subscription, offset)
+        self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
+        return True
+
+    def _new_loop(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullLoop:
+        return PullLoop(
             self._session,
             self._group,
             queue,
@@ -106,9 +117,6 @@ class AssignedQueues:
             gate=self.gate,
             watch=self._watch,
         )
-        self._loops[queue] = loop
-        self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
-        return True
 
     async def _start_offset(self, queue: MessageQueue) -> ConsumerOffset:
         return await self._start_from.offset(self._session, self._offsets, queue, store=True)
@@ -118,6 +126,12 @@ class AssignedQueues:
         if not self.gate.is_set():
             return set()
         return {queue for queue, loop in self._loops.items() if self._running[queue].done() or loop.is_stalled}
+
+    async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
+        """Nobody here wants to know."""
+
+    async def after_add(self, queues: Sequence[MessageQueue]) -> None:
+        """Nobody here wants to know."""
 
     def uncommitted(self) -> set[MessageQueue]:
         """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""
@@ -187,6 +201,9 @@ class AssignedQueues:
 
     def commit_offset(self, queue: MessageQueue) -> ConsumerOffset | None:
         return self._offsets.get(queue) if self._commits_with_pulls else None
+
+    def full(self) -> str | None:
+        return None
 
     async def offset_moved(self, loop: PullLoop, offset: QueueOffset) -> None:
         if self._loops.get(loop.queue) is loop:

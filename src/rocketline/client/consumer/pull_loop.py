@@ -87,6 +87,9 @@ class PullOwner(Protocol):
     def commit_offset(self, queue: MessageQueue) -> ConsumerOffset | None:
         """Progress to commit along with the next pull."""
 
+    def full(self) -> str | None:
+        """Why nothing more may be read into any buffer just now, if so."""
+
     async def offset_moved(self, loop: PullLoop, offset: QueueOffset) -> None:
         """The broker has nothing at the loop's offset and names a better one."""
 
@@ -179,7 +182,7 @@ class PullLoop:
         return self._session.clock.monotonic() - self._last_pull_s > limit_s
 
     async def _wait_for_room(self) -> None:
-        while (reason := self.buffer.over(self.limits)) is not None:
+        while (reason := self.buffer.over(self.limits) or self._owner.full()) is not None:
             if self._full_count % _LOG_EVERY == 0:
                 log.warning("pulling of %s pauses: %s", self.queue, reason)
             self._full_count += 1

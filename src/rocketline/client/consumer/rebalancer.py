@@ -3,10 +3,10 @@
 A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client
 among the members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds
 come every 20 s, at once when a broker tells of a membership change, when a route changes, and soon after a round that
-could not finish. News that follow closely are taken together, at growing distances of up to a second, or a hundred
-members that join would cause a hundred rounds in each of them; only what happens here, such as a queue that must start
-again at another offset, waits for nothing. A queue nothing was asked for in two minutes, though it is ours, is dropped
-and taken anew.
+could not finish. Before queues are given away and after new ones are read, their owner is told of them all together.
+News that follow closely are taken together, at growing distances of up to a second, or a hundred members that join would
+cause a hundred rounds in each of them; only what happens here, such as a queue that must start again at another offset,
+waits for nothing. A queue nothing was asked for in two minutes, though it is ours, is dropped and taken anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rocketline.client.consumer.assignment import Strategy, java_order
@@ -43,6 +43,12 @@ class QueueOwner(Protocol):
     async def drop_queue(self, queue: MessageQueue) -> None:
         """Stop reading a queue and leave its progress where the next owner finds it."""
 
+    async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
+        """These are going to be dropped."""
+
+    async def after_add(self, queues: Sequence[MessageQueue]) -> None:
+        """These are being read now."""
+
     def assignment_changed(self, topic: str) -> None: ...
 
 
@@ -57,13 +63,16 @@ class Rebalancer:
         strategy: Strategy | None,
         chance: random.Random | None = None,
         stalled: Callable[[], Collection[MessageQueue]] = tuple,
+        *,
+        fixed: Callable[[str], Collection[MessageQueue]] | None = None,
     ) -> None:
-        """Without a strategy every queue is taken (broadcasting). `stalled` names owned queues that must be taken
-        anew."""
+        """Without a strategy every queue is taken (broadcasting); with `fixed`, those that it names, whoever else there
+        is. `stalled` names owned queues that must be taken anew."""
         self._session = session
         self._group = group
         self._owner = owner
         self._strategy = strategy
+        self._fixed = fixed
         self._chance = chance or random.Random()
         self._stalled = stalled
         self._wanted = asyncio.Event()
@@ -101,9 +110,10 @@ class Rebalancer:
     async def _round(self) -> bool:
         complete = True
         topics = self._owner.topics
-        for queue in sorted(self._stalled()):
+        stalled = sorted(self._stalled())
+        for queue in stalled:
             log.error("group %s: reading of %s stands still, it is dropped and taken anew", self._group, queue)
-            await self._owner.drop_queue(queue)
+        await self._drop(stalled)
         for topic in sorted(topics):
             try:
                 complete &= await self._rebalance_topic(topic)
@@ -113,8 +123,7 @@ class Rebalancer:
                 level = logging.DEBUG if topic.startswith(RETRY_PREFIX) and expected else logging.WARNING
                 log.log(level, "group %s keeps its queues of topic %s: %s", self._group, topic, error,
                         exc_info=None if expected else error)  # fmt: skip
-        for queue in sorted(queue for queue in self._owner.owned() if queue.topic not in topics):
-            await self._owner.drop_queue(queue)
+        await self._drop(sorted(queue for queue in self._owner.owned() if queue.topic not in topics))
         return complete
 
     async def _rebalance_topic(self, topic: str) -> bool:
@@ -122,14 +131,21 @@ class Rebalancer:
         # A strategy of the user's, or by configuration, may name queues of other topics: not in this topic's turn.
         mine = {queue for queue in await self._share(topic, sorted(route.readable)) if queue.topic == topic}
         owned = {queue for queue in self._owner.owned() if queue.topic == topic}
-        for queue in sorted(owned - mine):
-            log.info("group %s gives %s away", self._group, queue)
-            await self._owner.drop_queue(queue)
+        await self._drop(sorted(owned - mine))
         new = sorted(mine - owned)
         added = await asyncio.gather(*map(self._add, new))
+        if any(added):
+            await self._owner.after_add([queue for queue, done in zip(new, added) if done])
         if any(added) or owned - mine:
             self._owner.assignment_changed(topic)
         return all(added)
+
+    async def _drop(self, queues: Sequence[MessageQueue]) -> None:
+        if queues:
+            await self._owner.before_drop(queues)
+        for queue in queues:
+            log.info("group %s gives %s away", self._group, queue)
+            await self._owner.drop_queue(queue)
 
     async def _add(self, queue: MessageQueue) -> bool:
         try:
@@ -139,6 +155,8 @@ class Rebalancer:
             return False
 
     async def _share(self, topic: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        if self._fixed is not None:
+            return list(self._fixed(topic))
         if self._strategy is None or not queues:
             return queues
         ids = java_order(await self._members(topic))

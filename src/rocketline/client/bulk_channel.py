@@ -1,0 +1,137 @@
+"""One blocking connection: requests out, answers in whatever order they come, no event loop and no thread.
+
+The body of an answer is a view of the buffer that the socket wrote it to, so a reply of megabytes is copied once, by the
+kernel. Every wait ends at a deadline of the caller's. A connection that failed, also by a late answer, is closed: what
+comes after half a frame cannot be understood.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from itertools import count
+from typing import NamedTuple, NoReturn
+
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
+from rocketline.protocol.command import Command
+from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, frame_bytes
+from rocketline.protocol.header_codec import decode_header
+from rocketline.transport.client import split_address
+
+_PREFIX = struct.Struct(">II")
+
+
+class Answer(NamedTuple):
+    """A response; `command.body` is empty, the body is beside it."""
+
+    command: Command
+    body: memoryview
+
+
+class BulkChannel:
+    """A connection to one address, made by the first request."""
+
+    def __init__(self, address: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.address = address
+        self._clock = clock
+        self._socket: socket.socket | None = None
+        self._opaques = count(1)
+        self._awaited: set[int] = set()
+        self._early: dict[int, Answer] = {}
+
+    def send(self, command: Command, deadline: float) -> int:
+        """Write a request; returns the number its answer will carry."""
+        connection = self._socket or self._connect(deadline)
+        command.opaque = next(self._opaques) & 0x7FFFFFFF
+        try:
+            connection.settimeout(self._left(deadline))
+            connection.sendall(frame_bytes(command))
+        except OSError as error:
+            self._fail(error)
+        self._awaited.add(command.opaque)
+        return command.opaque
+
+    def receive(self, opaque: int, deadline: float) -> Answer:
+        """Wait for the answer to a request that was sent over the connection that is open now."""
+        if opaque in self._early:
+            return self._early.pop(opaque)
+        while True:
+            if opaque not in self._awaited:
+                raise ConnectionLost(f"the connection to {self.address} went away before request {opaque} was answered")
+            answer = self._next_frame(deadline)
+            number = answer.command.opaque
+            if not answer.command.is_response or number not in self._awaited:
+                continue  # the server's own requests, and answers that nobody waits for any more
+            self._awaited.discard(number)
+            if number == opaque:
+                return answer
+            self._early[number] = answer
+
+    def call(self, command: Command, deadline: float) -> Answer:
+        return self.receive(self.send(command, deadline), deadline)
+
+    def abandon(self, opaque: int) -> None:
+        """Nobody wants this answer any more."""
+        self._awaited.discard(opaque)
+        self._early.pop(opaque, None)
+
+    def close(self) -> None:
+        connection, self._socket = self._socket, None
+        self._awaited.clear()
+        self._early.clear()
+        if connection is not None:
+            connection.close()
+
+    def _connect(self, deadline: float) -> socket.socket:
+        try:
+            self._socket = socket.create_connection(split_address(self.address), timeout=self._left(deadline))
+        except (OSError, ValueError) as error:
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            raise ConnectFailed(f"cannot connect to {self.address}: {reason}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._socket
+
+    def _next_frame(self, deadline: float) -> Answer:
+        length, word = _PREFIX.unpack(self._read(_PREFIX.size, deadline))
+        header_bytes = word & 0xFFFFFF
+        if not header_bytes + 4 <= length <= MAX_FRAME_BYTES - 4 or header_bytes > MAX_HEADER_BYTES:
+            self.close()
+            raise RemoteProtocolError(f"{self.address}: a frame of {length} bytes with a header of {header_bytes}")
+        content = self._read(length - 4, deadline)
+        try:
+            command = decode_header(word >> 24, bytes(content[:header_bytes]), b"")
+        except RemoteProtocolError:
+            self.close()
+            raise
+        return Answer(command, content[header_bytes:].toreadonly())
+
+    def _read(self, size: int, deadline: float) -> memoryview:
+        connection = self._socket
+        if connection is None:
+            raise ConnectionLost(f"the connection to {self.address} was closed")
+        content = memoryview(bytearray(size))
+        done = 0
+        try:
+            while done < size:
+                connection.settimeout(self._left(deadline))
+                received = connection.recv_into(content[done:])
+                if not received:
+                    raise ConnectionResetError("the peer closed it")
+                done += received
+        except OSError as error:
+            self._fail(error)
+        return content
+
+    def _left(self, deadline: float) -> float:
+        return max(0.001, deadline - self._clock.monotonic())
+
+    def _fail(self, error: OSError) -> NoReturn:
+        self.close()
+        failure: TransportError
+        if isinstance(error, TimeoutError):
+            failure = RequestTimeout(f"{self.address} did not answer, or take our request, in time")
+        else:
+            failure = ConnectionLost(f"the connection to {self.address} failed: {error}")
+        raise failure from error
