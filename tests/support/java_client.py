@@ -347,8 +347,10 @@ class JavaClient(JavaDriver):
         max_reconsume_times: int = -1,
         threads: int = 4,
         from_timestamp: str | None = None,
+        sql: Mapping[str, str] | None = None,
     ) -> JavaPushConsumer:
-        """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`."""
+        """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`. `sql` are SQL92
+        expressions by topic."""
         name = self._name("push")
         self.call(
             "start_push",
@@ -363,6 +365,7 @@ class JavaClient(JavaDriver):
             max_reconsume_times=max_reconsume_times,
             threads=threads,
             from_timestamp=from_timestamp,
+            sql=dict(sql) if sql else None,
             **{"from": consume_from},
         )
         return JavaPushConsumer(self, name)

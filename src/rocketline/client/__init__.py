@@ -6,6 +6,7 @@ from rocketline.client.consumer import (
     PullConsumer,
     PushConsumer,
     RetryLater,
+    Sql,
     allocate_averagely,
 )
 from rocketline.client.producer import Producer, SendReceipt, SendStatus, split_batch
@@ -21,6 +22,7 @@ __all__ = [
     "RetryLater",
     "SendReceipt",
     "SendStatus",
+    "Sql",
     "allocate_averagely",
     "split_batch",
 ]

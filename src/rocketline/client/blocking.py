@@ -20,6 +20,7 @@ from typing import Any, Generic, Self, TypeVar
 from rocketline.client import consumer as async_consumer
 from rocketline.client import producer as async_producer
 from rocketline.client.consumer.handlers import HandlerFunction
+from rocketline.client.consumer.subscription import AcceptMessage, Sql
 from rocketline.client.producer.producer import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.errors import ClientError
@@ -172,9 +173,11 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
         super().__init__(lambda: async_consumer.PushConsumer(name_servers, group=group, **options))
 
-    def subscribe(self, topic: str, expression: str, handler: HandlerFunction) -> None:
+    def subscribe(
+        self, topic: str, expression: str | Sql, handler: HandlerFunction, *, accept: AcceptMessage | None = None
+    ) -> None:
         client = self._open
-        self._do(lambda: client.subscribe(topic, expression, handler))
+        self._do(lambda: client.subscribe(topic, expression, handler, accept=accept))
 
     def unsubscribe(self, topic: str) -> None:
         client = self._open
@@ -191,7 +194,7 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
     def stop(self) -> None:
         self._do(self._open.stop)
 
-    def messages(self, topic: str, expression: str = "*") -> Iterator[MessageView]:
+    def messages(self, topic: str, expression: str | Sql = "*") -> Iterator[MessageView]:
         """Messages of a topic for `for`; asking for the next one acknowledges the one before."""
         client = self._open
         stream = self._do(lambda: client.messages(topic, expression))

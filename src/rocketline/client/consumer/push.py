@@ -20,7 +20,7 @@ from rocketline.client.consumer.queue_buffer import BufferLimits
 from rocketline.client.consumer.running import MessageModel, PushOptions, RunningConsumer
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.stream import MessageStream
-from rocketline.client.consumer.subscription import Subscription
+from rocketline.client.consumer.subscription import AcceptMessage, Sql, Subscription
 from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
 from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
@@ -120,14 +120,21 @@ class PushConsumer:
         await self.close()
 
     def subscribe(
-        self, topic: str, expression: str, handler: HandlerFunction, *, in_thread: bool | None = None
+        self,
+        topic: str,
+        expression: str | Sql,
+        handler: HandlerFunction,
+        *,
+        in_thread: bool | None = None,
+        accept: AcceptMessage | None = None,
     ) -> None:
-        """Have `handler` called for messages of a topic whose tag fits: `*` for all, else tags joined by `||`.
+        """Have `handler` called for messages of a topic whose tag fits: `*` for all, else tags joined by `||`; or, with
+        `Sql`, whose properties fit. Messages for which `accept` is not true count as consumed.
 
         `in_thread=False` runs a plain function on the event loop: quicker, if it never blocks.
         """
         made = Handler(handler, takes_list=self._options.batch_size > 1, in_thread=in_thread)
-        self._subscriptions[topic] = self._subscription(topic, expression)
+        self._subscriptions[topic] = self._subscription(topic, expression, accept)
         self._handlers[topic] = made
         if self._running is not None:
             self._running.subscriptions_changed(topic)
@@ -142,12 +149,14 @@ class PushConsumer:
         if self._running is not None:
             self._running.subscriptions_changed(topic)
 
-    def _subscription(self, topic: str, expression: str) -> Subscription:
+    def _subscription(self, topic: str, expression: str | Sql, accept: AcceptMessage | None = None) -> Subscription:
         known = self._subscriptions.get(topic)
         version = self._clock.now_ms()
-        return Subscription(topic, expression, max(version, known.data.sub_version + 1) if known else version)
+        if known is not None:
+            version = max(version, known.data.sub_version + 1)
+        return Subscription(topic, expression, version, accept)
 
-    def messages(self, topic: str, expression: str = "*") -> MessageStream:
+    def messages(self, topic: str, expression: str | Sql = "*") -> MessageStream:
         """Messages of a topic for `async for`; asking for the next one acknowledges the one before."""
         if self._options.batch_size > 1:
             raise ConfigError("messages() hands out one message at a time: batch_size must be 1")

@@ -12,6 +12,7 @@ from pathlib import Path
 from rocketline.client.consumer.assigned_queues import AssignedQueues
 from rocketline.client.consumer.assignment import Strategy, allocate_averagely
 from rocketline.client.consumer.delivery import ConcurrentDelivery
+from rocketline.client.consumer.expression_check import check_expressions
 from rocketline.client.consumer.handlers import Handler, RetryLater
 from rocketline.client.consumer.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from rocketline.client.consumer.pull_loop import PullLoop, PullSettings
@@ -116,6 +117,7 @@ class RunningConsumer:
         self._session.add_consumer(self)
         await self._offsets.load()
         await self._find_routes()
+        await check_expressions(self._session, self.group, self._subscriptions.values())
         self._delivery.start()
         await self._session.heartbeat()
         await self._rebalancer.rebalance()

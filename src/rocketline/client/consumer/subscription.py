@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import msgspec
 
-from rocketline.errors import InvalidMessage
-from rocketline.protocol.bodies import TAG, SubscriptionData
+from rocketline.errors import InvalidExpression, InvalidMessage
+from rocketline.message import MessageView
+from rocketline.protocol.bodies import SQL92, TAG, SubscriptionData
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.subscription import TextTest, build_subscription, text_test
+
+log = logging.getLogger(__name__)
+
+AcceptMessage = Callable[[MessageView], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A SQL92 expression over message properties, which the broker evaluates: `Sql("price > 10 AND region = 'eu'")`."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise InvalidExpression("an SQL92 expression is empty; subscribe to '*' for all messages")
 
 
 class Subscription:
@@ -17,22 +37,46 @@ class Subscription:
     expression itself. So a pull is never ahead of what the broker was told and refused for it.
     """
 
-    __slots__ = ("accepts", "data", "topic", "version")
+    __slots__ = ("_accepts_message", "accepts", "data", "topic", "version")
 
-    def __init__(self, topic: str, expression: str, version_ms: int) -> None:
+    def __init__(
+        self, topic: str, expression: str | Sql, version_ms: int, accepts_message: AcceptMessage | None = None
+    ) -> None:
         problem = topic_problem(topic)
         if problem:
             raise InvalidMessage(problem)
+        kind, text = (SQL92, expression.text) if isinstance(expression, Sql) else (TAG, expression)
         self.topic = topic
-        self.data: SubscriptionData = build_subscription(topic, expression, TAG, version_ms)
+        self.data: SubscriptionData = build_subscription(topic, text, kind, version_ms)
         self.version = version_ms
         self.accepts: TextTest | None = text_test(self.data)
+        self._accepts_message = accepts_message
 
     @property
     def expression(self) -> str:
         return self.data.sub_string
 
+    @property
+    def is_sql(self) -> bool:
+        return self.data.expression_type == SQL92
+
     def announce_anew(self, now_ms: int) -> None:
         """Give the next heartbeat a newer version."""
         newer = max(now_ms, self.data.sub_version + 1)
         self.data = msgspec.structs.replace(self.data, sub_version=newer)
+
+    def wanted(self, messages: list[MessageView]) -> list[MessageView]:
+        """Those of a pull that are to be delivered; the others count as consumed."""
+        accepts = self.accepts
+        if accepts is not None:
+            # The broker compares hashes of tags, which may be equal by chance.
+            messages = [message for message in messages if accepts(message.tag)]
+        return messages if self._accepts_message is None else [m for m in messages if self._is_accepted(m)]
+
+    def _is_accepted(self, message: MessageView) -> bool:
+        assert self._accepts_message is not None
+        try:
+            return bool(self._accepts_message(message))
+        except Exception:
+            log.exception("the filter of topic %s failed, so %s is delivered", self.topic, message.message_id)
+            return True
