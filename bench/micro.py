@@ -16,10 +16,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import machine, micro_broker, micro_protocol
+from bench import machine, micro_broker, micro_filters, micro_protocol
 from bench.case import CASES, Timing, time_case
 
-MODULES = (micro_protocol, micro_broker)  # importing one registers its cases
+MODULES = (micro_protocol, micro_broker, micro_filters)  # importing one registers its cases
 
 
 def show(timings: list[Timing], console: Console) -> None:

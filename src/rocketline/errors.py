@@ -4,9 +4,10 @@
       ProtocolError       LocalProtocolError (we broke the rules), RemoteProtocolError (the peer did)
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
-      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed,
-                          RangeNotAvailable
+      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, InvalidExpression, ProducerClosed, ConsumerClosed,
+                          SendFailed, RangeNotAvailable
       StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly, WrongFiles
+      FilterFailed        a filter cannot be evaluated on a message, which then does not match
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
 
@@ -156,6 +157,14 @@ class MessageTooLarge(InvalidMessage):
     """The body is over the size limit; nothing was sent."""
 
 
+class InvalidExpression(InvalidMessage):
+    """A filter expression that cannot be compiled; `position` counts characters from 0, None: all of it."""
+
+    def __init__(self, text: str, position: int | None = None) -> None:
+        self.position = position
+        super().__init__(text)
+
+
 class SendFailed(ClientError):
     """Every attempt to send failed; the last cause is chained."""
 
@@ -174,6 +183,10 @@ class RangeNotAvailable(ClientError):
     def __init__(self, text: str, available_offset: int) -> None:
         self.available_offset = available_offset
         super().__init__(text)
+
+
+class FilterFailed(RocketlineError):
+    """A filter met a message on which it cannot be evaluated."""
 
 
 class StoreError(RocketlineError):

@@ -368,9 +368,11 @@ class JavaClient(JavaDriver):
         from_timestamp: str | None = None,
         strategy: str = "AVG",
         heartbeat_v2: bool = False,
+        sql: Mapping[str, str] | None = None,
         **more: Any,
     ) -> JavaPushConsumer:
-        """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`.
+        """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`. `sql` are SQL92
+        expressions by topic.
 
         `more`: trace, trace_topic, namespace, unit_name (which switches unit mode on)."""
         name = self._name("push")
@@ -389,6 +391,7 @@ class JavaClient(JavaDriver):
             from_timestamp=from_timestamp,
             strategy=strategy,
             heartbeat_v2=heartbeat_v2,
+            sql=dict(sql) if sql else None,
             **{"from": consume_from},
             **more,
         )

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -72,10 +73,14 @@ def driver_classes() -> Path:
 
 
 class JavaDriver:
-    """One JVM with the client of `version`; a context manager. `serialize` is "JSON" or "ROCKETMQ"."""
+    """One JVM with the client of `version`; a context manager. `serialize` is "JSON" or "ROCKETMQ".
 
-    def __init__(self, version: str, serialize: str = "JSON") -> None:
+    `coordinates` may name other jars, which must have the client and its tools among them: a broker's, for its filters.
+    """
+
+    def __init__(self, version: str, serialize: str = "JSON", coordinates: Sequence[str] = ()) -> None:
         self.version = version
+        self._coordinates = coordinates or client_coordinates(version)
         self.serialize = serialize
         self._home = tempfile.mkdtemp(prefix="rocketline-java-")
         self._calling = threading.Lock()
@@ -126,7 +131,7 @@ class JavaDriver:
             self._release()
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        class_path = f"{driver_classes()}:{classpath(*client_coordinates(self.version))}"
+        class_path = f"{driver_classes()}:{classpath(*self._coordinates)}"
         command = [tool("java"), *JVM_OPTIONS, f"-Duser.home={self._home}", f"-Djava.io.tmpdir={self._home}"]
         command += [f"-Drocketmq.serialize.type={self.serialize}", "-cp", class_path, "rocketline.interop.Driver"]
         pipe = subprocess.PIPE

@@ -21,6 +21,7 @@ from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
 from rocketline.broker.delays import DelayLevels, deliver_time_codes
 from rocketline.broker.durability import Durability
+from rocketline.broker.filters import ConsumerFilters
 from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
@@ -37,6 +38,7 @@ from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import OperatorParts, broker_router, operator_router
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
 from rocketline.broker.waiters import PullWaiters
@@ -48,6 +50,7 @@ from rocketline.protocol.bodies import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.protocol.message_ids import UniqueIds, encode_host
 from rocketline.protocol.records import LogEntry
 from rocketline.store.disk import Disk, RealDisk
@@ -147,6 +150,11 @@ class Broker:
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
 
     def _open_store(self) -> None:
+        filters = self.config.filters
+        file = self._saved("consumerFilter.json", ConsumerFilterTable)
+        self._filters = ConsumerFilters(file, self._clock, filters.bloom, filters.keep_dead_ms)
+        # Before the store: messages it lists again need their bitmaps too.
+        self._filters.load()
         self._store = MessageStore(
             self._root,
             self.config.store,
@@ -154,6 +162,7 @@ class Broker:
             disk=self._disk,
             clock=self._clock,
             tags_code_for=deliver_time_codes(self._levels_ms),
+            bitmap_for=self._filters.bitmap_for if filters.bitmaps and self.config.store.ext.enabled else None,
         )
         log.info("%s", self._store.open())
 
@@ -184,6 +193,8 @@ class Broker:
         self._cap_offsets()
         expiry_s = config.client_expiry_ms / 1000
         self._consumers = ConsumerRegistry(clock, expiry_s, self._may_notify)
+        self._consumers.on_subscriptions = self._filters.register
+        self._consumers.on_gone = self._filters.unregister
         self._producers = ProducerRegistry(clock, expiry_s)
         self._locks = QueueLocks(clock, config.queue_lock_ms / 1000)
         self._waiters = PullWaiters(config.max_held_pulls)
@@ -236,6 +247,8 @@ class Broker:
                 statistics=self._statistics,
             )
         )
+        filters = config.filters
+        selections = Selections(self._filters, sql_enabled=filters.sql_enabled, filters_retries=filters.filters_retries)
         pulls = PullHandlers(
             PullParts(
                 store=store,
@@ -244,6 +257,7 @@ class Broker:
                 offsets=self._offsets,
                 consumers=self._consumers,
                 waiters=self._waiters,
+                selections=selections,
                 readable=bool(config.permission & READ),
                 suspend_s=self._suspend_s,
                 statistics=self._statistics,
@@ -267,7 +281,7 @@ class Broker:
             ),
             OffsetHandlers(store, self._topics, self._groups, self._offsets),
             QueryHandlers(store),
-            ClientHandlers(self._topics, self._groups, self._consumers, self._producers, self._clock),
+            ClientHandlers(self._topics, self._groups, self._consumers, self._producers, self._clock, selections),
             TopicHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
             GroupHandlers(self._groups, self._offsets),
             FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
@@ -340,6 +354,7 @@ class Broker:
         self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
         self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
         self._spawn(self._statistics.run())
+        self._spawn(self._every(config.filters.save_ms / 1000, lambda: self._save(self._filters)))
         self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
         self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
 
@@ -393,7 +408,7 @@ class Broker:
         try:
             # Before the tables: they may not speak of messages that are not on disk.
             self._store.flush_now()
-            for table in (self._offsets, self._delays):
+            for table in (self._offsets, self._delays, self._filters):
                 if (data := table.take_changes()) is not None:
                     table.write(data)
         except StoreError as error:

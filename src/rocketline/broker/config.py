@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketline.errors import ConfigError
+from rocketline.protocol.bloom import BloomFilter
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.namespaces import TRACE_TOPIC
 from rocketline.settings import load, parse_properties, section, setting
@@ -45,6 +46,35 @@ class RegistrationConfig:
 
     def __post_init__(self) -> None:
         _above_zero(registerNameServerPeriod=self.interval_ms, registerBrokerTimeoutMills=self.timeout_ms)
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    sql_enabled: bool = setting(True, "enablePropertyFilter", "Let consumers select messages with SQL92 expressions.")
+    bitmaps: bool = setting(
+        False, "enableCalcFilterBitMap", "Evaluate SQL92 filters when messages are dispatched; needs extended queues."
+    )
+    error_percent: int = setting(
+        20, "maxErrorRateOfBloomFilter", "Messages in a hundred that a bitmap may wrongly let pass."
+    )
+    expected_groups: int = setting(
+        32, "expectConsumerNumUseFilter", "Groups per topic for which that error rate is meant."
+    )
+    filters_retries: bool = setting(
+        False, "filterSupportRetry", "Apply a SQL92 expression that is given for a retry topic; else all of it passes."
+    )
+    keep_dead_ms: int = setting(
+        86_400_000, "filterDataCleanTimeSpan", "How long the filter of a group without members is kept."
+    )
+    save_ms: int = setting(10_000, None, "Pause between two saves of the filters.")
+
+    def __post_init__(self) -> None:
+        _above_zero(filterDataCleanTimeSpan=self.keep_dead_ms, save_ms=self.save_ms)
+        BloomFilter.for_error_rate(self.error_percent, self.expected_groups)
+
+    @property
+    def bloom(self) -> BloomFilter:
+        return BloomFilter.for_error_rate(self.error_percent, self.expected_groups)
 
 
 @dataclass(frozen=True)
@@ -92,6 +122,7 @@ class BrokerConfig:
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     registration: RegistrationConfig = section(RegistrationConfig)
+    filters: FilterConfig = section(FilterConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:

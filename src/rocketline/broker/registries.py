@@ -88,6 +88,10 @@ class ConsumerRegistry:
         self._expiry_s = expiry_s
         self._may_notify = may_notify
         self._groups: dict[str, ConsumerGroup] = {}
+        self.on_subscriptions: Callable[[str, list[SubscriptionData]], None] | None = None
+        """Told what each heartbeat says about a group."""
+        self.on_gone: Callable[[str], None] | None = None
+        """Told of a group whose last member left."""
 
     def get(self, group: str) -> ConsumerGroup | None:
         return self._groups.get(group)
@@ -110,6 +114,8 @@ class ConsumerRegistry:
         if not keeps_subscriptions:
             changed |= group.subscribe(data.subscription_data_set)
             group.disagreements.note(channel, client.client_id, data)
+            if self.on_subscriptions is not None:
+                self.on_subscriptions(group.name, data.subscription_data_set)
         if changed:
             self._tell_members(group)
         return changed
@@ -142,6 +148,8 @@ class ConsumerRegistry:
             self._tell_members(group)
         else:
             del self._groups[group_name]
+            if self.on_gone is not None:
+                self.on_gone(group_name)
 
     def channel_closed(self, channel: Channel) -> None:
         for group in self:

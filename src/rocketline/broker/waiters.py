@@ -1,7 +1,7 @@
 """Held pulls: a long poll waits here until a message it wants arrives, or its time is up.
 
 Theory of operation: a pull that finds nothing is parked under its (topic, queue). The dispatcher reports every message
-it makes readable; a waiter whose tag test passes is marked, and once the whole dispatch is done every marked waiter
+it makes readable; a waiter whose filter passes is marked, and once the whole dispatch is done every marked waiter
 reads again, so that one answer carries all that arrived and not just the first message. A waiter is answered exactly
 once: by arrival, by its time, or not at all when its connection went away (its future is cancelled).
 """
@@ -9,13 +9,14 @@ once: by arrival, by its time, or not at all when its connection went away (its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rocketline.message import QueueOffset
 from rocketline.protocol.command import Command
 from rocketline.protocol.records import LogEntry
 
 AcceptTags = Callable[[int], bool]
+AcceptProperties = Callable[[Mapping[str, str]], bool]
 
 
 class PullWaiter(asyncio.Future[Command]):
@@ -27,11 +28,13 @@ class PullWaiter(asyncio.Future[Command]):
         queue_offset: QueueOffset,
         accept_tags: AcceptTags | None,
         read_again: Callable[[], Command],
+        accept_properties: AcceptProperties | None = None,
     ) -> None:
         super().__init__(loop=asyncio.get_running_loop())
         self.key = key
         self.queue_offset = queue_offset
         self.accept_tags = accept_tags
+        self.accept_properties = accept_properties
         self.read_again = read_again
         self.expiry: asyncio.TimerHandle | None = None
         self.marked = False
@@ -57,11 +60,12 @@ class PullWaiters:
         timeout_s: float,
         accept_tags: AcceptTags | None,
         read_again: Callable[[], Command],
+        accept_properties: AcceptProperties | None = None,
     ) -> PullWaiter | None:
         """Park a pull; None when too many are parked already (the caller then answers at once)."""
         if self._count >= self._max_held:
             return None
-        waiter = PullWaiter((topic, queue_id), queue_offset, accept_tags, read_again)
+        waiter = PullWaiter((topic, queue_id), queue_offset, accept_tags, read_again, accept_properties)
         waiter.expiry = waiter.get_loop().call_later(timeout_s, self._answer, waiter)
         waiter.add_done_callback(self._dropped)
         self._held.setdefault(waiter.key, []).append(waiter)
@@ -77,7 +81,9 @@ class PullWaiters:
             for waiter in held.get((entry.topic, entry.queue_id), ()):
                 if waiter.marked or entry.queue_offset < waiter.queue_offset:
                     continue
-                if waiter.accept_tags is None or waiter.accept_tags(entry.tags_code):
+                if waiter.accept_tags is not None and not waiter.accept_tags(entry.tags_code):
+                    continue
+                if waiter.accept_properties is None or waiter.accept_properties(entry.properties):
                     waiter.marked = True
                     self._woken.append(waiter)
 

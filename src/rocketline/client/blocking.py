@@ -21,6 +21,7 @@ from rocketline.client import consumer as async_consumer
 from rocketline.client import producer as async_producer
 from rocketline.client.consumer.handlers import HandlerFunction
 from rocketline.client.consumer.listeners import TopicListener
+from rocketline.client.consumer.subscription import Sql
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
 from rocketline.client.producer.producer import QueueSelector
@@ -182,7 +183,7 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
         super().__init__(lambda: async_consumer.PushConsumer(name_servers, group=group, **options))
 
-    def subscribe(self, topic: str, expression: str, handler: HandlerFunction) -> None:
+    def subscribe(self, topic: str, expression: str | Sql, handler: HandlerFunction) -> None:
         client = self._open
         self._do(lambda: client.subscribe(topic, expression, handler))
 
@@ -213,7 +214,7 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
     def stop(self) -> None:
         self._do(self._open.stop)
 
-    def messages(self, topic: str, expression: str = "*") -> Iterator[MessageView]:
+    def messages(self, topic: str, expression: str | Sql = "*") -> Iterator[MessageView]:
         """Messages of a topic for `for`; asking for the next one acknowledges the one before."""
         client = self._open
         stream = self._do(lambda: client.messages(topic, expression))
@@ -234,11 +235,11 @@ class PullConsumer(_Blocking[async_consumer.PullConsumer]):
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
 
-    def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+    def assign(self, queues: Iterable[MessageQueue], expression: str | Sql = "*") -> None:
         client = self._open
         self._do(lambda: client.assign(queues, expression))
 
-    def subscribe(self, topic: str, expression: str = "*") -> None:
+    def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         self._wait(self._open.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:

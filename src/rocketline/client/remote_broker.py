@@ -14,10 +14,12 @@ from rocketline.protocol.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     QueueBody,
+    SubscriptionData,
     UnlockBatchRequestBody,
     decode_body,
     encode_body,
 )
+from rocketline.protocol.bodies.filters import CheckClientBody
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
@@ -100,6 +102,12 @@ class RemoteBroker:
         answer = await self._ask(RequestCode.HEART_BEAT, None, doing, body=encode_body(data))
         conflict = answer.remark if answer.remark and answer.remark.startswith(CONFLICT) else None
         return answer.version, conflict
+
+    async def check_client(self, client_id: str, group: str, subscription: SubscriptionData) -> None:
+        """Whether pulls with this subscription will be served; BrokerError says why not."""
+        doing = f"check of {subscription.expression_type} {subscription.sub_string[:200]!r} for {subscription.topic}"
+        body = encode_body(CheckClientBody(subscription, client_id, group))
+        await self._ask(RequestCode.CHECK_CLIENT_CONFIG, None, doing, body=body)
 
     async def unregister(
         self, client_id: str, *, producer_group: str | None = None, consumer_group: str | None = None, timeout_s: float

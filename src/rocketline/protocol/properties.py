@@ -6,7 +6,7 @@ without name or without value is dropped, so an empty value cannot travel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 NAME_END = "\x01"
 VALUE_END = "\x02"
@@ -25,6 +25,32 @@ def decode_properties(text: str) -> dict[str, str]:
         if name and value:
             result[name] = value
     return result
+
+
+def property_in(name: str) -> Callable[[str], str | None]:
+    """A reader of one property from encoded ones, for those who need few of many: it makes no others.
+
+    >>> property_in("KEYS")("TAGS\\x01a\\x02KEYS\\x01k1 k2\\x02")
+    'k1 k2'
+    """
+    first = f"{name}\x01"
+    later = f"\x02{first}"
+    width = len(later)
+
+    def read(encoded: str) -> str | None:
+        # The last one counts, as in a mapping filled from the left; one without a value does not.
+        at = encoded.rfind(later)
+        while at >= 0:
+            at += width
+            stop = encoded.find("\x02", at)
+            if value := encoded[at:stop] if stop >= 0 else encoded[at:]:
+                return value
+            at = encoded.rfind(later, 0, at - 1)
+        if encoded.startswith(first):
+            return encoded[width - 1 :].partition("\x02")[0] or None
+        return None
+
+    return read
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:

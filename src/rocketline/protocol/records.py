@@ -258,6 +258,25 @@ def is_sound_record(buffer: Buffer, position: int, size: int, log_offset: int) -
     return matches
 
 
+_PARTS_V4 = struct.Struct(">7xB28xi44xi")
+_V1_END = MAGIC_V1 & 0xFF
+
+
+def properties_part(record: Buffer) -> str:
+    """The encoded properties of a whole record, without decoding anything else: for every message that SQL looks at."""
+    try:
+        version, sys_flag, body_bytes = _PARTS_V4.unpack_from(record)
+        topic_at = _BODY_AT_V4 + body_bytes
+        if sys_flag & _HOSTS:
+            body_at = _HEADS[sys_flag & _HOSTS].size
+            topic_at = body_at + _INT.unpack_from(record, body_at - 4)[0]
+        if version == _V1_END:
+            return str(record[topic_at + 3 + record[topic_at] :], "utf-8", "replace")
+        return str(record[topic_at + 4 + _SHORT.unpack_from(record, topic_at)[0] :], "utf-8", "replace")
+    except (struct.error, IndexError) as error:
+        raise CorruptRecord("its sizes do not fit") from error
+
+
 def log_entry(record: Record) -> LogEntry:
     """What the indexes need of a record read back from the log."""
     properties = decode_properties(record.properties.decode("utf-8", "replace"))

@@ -18,6 +18,7 @@ from rocketline.broker.config import MESSAGE_DELAY_LEVELS, TopicConfigDefaults, 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.delays import DelayLevels, deliver_time_codes
 from rocketline.broker.durability import Durability
+from rocketline.broker.filters import ConsumerFilters
 from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
@@ -33,11 +34,13 @@ from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import OperatorParts, broker_router, operator_router
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
+from rocketline.protocol.bloom import BloomFilter
 from rocketline.protocol.bodies import (
     ConsumerData,
     ConsumerOffsetTable,
@@ -50,6 +53,7 @@ from rocketline.protocol.bodies import (
     TopicConfigSerializeWrapper,
     encode_body,
 )
+from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import Connection, frame_bytes
@@ -58,7 +62,7 @@ from rocketline.protocol.message_ids import UniqueIds, encode_host
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import LogEntry, decode_messages
 from rocketline.protocol.subscription import build_subscription
-from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
+from rocketline.store.config import ExtQueueConfig, FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -114,6 +118,10 @@ class Setup:
     slave_read: bool = False
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     reads: ReadConfig = field(default_factory=ReadConfig)
+    sql_enabled: bool = True
+    filters_retries: bool = False
+    bitmaps: bool = False
+    """Extended consume queues with filter bitmaps."""
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
@@ -126,6 +134,13 @@ class Parts:
         self.setup = setup = setup or Setup()
         self.on_failure: FailureHook = lambda header: None
         self.clock, self.disk = setup.clock, setup.disk
+        self.filters = ConsumerFilters(
+            self.saved("consumerFilter.json", ConsumerFilterTable),
+            self.clock,
+            BloomFilter.for_error_rate(20, 32),
+            keep_dead_ms=86_400_000,
+        )
+        self.filters.load()
         self.store = self._open_store()
         self.disk.make_folder(ROOT / "config")
         self.topics = Topics(
@@ -152,6 +167,8 @@ class Parts:
             table.load()
         self.waiters = PullWaiters(setup.max_held)
         self.consumers = ConsumerRegistry(self.clock, 120.0)
+        self.consumers.on_subscriptions = self.filters.register
+        self.consumers.on_gone = self.filters.unregister
         self.producers = ProducerRegistry(self.clock, 120.0)
         self.locks = QueueLocks(self.clock)
         self.statistics = BrokerStatistics(CLUSTER, self.clock, self.topics.is_system)
@@ -180,6 +197,7 @@ class Parts:
             flush=FlushConfig(disk_type=kind),
             retention=setup.retention,
             reads=setup.reads,
+            ext=ExtQueueConfig(enabled=setup.bitmaps),
         )
         store = MessageStore(
             ROOT,
@@ -188,6 +206,7 @@ class Parts:
             disk=self.disk,
             clock=self.clock,
             tags_code_for=deliver_time_codes(setup.levels_ms),
+            bitmap_for=self.filters.bitmap_for if setup.bitmaps else None,
         )
         store.open()
         return store
@@ -217,6 +236,7 @@ class Parts:
                 statistics=self.statistics,
             )
         )
+        selections = Selections(self.filters, sql_enabled=setup.sql_enabled, filters_retries=setup.filters_retries)
         pulls = PullHandlers(
             PullParts(
                 store=self.store,
@@ -225,6 +245,7 @@ class Parts:
                 offsets=self.offsets,
                 consumers=self.consumers,
                 waiters=self.waiters,
+                selections=selections,
                 readable=bool(setup.permission & READ),
                 suspend_s=setup.long_polling_s,
                 statistics=self.statistics,
@@ -248,7 +269,7 @@ class Parts:
             ),
             OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
             QueryHandlers(self.store),
-            ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock),
+            ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock, selections),
             TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
             GroupHandlers(self.groups, self.offsets),
             FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),

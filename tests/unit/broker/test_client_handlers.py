@@ -242,10 +242,17 @@ async def test_a_group_without_members_is_an_error_and_not_an_empty_list(parts: 
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
 
 
-async def test_tags_can_be_filtered_and_nothing_else(parts: Parts) -> None:
+async def test_a_subscription_is_checked_before_a_consumer_starts(parts: Parts) -> None:
     assert parts.peer().ask(check("TAG", "a || b")).code == ResponseCode.SUCCESS
-    answer = parts.peer().ask(check("SQL92", "a > 5"))
-    assert (answer.code, "SQL92" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert parts.peer().ask(check("SQL92", "a > 5")).code == ResponseCode.SUCCESS
+    answer = parts.peer().ask(check("SQL92", "a > 'x'"))
+    assert (answer.code, "character 3" in answer.remark) == (ResponseCode.SUBSCRIPTION_PARSE_FAILED, True)
+    assert parts.peer().ask(check("nonsense", "a")).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+async def test_sql_can_be_switched_off(make_parts: MakeParts) -> None:
+    answer = make_parts(sql_enabled=False).peer().ask(check("SQL92", "a > 5"))
+    assert (answer.code, "enablePropertyFilter" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
 
 
 @pytest.mark.parametrize(

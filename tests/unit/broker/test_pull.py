@@ -200,7 +200,10 @@ async def test_a_refused_pull_commits_nothing(parts: Parts) -> None:
         ("nonsense", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
 )
-async def test_a_filter_that_is_not_supported_is_refused_and_never_ignored(parts: Parts, kind: str, code: int) -> None:
+async def test_a_filter_that_is_not_supported_is_refused_and_never_ignored(
+    make_parts: MakeParts, kind: str, code: int
+) -> None:
+    parts = make_parts(sql_enabled=False)
     fill(parts, 1)
     answer = parts.peer().ask(pull_request(expression_type=kind, subscription="a > 5"))
     assert (answer.code, kind in answer.remark) == (code, True)

@@ -7,19 +7,18 @@ from itertools import islice
 
 from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
+from rocketline.broker.selection import Selections
 from rocketline.broker.topics import Topics
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (
-    TAG,
-    Body,
     ConsumerData,
     ConsumerIdList,
     HeartbeatData,
-    SubscriptionData,
     decode_body,
     encode_body,
 )
+from rocketline.protocol.bodies.filters import CheckClientBody
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
@@ -34,10 +33,6 @@ CONFLICTS = 3
 """Conflicts told in one answer."""
 
 
-class _CheckClient(Body):
-    subscription_data: SubscriptionData
-
-
 @dataclass(frozen=True)
 class ClientHandlers:
     topics: Topics
@@ -45,6 +40,7 @@ class ClientHandlers:
     consumers: ConsumerRegistry
     producers: ProducerRegistry
     clock: Clock
+    selections: Selections
 
     def heartbeat(self, channel: Channel, request: Command) -> Reply:
         beat = decode_body(HeartbeatData, request.body)
@@ -102,11 +98,6 @@ class ClientHandlers:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(ConsumerIdList(group.client_ids)))
 
     def check(self, channel: Channel, request: Command) -> Reply:
-        """46: only tag expressions are filtered here, and those need no check."""
-        expression_type = decode_body(_CheckClient, request.body).subscription_data.expression_type
-        if expression_type != TAG:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the broker does not support consumer to filter message by {expression_type}",
-            )
+        """46: whether pulls with this subscription would be served."""
+        self.selections.check(decode_body(CheckClientBody, request.body).subscription_data)
         return request.reply(ResponseCode.SUCCESS)

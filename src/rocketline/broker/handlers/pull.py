@@ -13,17 +13,17 @@ from functools import partial
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
+from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, Topics
 from rocketline.broker.waiters import PullWaiters
-from rocketline.errors import InvalidMessage, RequestRejected
+from rocketline.errors import RequestRejected
 from rocketline.message import QueueOffset
-from rocketline.protocol.bodies import MASTER_ID, SQL92, TAG, SubscriptionData, SubscriptionGroupConfig
+from rocketline.protocol.bodies import MASTER_ID, SubscriptionData, SubscriptionGroupConfig
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
-from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
-from rocketline.protocol.subscription import TagTest, build_subscription, tag_test
+from rocketline.protocol.headers.read import COMMIT_OFFSET, SUSPEND
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES
 from rocketline.transport import Channel, Reply
@@ -51,6 +51,7 @@ class PullParts:
     offsets: ConsumerOffsets
     consumers: ConsumerRegistry
     waiters: PullWaiters
+    selections: Selections
     readable: bool
     suspend_s: Callable[[int], float]
     """How long to hold a pull that asks to be held for so many milliseconds."""
@@ -64,16 +65,15 @@ class PullHandlers:
 
     def __init__(self, parts: PullParts) -> None:
         self._parts = parts
-        self._tests: dict[tuple[str, str], tuple[SubscriptionData, TagTest | None]] = {}
 
     def pull(self, channel: Channel, request: Command) -> Reply:
         header = PullMessageHeader.decode(request)
         group = self._check(header)
-        accept = self._accept_tags(header, group)
+        selected = self._select(header, group)
         if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
             return told
         self._commit(channel, header)
-        found = self._read(header, accept)
+        found = self._read(header, selected)
         answer = self._answer(request, header, found)
         if answer.code != ResponseCode.PULL_NOT_FOUND or not header.sys_flag & SUSPEND:
             return answer
@@ -82,8 +82,9 @@ class PullHandlers:
             header.queue_id,
             QueueOffset(header.queue_offset),
             min(self._parts.suspend_s(header.suspend_ms), MAX_SUSPEND_S),
-            accept,
-            partial(self._read_again, request, header, accept),
+            selected.accept_tags,
+            partial(self._read_again, request, header, selected),
+            selected.accept_properties,
         )
         return answer if waiter is None else waiter
 
@@ -108,19 +109,21 @@ class PullHandlers:
         committed = header.commit_offset if header.sys_flag & COMMIT_OFFSET else 0
         return header.queue_offset == offset == committed
 
-    def _read_again(self, request: Command, header: PullMessageHeader, accept: TagTest | None) -> Command:
+    def _read_again(self, request: Command, header: PullMessageHeader, selected: Selection) -> Command:
         if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
             return told
-        return self._answer(request, header, self._read(header, accept))
+        return self._answer(request, header, self._read(header, selected))
 
-    def _read(self, header: PullMessageHeader, accept: TagTest | None) -> ReadResult:
+    def _read(self, header: PullMessageHeader, selected: Selection) -> ReadResult:
         asked = header.max_msg_bytes
         return self._parts.store.read(
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
-            accept_tags=accept,
+            accept_tags=selected.accept_tags,
+            accept_record=selected.accept_record,
+            accept_ext=selected.accept_ext,
             max_bytes=asked if asked is not None and asked > 0 else MAX_READ_BYTES,
         )
 
@@ -142,19 +145,10 @@ class PullHandlers:
             )
         return group
 
-    def _accept_tags(self, header: PullMessageHeader, group: SubscriptionGroupConfig) -> TagTest | None:
-        if header.sys_flag & SUBSCRIPTION:
-            self._check_type(header.expression_type)
-            try:
-                return tag_test(build_subscription(header.topic, header.subscription))
-            except InvalidMessage as error:
-                raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
-        subscription = self._subscription(header, group)
-        self._check_type(subscription.expression_type)
-        known = self._tests.get((header.consumer_group, header.topic))
-        if known is None or known[0] is not subscription:
-            known = self._tests[(header.consumer_group, header.topic)] = (subscription, tag_test(subscription))
-        return known[1]
+    def _select(self, header: PullMessageHeader, group: SubscriptionGroupConfig) -> Selection:
+        selections = self._parts.selections
+        selected = selections.of_request(header)
+        return selections.of_heartbeat(header, self._subscription(header, group)) if selected is None else selected
 
     def _subscription(self, header: PullMessageHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
         live = self._parts.consumers.get(header.consumer_group)
@@ -182,16 +176,6 @@ class PullHandlers:
         if subscription.sub_version < header.sub_version:
             raise RequestRejected(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription
-
-    def _check_type(self, expression_type: str | None) -> None:
-        if expression_type is None or expression_type == TAG:
-            return
-        # Apache answers unfiltered messages to a type it does not know; refusing is safe.
-        known = expression_type == SQL92
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR if known else ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"the broker does not support consumer to filter message by {expression_type}",
-        )
 
     def _commit(self, channel: Channel, header: PullMessageHeader) -> None:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:

@@ -13,6 +13,7 @@ from rocketline.client.consumer.pull import PullConsumer, SeekTo
 from rocketline.client.consumer.push import PushConsumer
 from rocketline.client.consumer.running import MessageModel
 from rocketline.client.consumer.start_offset import ConsumeFrom
+from rocketline.client.consumer.subscription import Sql
 
 __all__ = [
     "ConsumeFrom",
@@ -23,6 +24,7 @@ __all__ = [
     "RetryLater",
     "Rollback",
     "SeekTo",
+    "Sql",
     "SuspendQueue",
     "allocate_averagely",
     "allocate_by_circle",

@@ -16,6 +16,7 @@ from rocketline.client.consumer.pull_member import PullMember, PullOptions
 from rocketline.client.consumer.queue_buffer import BufferLimits
 from rocketline.client.consumer.running import MessageModel
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
+from rocketline.client.consumer.subscription import Sql
 from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
 from rocketline.client.remote_broker import RemoteBroker
@@ -148,15 +149,16 @@ class PullConsumer:
         route = await self._opened.routes.refresh(self._namespace.wrap(topic))
         return tuple(map(self._namespace.unwrap_queue, route.readable))
 
-    async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read this member's share of a topic; `expression` selects tags, `*` or some joined by `||`."""
+    async def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
+        """Read this member's share of a topic; `expression` selects tags, `*` or some joined by `||`, or
+        with `Sql` properties."""
         await self._open.subscribe(self._namespace.wrap(topic), expression)
 
     def unsubscribe(self, topic: str) -> None:
         """Leave a topic; its queues go to the other members."""
         self._open.unsubscribe(self._namespace.wrap(topic))
 
-    def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+    def assign(self, queues: Iterable[MessageQueue], expression: str | Sql = "*") -> None:
         """Read exactly these queues, from where the group is in each; `expression` selects tags, as in `subscribe`, and
         when it changes counts from the position of each queue on."""
         self._open.assign(frozenset(map(self._namespace.wrap_queue, queues)), expression)

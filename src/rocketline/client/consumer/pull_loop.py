@@ -19,6 +19,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rocketline.client.consumer.expression_check import require_sql
 from rocketline.client.consumer.queue_buffer import BufferLimits, QueueBuffer
 from rocketline.client.consumer.subscription import Subscription
 from rocketline.client.consumer.watch import ConsumeWatch
@@ -52,7 +53,14 @@ LITE_MAX_BYTES = (1 << 31) - 1
 # An empty answer that comes back sooner was not held by the broker; asking again at once would spin.
 NOT_HELD_S = 0.1
 
-_UNKNOWN_SUBSCRIPTION = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+_UNKNOWN_SUBSCRIPTION = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
 _LOG_EVERY = 1000
 _DOUBTS_TOLD = frozenset({5, 100, 10_000})
 
@@ -199,6 +207,8 @@ class PullLoop:
         self._note_pull()
         broker, broker_id = await self._session.find_reader(self.queue, self._broker_id)
         await self._session.greet_again(broker.address)
+        if self.subscription.is_sql:
+            require_sql(self._session, broker, self.queue)
         started = loop.time()
         try:
             answer = await self._pull(broker, broker_id)
@@ -258,9 +268,7 @@ class PullLoop:
                 f"{self.queue}: messages found at {self.next_offset}, but next is {answer.next_offset}"
             )
         messages, problem = read_messages(answer, self.queue, self.next_offset)
-        accepts = self.subscription.accepts
-        # The broker compares hashes of tags, which may be equal by chance.
-        wanted = [m for m in messages if accepts(m.tag)] if accepts is not None else messages
+        wanted = self.subscription.wanted(messages)
         if len(wanted) < len(messages):
             self._doubt("brings messages of tags we do not want")
         if self._watch is not None:

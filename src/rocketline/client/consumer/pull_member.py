@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketline.client.consumer.assignment import Strategy, allocate_averagely
+from rocketline.client.consumer.expression_check import check_expressions
 from rocketline.client.consumer.listeners import QueuesListener, QueueWatch, tell
 from rocketline.client.consumer.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from rocketline.client.consumer.polled_queues import PolledQueues
@@ -17,7 +18,7 @@ from rocketline.client.consumer.queue_buffer import MIB
 from rocketline.client.consumer.rebalancer import Rebalancer
 from rocketline.client.consumer.running import MessageModel
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
-from rocketline.client.consumer.subscription import Subscription
+from rocketline.client.consumer.subscription import Sql, Subscription
 from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
 from rocketline.client.session import ClientSession
@@ -108,15 +109,16 @@ class PullMember:
 
     # What is read
 
-    async def subscribe(self, topic: str, expression: str) -> None:
+    async def subscribe(self, topic: str, expression: str | Sql) -> None:
         """Join the group for a topic; the first time this returns when the first share of queues is being read."""
         if self._assigned is not None:
             raise ClientError(f"consumer {self.group!r} was assigned queues: make another one to subscribe to topics")
         subscription = self._subscription(topic, expression)
         await self._find_route(topic)
+        await check_expressions(self._session, self.group, [subscription])
         known = self._subscriptions.get(topic)
         self._subscriptions[topic] = subscription
-        if known is not None and known.expression != subscription.expression:
+        if known is not None and not known.selects_like(subscription):
             self.queues.select_anew(topic)
         await self._session.heartbeat()
         if self._rebalancer is not None:
@@ -139,7 +141,7 @@ class PullMember:
             self._tasks.start(self._session.heartbeat(), f"heartbeat without {topic}")
             self.members_changed()
 
-    def assign(self, queues: Collection[MessageQueue], expression: str) -> None:
+    def assign(self, queues: Collection[MessageQueue], expression: str | Sql) -> None:
         """Read exactly these queues; those that were read before go on undisturbed."""
         if self._assigned is None and self._rebalancer is not None:
             raise ClientError(f"consumer {self.group!r} subscribes to topics: make another one to be assigned queues")
@@ -167,13 +169,13 @@ class PullMember:
     def _assigned_of(self, topic: str) -> list[MessageQueue]:
         return [queue for queue in self._assigned or () if queue.topic == topic]
 
-    def _subscription(self, topic: str, expression: str) -> Subscription:
+    def _subscription(self, topic: str, expression: str | Sql) -> Subscription:
         known = self._subscriptions.get(topic)
         now_ms = self._session.clock.now_ms()
         return Subscription(topic, expression, max(now_ms, known.data.sub_version + 1) if known else now_ms)
 
     def _same(self, subscription: Subscription) -> bool:
-        return self._subscriptions[subscription.topic].expression == subscription.expression
+        return self._subscriptions[subscription.topic].selects_like(subscription)
 
     async def _find_route(self, topic: str) -> None:
         """A topic may be created later; name servers nobody can reach are a mistake to be told about now."""

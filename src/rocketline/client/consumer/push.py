@@ -21,7 +21,7 @@ from rocketline.client.consumer.queue_buffer import BufferLimits
 from rocketline.client.consumer.running import MessageModel, PushOptions, RunningConsumer
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.stream import MessageStream
-from rocketline.client.consumer.subscription import Subscription
+from rocketline.client.consumer.subscription import Sql, Subscription
 from rocketline.client.consumer.watch import ConsumeWatch, MessageFilter
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction
@@ -146,9 +146,10 @@ class PushConsumer:
         await self.close()
 
     def subscribe(
-        self, topic: str, expression: str, handler: HandlerFunction, *, in_thread: bool | None = None
+        self, topic: str, expression: str | Sql, handler: HandlerFunction, *, in_thread: bool | None = None
     ) -> None:
-        """Have `handler` called for messages of a topic whose tag fits: `*` for all, else tags joined by `||`.
+        """Have `handler` called for messages of a topic whose tag fits: `*` for all, else tags joined by `||`; or, with
+        `Sql`, whose properties fit.
 
         `in_thread=False` runs a plain function on the event loop: quicker, if it never blocks.
         """
@@ -170,12 +171,14 @@ class PushConsumer:
         if self._running is not None:
             self._running.subscriptions_changed(wire_topic)
 
-    def _subscription(self, topic: str, expression: str) -> Subscription:
+    def _subscription(self, topic: str, expression: str | Sql) -> Subscription:
         known = self._subscriptions.get(topic)
         version = self._clock.now_ms()
-        return Subscription(topic, expression, max(version, known.data.sub_version + 1) if known else version)
+        if known is not None:
+            version = max(version, known.data.sub_version + 1)
+        return Subscription(topic, expression, version)
 
-    def messages(self, topic: str, expression: str = "*") -> MessageStream:
+    def messages(self, topic: str, expression: str | Sql = "*") -> MessageStream:
         """Messages of a topic for `async for`; asking for the next one acknowledges the one before."""
         if self._options.batch_size > 1:
             raise ConfigError("messages() hands out one message at a time: batch_size must be 1")

@@ -12,6 +12,7 @@ from pathlib import Path
 from rocketline.client.consumer.assigned_queues import AssignedQueues
 from rocketline.client.consumer.assignment import Strategy, allocate_averagely
 from rocketline.client.consumer.delivery import ConcurrentDelivery, Delivery
+from rocketline.client.consumer.expression_check import check_expressions
 from rocketline.client.consumer.handlers import Handler, RetryLater, Rollback, SuspendQueue
 from rocketline.client.consumer.held_locks import HeldLocks
 from rocketline.client.consumer.locked_queues import LockedQueues
@@ -193,6 +194,7 @@ class RunningConsumer:
         self._session.add_consumer(self)
         await self._offsets.load()
         await self._find_routes()
+        await check_expressions(self._session, self.group, self._subscriptions.values())
         self._delivery.start()
         self.queues.start()
         await self._session.heartbeat()

@@ -23,6 +23,7 @@ public final class Driver {
     private final LitePullConsumers litePullConsumers = new LitePullConsumers();
     private final Queries queries = new Queries();
     private final Admin admin = new Admin();
+    private final Filters filters = new Filters();
     private final Map<String, Command> commands = new TreeMap<>();
 
     private interface Command {
@@ -65,6 +66,7 @@ public final class Driver {
         commands.put("consumer_connection", admin::consumerConnection);
         commands.put("committed", admin::committed);
         commands.put("admin", admin::ask);
+        commands.put("evaluate_sql", filters::evaluate);
         commands.put("release", this::release);
     }
 

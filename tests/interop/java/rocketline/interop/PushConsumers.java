@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
@@ -95,6 +96,9 @@ final class PushConsumers {
             Reflect.call(client, "setMessageModel", model);
             for (Map.Entry<String, String> entry : args.strings("subscriptions").entrySet()) {
                 client.subscribe(entry.getKey(), entry.getValue());
+            }
+            for (Map.Entry<String, String> entry : args.strings("sql").entrySet()) {
+                client.subscribe(entry.getKey(), MessageSelector.bySql(entry.getValue()));
             }
             if (args.flag("orderly", false)) {
                 client.registerMessageListener((MessageListenerOrderly) this::consumeOrderly);

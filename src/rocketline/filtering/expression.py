@@ -1,0 +1,25 @@
+"""One entry for all expressions: the type decides the language, unknown types are refused."""
+
+from __future__ import annotations
+
+from rocketline.errors import InvalidExpression
+from rocketline.filtering.sql92 import SqlFilter
+from rocketline.filtering.tags import TagFilter
+from rocketline.protocol.bodies.heartbeat import SQL92, TAG
+
+Filter = TagFilter | SqlFilter
+
+
+def compile_filter(expression_type: str | None, text: str | None) -> Filter:
+    """The filter of an expression; InvalidExpression says what is wrong with it and where.
+
+    >>> compile_filter("SQL92", "price BETWEEN 10 AND 20").matches({"price": "15"})
+    True
+    >>> compile_filter("TAG", "paid || sent").accept_text("sent")
+    True
+    """
+    if not expression_type or expression_type == TAG:
+        return TagFilter(text)
+    if expression_type == SQL92:
+        return SqlFilter(text or "")
+    raise InvalidExpression(f"expression type {expression_type[:40]!r} is not known: there are {TAG} and {SQL92}")

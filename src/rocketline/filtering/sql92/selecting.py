@@ -1,0 +1,53 @@
+"""A compiled SQL92 expression, asked about properties or about stored records.
+
+A record is asked without taking it apart: its properties lie at its end as one text, and only the values that the expression
+needs are looked up there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rocketline.errors import CorruptRecord, FilterFailed
+from rocketline.filtering.sql92.closures import compiled
+from rocketline.filtering.sql92.parser import parse
+from rocketline.protocol.properties import property_in
+from rocketline.protocol.records import Buffer, properties_part
+
+
+class SqlFilter:
+    """A compiled SQL92 expression.
+
+    >>> SqlFilter("price > 10 AND region IN ('eu', 'us')").matches({"price": "11", "region": "eu"})
+    True
+    """
+
+    __slots__ = ("_evaluate", "_evaluate_encoded", "text")
+
+    def __init__(self, text: str) -> None:
+        """InvalidExpression when the text is no expression, with the position of the error."""
+        tree = parse(text)
+        self.text = text
+        self._evaluate: Callable[[Mapping[str, str]], bool | None] = compiled(tree, _in_mapping)
+        self._evaluate_encoded: Callable[[str], bool | None] = compiled(tree, property_in)
+
+    def evaluate(self, properties: Mapping[str, str]) -> bool | None:
+        """True, false or unknown; FilterFailed when a property is not what it is compared with."""
+        return self._evaluate(properties)
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        try:
+            return self._evaluate(properties) is True
+        except FilterFailed:
+            return False
+
+    def accept_record(self, record: Buffer) -> bool:
+        """Whether a stored record matches."""
+        try:
+            return self._evaluate_encoded(properties_part(record)) is True
+        except (FilterFailed, CorruptRecord):
+            return False
+
+
+def _in_mapping(name: str) -> Callable[[Mapping[str, str]], str | None]:
+    return lambda properties: properties.get(name)

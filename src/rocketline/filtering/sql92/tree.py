@@ -1,0 +1,125 @@
+"""What an expression is made of, and of which kind its value is.
+
+Properties are text and literals show their type, so the kind of every value is known before the first message comes; only
+whether it is null is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Kind(Enum):
+    TEXT = auto()
+    INT32 = auto()
+    INT64 = auto()
+    DOUBLE = auto()
+    BOOLEAN = auto()
+    NULL = auto()
+
+
+NUMBERS = frozenset((Kind.INT32, Kind.INT64, Kind.DOUBLE))
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: Value
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """Minus something: null unless that is a number."""
+
+    inner: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A property where a boolean is needed. It is text, so never true: null when missing, else false."""
+
+    inner: Property
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    inner: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    terms: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    terms: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    inner: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """One of `> >= < <=`."""
+
+    sign: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    inner: Property
+    texts: frozenset[str]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TextTest:
+    """CONTAINS, STARTSWITH or ENDSWITH."""
+
+    test: str
+    inner: Node
+    search: str
+    negated: bool
+
+
+Node = Literal | Property | Negated | Truth | Not | AllOf | AnyOf | Equal | IsNull | Ordered | OneOf | TextTest
+
+
+def kind_of(node: Node) -> Kind:
+    """The kind of a node's value when it is not null; NULL when it always is."""
+    match node:
+        case Literal():
+            return node.kind
+        case Property():
+            return Kind.TEXT
+        case Negated():
+            inner = kind_of(node.inner)
+            return inner if inner in NUMBERS else Kind.NULL
+        case _:
+            return Kind.BOOLEAN
+
+
+def is_boolean(node: Node) -> bool:
+    """Whether the language takes a node for a condition; NULL, TRUE and FALSE are."""
+    if isinstance(node, Literal):
+        return node.kind in (Kind.BOOLEAN, Kind.NULL)
+    return not isinstance(node, (Property, Negated))
