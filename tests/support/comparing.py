@@ -18,7 +18,7 @@ CODEC_FLAG = {"LZ4": 0x100, "ZSTD": 0x200, "ZLIB": 0x300}
 EMPTY_RECORD_BYTES = 91
 
 # Fields that depend on which client read the message, not on what the broker holds.
-READER_FIELDS = frozenset({"properties", "broker_name", "accepted"})
+READER_FIELDS = frozenset({"properties", "broker_name", "accepted", "delivered_ms"})
 
 
 @dataclass(frozen=True, slots=True)
