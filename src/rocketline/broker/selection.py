@@ -41,6 +41,9 @@ class Selection(NamedTuple):
 
 EVERYTHING = Selection()
 
+MAX_KNOWN = 10_000
+"""Groups and topics whose tag tests are kept."""
+
 
 class Selections:
     def __init__(self, filters: ConsumerFilters, *, sql_enabled: bool = True, filters_retries: bool = False) -> None:
@@ -70,6 +73,8 @@ class Selections:
         key = (header.consumer_group, header.topic)
         known = self._known.get(key)
         if known is None or known[0] is not subscription:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()  # groups come and go; those that are here are soon known again
             known = self._known[key] = (subscription, Selection(tag_test(subscription)))
         return known[1]
 

@@ -236,7 +236,9 @@ class Parts:
                 statistics=self.statistics,
             )
         )
-        selections = Selections(self.filters, sql_enabled=setup.sql_enabled, filters_retries=setup.filters_retries)
+        self.selections = selections = Selections(
+            self.filters, sql_enabled=setup.sql_enabled, filters_retries=setup.filters_retries
+        )
         pulls = PullHandlers(
             PullParts(
                 store=self.store,

@@ -546,3 +546,13 @@ async def test_a_lagging_reader_of_an_unchanged_group_is_sent_to_the_first_slave
     parts = make_parts(slave_read=True, reads=ReadConfig(memory_ratio=0))
     fill(parts, 20)
     assert suggested(parts) == "1"
+
+
+async def test_groups_that_come_and_go_leave_no_tag_tests_behind(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketline.broker.selection.MAX_KNOWN", 3)
+    fill(parts, 2)
+    peer = parts.peer()
+    for number in range(10):
+        peer.ask(heartbeat(group=f"group-{number}", subscriptions={"orders": "*"}))
+        assert peer.ask(pull_request(group=f"group-{number}", sys_flag=0)).code == ResponseCode.SUCCESS
+    assert len(parts.selections._known) <= 3
