@@ -134,11 +134,12 @@ class ApacheSide(Side):
 class CommandSide(Side):
     """A server started by a command that prints `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT`.
 
-    `{data}` in the command becomes the data directory. SIGTERM must end it with exit code 0.
+    `{data}` in the command becomes the data directory. SIGTERM must end it with exit code 0, within `stop_s`.
     """
 
-    def __init__(self, label: str, core: int, command: str) -> None:
+    def __init__(self, label: str, core: int, command: str, stop_s: float = STOP_TIMEOUT_S) -> None:
         super().__init__(label)
+        self._stop_s = stop_s
         self._core = core
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
@@ -185,10 +186,10 @@ class CommandSide(Side):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
         try:
-            code = process.wait(STOP_TIMEOUT_S)
+            code = process.wait(self._stop_s)
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            raise SideFailed(f"{self.label} did not stop within {STOP_TIMEOUT_S:.0f} s of SIGTERM") from error
+            raise SideFailed(f"{self.label} did not stop within {self._stop_s:.0f} s of SIGTERM") from error
         if code != 0:
             raise SideFailed(f"{self.label} ended with exit code {code} upon SIGTERM")

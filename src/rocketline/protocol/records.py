@@ -224,11 +224,16 @@ def decode_record(buffer: Buffer, position: int, limit: int, check_crc: bool = F
         topic = bytes(buffer[topic_at : topic_at + topic_bytes]).decode()
     except UnicodeDecodeError as error:
         raise CorruptRecord("its topic is not UTF-8") from error
-    return Record(
-        size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
-        reconsume_times, prepared, topic, body, bytes(buffer[properties_at:end]),
+    return _new_record(
+        Record,
+        (
+            size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
+            reconsume_times, prepared, topic, body, bytes(buffer[properties_at:end]),
+        ),
     )  # fmt: skip
 
+
+_new_record = tuple.__new__
 
 _CHECKED_V4 = struct.Struct(">iii16xqi44xi")
 _BODY_AT_V4 = _HEAD_V4.size
@@ -296,31 +301,20 @@ def log_entry(record: Record) -> LogEntry:
 
 def decode_message(buffer: Buffer, position: int, limit: int, max_body_bytes: int | None = None) -> MessageView:
     """The record at `position` as a consumer sees it: CRC checked, body inflated up to the cap."""
-    record = decode_record(buffer, position, limit, check_crc=True)
-    body = bytes(record.body)
-    sys_flag = record.sys_flag
+    (
+        size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
+        reconsume_times, prepared, topic, stored_body, properties,
+    ) = decode_record(buffer, position, limit, check_crc=True)  # fmt: skip
+    body = bytes(stored_body)
     if sys_flag & COMPRESSED:
         body = decompress(body, sys_flag, max_body_bytes)
         sys_flag &= ~COMPRESSED
+    # By position: a keyword costs as much as the field, and there is one of these for every message consumed.
     return MessageView(
-        topic=record.topic,
-        body=body,
-        properties=decode_properties(record.properties.decode("utf-8", "replace")),
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        log_offset=record.log_offset,
-        born_ms=record.born_ms,
-        born_host=decode_host(record.born_host),
-        store_ms=record.store_ms,
-        store_host=decode_host(record.store_host),
-        reconsume_times=record.reconsume_times,
-        flag=record.flag,
-        sys_flag=sys_flag,
-        body_crc=record.body_crc,
-        prepared_log_offset=record.prepared_log_offset,
-        stored_bytes=record.size,
-        offset_id=offset_id(record.store_host, record.log_offset),
-    )
+        topic, body, decode_properties(properties.decode("utf-8", "replace")), queue_id, queue_offset, log_offset,
+        born_ms, decode_host(born_host), store_ms, decode_host(store_host), reconsume_times, flag, sys_flag, body_crc,
+        prepared, size, "", offset_id(store_host, log_offset),
+    )  # fmt: skip
 
 
 def decode_messages(body: Buffer, max_body_bytes: int | None = None) -> list[MessageView]:

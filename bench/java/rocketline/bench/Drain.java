@@ -7,6 +7,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -14,7 +15,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A push consumer of a new group reads a backlog of known size from its start.
+ * A consumer of a new group, push or lite pull, reads a backlog of known size from its start.
  *
  * <p>The first {@code skip} messages are warm-up (rebalance, first pulls); the rate is that of the rest. Each
  * (queue, offset) is remembered, so a message that comes twice does not hide one that never came.
@@ -34,7 +35,7 @@ final class Drain {
         skip = command.whole("skip");
     }
 
-    static Result run(Command command) throws Exception {
+    static Result push(Command command) throws Exception {
         Drain drain = new Drain(command);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.text("group"));
         consumer.setNamesrvAddr(command.text("namesrv"));
@@ -51,7 +52,28 @@ final class Drain {
         consumer.start();
         try {
             boolean whole = drain.finished.await(command.nanos("timeout"), TimeUnit.NANOSECONDS);
-            return drain.result(whole, began);
+            return drain.result("push", whole, began);
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    static Result pull(Command command) throws Exception {
+        Drain drain = new Drain(command);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(command.text("group"));
+        consumer.setNamesrvAddr(command.text("namesrv"));
+        consumer.setInstanceName(UUID.randomUUID().toString());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPullThreadNums(command.whole("threads"));
+        consumer.setPullBatchSize(32);
+        consumer.subscribe(command.text("topic"), "*");
+        long began = System.nanoTime();
+        consumer.start();
+        try {
+            while (drain.finished.getCount() > 0 && System.nanoTime() - began < command.nanos("timeout")) {
+                consumer.poll(1000).forEach(drain::take);
+            }
+            return drain.result("pull", drain.finished.getCount() == 0, began);
         } finally {
             consumer.shutdown();
         }
@@ -78,10 +100,10 @@ final class Drain {
         }
     }
 
-    private Result result(boolean whole, long began) {
+    private Result result(String mode, boolean whole, long began) {
         double seconds = whole ? (measureUntil - measureFrom) / 1e9 : 0;
         return new Result()
-                .put("mode", "push")
+                .put("mode", mode)
                 .put("seconds", seconds)
                 .put("messages", whole ? expected - skip : 0)
                 .put("rate", whole ? (expected - skip) / seconds : 0)

@@ -14,6 +14,7 @@ import java.nio.charset.StandardCharsets;
  * <pre>
  * send namesrv=HOST:PORT topic=T threads=64 batch=1 body=128 warmup=2 seconds=10
  * push namesrv=HOST:PORT topic=T group=G threads=20 expected=1000000 skip=100000 timeout=60
+ * pull namesrv=HOST:PORT topic=T group=G threads=20 expected=1000000 skip=100000 timeout=60
  * </pre>
  */
 public final class Load {
@@ -34,7 +35,8 @@ public final class Load {
             Command command = Command.parse(line);
             return switch (command.verb()) {
                 case "send" -> Sends.run(command);
-                case "push" -> Drain.run(command);
+                case "push" -> Drain.push(command);
+                case "pull" -> Drain.pull(command);
                 default -> throw new IllegalArgumentException("unknown command " + command.verb());
             };
         } catch (Exception error) {

@@ -1,0 +1,109 @@
+"""Documents that are programs: their blocks run from top to bottom in one namespace, as somebody would paste them into
+`python -m asyncio`; and the names and numbers that documents state are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketline.client import ClientTiming, PushConsumer
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "rocketline"
+RUNNING = ("docs/topics/consuming.md", "docs/howto/consume.md")
+DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
+WALK = ROOT / "docs" / "topics" / "consuming.md"
+
+
+def blocks(document: Path) -> Iterator[str]:
+    """The Python of a document, each block at the lines it has there, so that tracebacks point into the document."""
+    text = document.read_text("utf-8")
+    for found in re.finditer(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        yield "\n" * text.count("\n", 0, found.start(1)) + found.group(1)
+
+
+@pytest.mark.parametrize("name", RUNNING)
+async def test_a_document_runs_from_top_to_bottom(name: str) -> None:
+    document = ROOT / name
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    try:
+        for block in blocks(document):
+            code = compile(block, str(document), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            result = eval(code, namespace)
+            if inspect.isawaitable(result):
+                await result
+    finally:
+        if (stack := namespace.get("stack")) is not None:
+            await stack.aclose()
+
+
+@lru_cache
+def defined_in(path: Path) -> frozenset[str]:
+    """`name` and `Class.name` of everything a module defines at its top and in its classes."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        for name in _names(node):
+            found.add(name)
+            if isinstance(node, ast.ClassDef):
+                found.update(f"{name}.{inner}" for item in node.body for inner in _names(item))
+    return frozenset(found)
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_inside_modules_exist(document: Path) -> None:
+    named = re.findall(r"`((?:\w+/)*\w+\.py):([A-Za-z_][\w.]*)`", document.read_text("utf-8"))
+    examples = {("file.py", "name")}  # how to read such a name
+    missing = [
+        f"{file}:{name}"
+        for file, name in named
+        if (file, name) not in examples and not ((SOURCE / file).is_file() and name in defined_in(SOURCE / file))
+    ]
+    assert missing == []
+
+
+def test_the_walk_names_functions() -> None:
+    """The check above has something to look at."""
+    assert len(re.findall(r"\.py:\w", WALK.read_text("utf-8"))) > 20
+
+
+def test_the_numbers_of_the_walk_are_the_defaults() -> None:
+    _, _, part = WALK.read_text("utf-8").partition("\n## Numbers\n")
+    part, _, _ = part.partition("\n## ")
+    rows = re.findall(r"^\| (`.+`) \| `([\w.]+)` \| (\S+) \|$", part, flags=re.MULTILINE)
+    assert len(rows) > 20
+    options = inspect.signature(PushConsumer).parameters
+    timing = {item.name: item for item in fields(ClientTiming)}
+    for theirs, ours, default in rows:
+        kind, _, name = ours.rpartition(".")
+        if kind:
+            assert kind == "ClientTiming"
+            assert timing[name].default == ast.literal_eval(default), ours
+            assert f"`{timing[name].metadata['key']}`" == theirs, ours
+        else:
+            assert options[name].default == ast.literal_eval(default), ours
+
+
+def test_the_strategies_of_the_walk_are_all_there_are() -> None:
+    from rocketline.client.consumer import assignment
+
+    named = set(re.findall(r"^\| [A-Z_]+ \| `(\w+)` \|", WALK.read_text("utf-8"), flags=re.MULTILINE))
+    assert named == {
+        "allocate_averagely", "allocate_by_circle", "consistent_hash", "by_config", "by_machine_room",
+        "machine_room_nearby",
+    }  # fmt: skip
+    assert all(callable(getattr(assignment, name)) for name in named)
