@@ -9,10 +9,10 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 
 SERVED = {
-    10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 38, 46, 200, 201, 207, 215, 225, 306, 310, 316, 320, 329,
-    351, 352, 353, 361,
+    10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 38, 46, 60, 61, 200, 201, 207, 215, 225, 306, 310, 316, 320,
+    329, 351, 352, 353, 361, 370,
 }  # fmt: skip
-WITHOUT_FIELDS = {21, 34, 46, 200, 201, 225, 306, 316, 329}
+WITHOUT_FIELDS = {21, 34, 46, 60, 61, 200, 201, 225, 306, 316, 329}
 
 
 async def test_these_requests_are_served(parts: Parts) -> None:
