@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import NewType
 
 LogOffset = NewType("LogOffset", int)
@@ -23,6 +24,9 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QID = "REAL_QID"
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -42,7 +46,7 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send.
+    """A message to send; `delay` or `deliver_at` make it a timer message, `delay_level` one of the broker's levels.
 
     >>> Message("orders", b"hello", tag="created", keys=["42"]).keys
     ('42',)
@@ -56,6 +60,8 @@ class Message:
     flag: int = 0
     delay_level: int = 0
     wait_stored: bool = True
+    delay: timedelta | None = None
+    deliver_at: datetime | None = None
 
     def __post_init__(self) -> None:
         keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)

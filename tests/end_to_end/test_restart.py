@@ -7,7 +7,8 @@ SIGKILL in the middle of traffic.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -76,6 +77,11 @@ class Session:
     async def committed(self, topic: str, queue_id: int) -> int:
         ext = {"consumerGroup": "readers", "topic": topic, "queueId": str(queue_id)}
         answer = await self.ask(Command(RequestCode.QUERY_CONSUMER_OFFSET, ext))
+        assert answer.ext is not None
+        return int(answer.ext["offset"])
+
+    async def end_of(self, topic: str, queue_id: int = 0) -> int:
+        answer = await self.ask(Command(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)}))
         assert answer.ext is not None
         return int(answer.ext["offset"])
 
@@ -271,6 +277,40 @@ async def test_tables_survive_kill_9(session: Session, tmp_path: Path) -> None:
         await session.check_acknowledged("orders")
         await session.send("orders", b"20")
         assert session.acknowledged["orders", 0, 20] == b"20"
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+async def test_kill_9_while_timers_are_delivered_loses_none_and_delivers_none_early(
+    session: Session, tmp_path: Path, flush: str
+) -> None:
+    """What was delivered since the last save comes again: at most once for each kill."""
+    sent: set[bytes] = set()
+    kills = 2
+    for round_number in range(kills):
+        async with child(session, tmp_path, "--flush", flush) as cluster:
+            for number in range(150):
+                body = b"%d-%d" % (round_number, number)
+                await session.send("orders", body, TIMER_DELAY_MS=str(1000 + number % 2 * 1000))
+                sent.add(body)
+            stored = await session.end_of("orders")
+            await _until_async(lambda: session.end_of("orders"), stored + 30)
+            await asyncio.to_thread(cluster.kill)
+    async with child(session, tmp_path):
+        await _until_async(lambda: _distinct(session), len(sent))
+        messages = await session.read_all("orders")
+    assert {message.body for message in messages} == sent
+    assert all(message.store_ms >= int(message.properties["TIMER_OUT_MS"]) + 1000 for message in messages)
+    assert max(Counter(message.body for message in messages).values()) <= 1 + kills
+
+
+async def _distinct(session: Session) -> int:
+    return len({message.body for message in await session.read_all("orders")})
+
+
+async def _until_async(value: Callable[[], Awaitable[int]], least: int) -> None:
+    async with asyncio.timeout(PATIENCE_S * 2):
+        while await value() < least:
+            await asyncio.sleep(0.02)
 
 
 async def test_a_folder_in_use_by_another_process_is_refused_by_name_and_free_after_its_death(

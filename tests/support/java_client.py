@@ -34,7 +34,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to send. `properties` are the user's; tags, keys and delay level have their own fields."""
+    """A message to send. `properties` are the user's; tags, keys and delays have their own fields."""
 
     topic: str
     body: bytes
@@ -44,6 +44,8 @@ class Outgoing:
     properties: Mapping[str, str] = field(default_factory=dict)
     delay_level: int | None = None
     wait_store: bool = True
+    delay_ms: int | None = None
+    deliver_ms: int | None = None
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -55,6 +57,8 @@ class Outgoing:
             "properties": dict(self.properties),
             "delay_level": self.delay_level,
             "wait_store": self.wait_store,
+            "delay_ms": self.delay_ms,
+            "deliver_ms": self.deliver_ms,
         }
 
 
@@ -72,6 +76,7 @@ class Sent:
     transaction_id: str | None = None
     region_id: str | None = None
     topic: str | None = None
+    recall_handle: str | None = None
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Self:
@@ -85,6 +90,7 @@ class Sent:
             queue_offset=reply.get("queueOffset"),
             transaction_id=reply.get("transactionId"),
             region_id=reply.get("regionId"),
+            recall_handle=reply.get("recallHandle"),
             topic=reply.get("topic"),
         )
 
@@ -225,6 +231,10 @@ class JavaProducer(_Handle):
     ) -> Sent:
         where = {"queue_id": queue_id, "broker": broker}
         return Sent.of(self._driver.call("send", name=self.name, mode=mode, **where, **message.arguments()))
+
+    def recall(self, topic: str, handle: str) -> str:
+        """Take back a timer message; returns its unique id."""
+        return str(self._driver.call("recall", name=self.name, topic=topic, handle=handle))
 
     def send_batch(
         self, messages: Iterable[Outgoing], *, queue_id: int | None = None, broker: str | None = None

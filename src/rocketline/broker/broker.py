@@ -33,6 +33,7 @@ from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
+from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
@@ -40,6 +41,7 @@ from rocketline.broker.router import OperatorParts, broker_router, operator_rout
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import SYSTEM_CLOCK, Clock
@@ -66,11 +68,11 @@ DISPATCH_AGAIN_S = 1.0
 
 
 class _Periodic(Protocol):
-    """A table saved now and then."""
+    """A table saved now and then; what `take_changes` returns is for its own `write`."""
 
-    def take_changes(self) -> bytes | None: ...
+    def take_changes(self) -> Any: ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: Any, /) -> None: ...
 
 
 class Broker:
@@ -138,6 +140,7 @@ class Broker:
             self._open_store()
             undo.callback(self._store.close)
             self._build()
+            undo.callback(self._timers.close)
             undo.push_async_callback(self._client.close)
             undo.push_async_callback(self._registration.unregister)
             await self._registration.register_all()
@@ -188,7 +191,8 @@ class Broker:
             auto_create=config.groups.auto_create,
         )
         self._offsets = ConsumerOffsets(self._saved("consumerOffset.json", ConsumerOffsetTable), clock)
-        for table in (self._topics, self._groups, self._offsets, self._delays):
+        self._timers = Timers(config.store.timers, store, self._disk, self._root, clock, self._stored, self._random)
+        for table in (self._topics, self._groups, self._offsets, self._delays, self._timers):
             table.load()
         self._cap_offsets()
         expiry_s = config.client_expiry_ms / 1000
@@ -234,11 +238,13 @@ class Broker:
                 topics=self._topics,
                 groups=self._groups,
                 delays=self._delays,
+                timers=self._timers,
                 durability=self._durability,
                 unique_ids=UniqueIds(_ip_of(self._host), self._clock),
                 stored=self._stored,
                 holds_locks=self._locks.are_held,
                 store_host=self._store_host,
+                broker_name=config.name,
                 cluster=config.cluster,
                 region=config.region,
                 trace_on=config.trace_on,
@@ -286,6 +292,19 @@ class Broker:
             GroupHandlers(self._groups, self._offsets),
             FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
             LockHandlers(self._locks, self._topics, self._groups),
+            TimerHandlers(
+                store=store,
+                topics=self._topics,
+                timers=self._timers,
+                clock=self._clock,
+                stored=self._stored,
+                durability=self._durability if config.store.flush.is_sync else None,
+                broker_name=config.name,
+                region=config.region,
+                max_delay_s=config.store.timers.max_delay_s,
+                recall_enabled=config.recall_enabled,
+                writable=writable or config.recall_when_read_only,
+            ),
         )
 
     def _operator_parts(self) -> OperatorParts:
@@ -346,15 +365,18 @@ class Broker:
     def _arrived(self, entries: list[LogEntry]) -> None:
         self._waiters.on_arrivals(entries)
         self._delays.on_arrivals(entries)
+        self._timers.on_arrivals()
 
     def _start_tasks(self) -> None:
         config = self.config
         self._spawn(self._registration.run())
         self._spawn(self._delays.run())
+        self._spawn(self._timers.run())
         self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
         self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
         self._spawn(self._statistics.run())
         self._spawn(self._every(config.filters.save_ms / 1000, lambda: self._save(self._filters)))
+        self._spawn(self._every(config.store.timers.flush_interval_ms / 1000, lambda: self._save(self._timers)))
         self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
         self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
 
@@ -408,12 +430,15 @@ class Broker:
         try:
             # Before the tables: they may not speak of messages that are not on disk.
             self._store.flush_now()
-            for table in (self._offsets, self._delays, self._filters):
-                if (data := table.take_changes()) is not None:
+            saved: tuple[_Periodic, ...] = (self._offsets, self._delays, self._filters, self._timers)
+            for table in saved:
+                # More than once: what was taken before, and had to wait for the disk, is not the latest.
+                while (data := table.take_changes()) is not None:
                     table.write(data)
         except StoreError as error:
             log.error("offsets could not be saved: %s", error)
         self._serving = False
+        self._timers.close()
         self._store.close()
         log.info("broker %s stopped", self.name)
 

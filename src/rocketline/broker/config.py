@@ -107,6 +107,12 @@ class BrokerConfig:
     flush_delay_offsets_ms: int = setting(
         10_000, "flushDelayOffsetInterval", "Pause between two saves of delay offsets."
     )
+    recall_enabled: bool = setting(
+        False, "recallMessageEnable", "Let producers take back timer messages that are not delivered yet."
+    )
+    recall_when_read_only: bool = setting(
+        True, "allowRecallWhenBrokerNotWriteable", "Let them do so also while the broker takes no other messages."
+    )
     client_scan_ms: int = setting(10_000, None, "Pause between two looks for clients without heartbeat.")
     client_expiry_ms: int = setting(
         120_000, "channelExpiredTimeout", "A client without heartbeat for this long is gone."

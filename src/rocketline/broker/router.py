@@ -24,6 +24,7 @@ from rocketline.broker.handlers.pull import PullHandlers
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers
 from rocketline.broker.handlers.send_back import SendBackHandlers
+from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.statistics import BrokerStatistics, FallBehind
 from rocketline.broker.topics import Topics
@@ -45,6 +46,7 @@ def broker_router(
     groups: GroupHandlers,
     files: FileHandlers,
     locks: LockHandlers,
+    timers: TimerHandlers,
 ) -> Router:
     store = send_backs.store
     send = unless_busy(store, sends.send)
@@ -54,6 +56,9 @@ def broker_router(
             RequestCode.SEND_MESSAGE_V2: send,
             RequestCode.SEND_BATCH_MESSAGE: unless_busy(store, sends.send_batch),
             RequestCode.CONSUMER_SEND_MSG_BACK: unless_busy(store, send_backs.send_back),
+            RequestCode.RECALL_MESSAGE: timers.recall,
+            RequestCode.GET_TIMER_CHECK_POINT: timers.checkpoint,
+            RequestCode.GET_TIMER_METRICS: timers.counts,
             RequestCode.PULL_MESSAGE: pulls.pull,
             RequestCode.LITE_PULL_MESSAGE: pulls.pull,
             RequestCode.QUERY_MESSAGE: queries.query,

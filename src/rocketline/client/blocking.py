@@ -166,6 +166,9 @@ class Producer(_Blocking[async_producer.Producer]):
     ) -> list[SendReceipt]:
         return self._wait(self._open.send_batch(messages, queue=queue, timeout=timeout))
 
+    def recall(self, handle: str, *, timeout: float | None = None) -> str:
+        return self._wait(self._open.recall(handle, timeout=timeout))
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
 

@@ -34,6 +34,8 @@ from rocketline.protocol.headers import (
     PullMessageHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetHeader,
+    RecallMessageHeader,
+    RecallMessageResponseHeader,
     SearchOffsetHeader,
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
@@ -197,3 +199,9 @@ class RemoteBroker:
         """Have a stored message delivered to the group again later; only its commit-log offset travels."""
         doing = f"send back of {header.origin_msg_id or LogOffset(header.log_offset)} for group {header.group}"
         await self._ask(RequestCode.CONSUMER_SEND_MSG_BACK, header, doing, timeout_s=timeout_s)
+
+    async def recall(self, group: str, topic: str, handle: str, timeout_s: float) -> str:
+        """Have a timer message not delivered; returns its unique id."""
+        header = RecallMessageHeader(topic, handle, group, self.name or None)
+        answer = await self._ask(RequestCode.RECALL_MESSAGE, header, f"recall of {topic}", timeout_s=timeout_s)
+        return RecallMessageResponseHeader.decode(answer).msg_id

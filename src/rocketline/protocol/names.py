@@ -29,6 +29,7 @@ NOT_SENDABLE = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        "rmq_sys_wheel_timer",
     }
 )
 

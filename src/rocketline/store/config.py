@@ -14,6 +14,10 @@ UNIT_BYTES = 20
 MIN_LOG_SEGMENT_BYTES = 512
 MIN_EXT_SEGMENT_BYTES = 24
 """One extended unit without bitmap, and the end mark."""
+MIN_TIMER_SEGMENT_BYTES = 68
+"""One entry of the timer log, and the end mark."""
+TIMER_PRECISIONS_MS = (100, 200, 500, 1000)
+TIMER_MAX_WINDOW_SLOTS = 7 * 24 * 3600 - 60
 
 
 class FlushDiskType(Enum):
@@ -180,6 +184,48 @@ class ExtQueueConfig:
 
 
 @dataclass(frozen=True)
+class TimerConfig:
+    """Messages that are delivered at a moment of their own."""
+
+    enabled: bool = setting(
+        True, "timerWheelEnable", "Take messages that are to be delivered later than they are sent."
+    )
+    precision_ms: int = setting(
+        1000,
+        "timerPrecisionMs",
+        "Step of delivery times; 100, 200, 500 or 1000, others are rounded down to one of these.",
+    )
+    max_delay_s: int = setting(259_200, "timerMaxDelaySec", "Longest delay that is taken.")
+    roll_window_slots: int = setting(
+        172_800, "timerRollWindowSlot", "Steps of precision after which a message that waits longer is stored again."
+    )
+    flush_interval_ms: int = setting(1_000, "timerFlushIntervalMs", "Pause between two flushes of the timer files.")
+    log_segment_bytes: int = setting(100 << 20, "mappedFileSizeTimerLog", "Size of one timer-log file.")
+    congested_count: int = setting(
+        (1 << 31) - 1,
+        "timerCongestNumEachSlot",
+        "Messages waiting for one step from which on some more are refused, and from twice as many on all.",
+    )
+    stop_taking: bool = setting(False, "timerStopEnqueue", "Leave messages in the timer queue, for maintenance.")
+    stop_delivering: bool = setting(False, "timerStopDequeue", "Deliver no timer messages, for maintenance.")
+
+    def __post_init__(self) -> None:
+        steps = [step for step in TIMER_PRECISIONS_MS if step <= self.precision_ms]
+        object.__setattr__(self, "precision_ms", max(steps, default=TIMER_PRECISIONS_MS[0]))
+        if not 2 <= self.roll_window_slots <= TIMER_MAX_WINDOW_SLOTS:
+            object.__setattr__(self, "roll_window_slots", TIMER_MAX_WINDOW_SLOTS)
+        if self.log_segment_bytes < MIN_TIMER_SEGMENT_BYTES:
+            raise ConfigError(f"mappedFileSizeTimerLog={self.log_segment_bytes} is below {MIN_TIMER_SEGMENT_BYTES}")
+        for key, value in (
+            ("timerMaxDelaySec", self.max_delay_s),
+            ("timerFlushIntervalMs", self.flush_interval_ms),
+            ("timerCongestNumEachSlot", self.congested_count),
+        ):
+            if value <= 0:
+                raise ConfigError(f"{key}={value} must be above zero")
+
+
+@dataclass(frozen=True)
 class StoreConfig:
     """Files, limits, reads and flushes of a message store."""
 
@@ -226,6 +272,7 @@ class StoreConfig:
     reads: ReadConfig = section(ReadConfig)
     retention: RetentionConfig = section(RetentionConfig)
     ext: ExtQueueConfig = section(ExtQueueConfig)
+    timers: TimerConfig = section(TimerConfig)
 
     def __post_init__(self) -> None:
         rounded = -(-self.queue_segment_bytes // UNIT_BYTES) * UNIT_BYTES

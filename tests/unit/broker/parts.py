@@ -30,12 +30,14 @@ from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
+from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import OperatorParts, broker_router, operator_router
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import ManualClock
@@ -62,7 +64,15 @@ from rocketline.protocol.message_ids import UniqueIds, encode_host
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import LogEntry, decode_messages
 from rocketline.protocol.subscription import build_subscription
-from rocketline.store.config import ExtQueueConfig, FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
+from rocketline.store.config import (
+    ExtQueueConfig,
+    FlushConfig,
+    FlushDiskType,
+    ReadConfig,
+    RetentionConfig,
+    StoreConfig,
+    TimerConfig,
+)
 from rocketline.store.disk import Disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -122,6 +132,9 @@ class Setup:
     filters_retries: bool = False
     bitmaps: bool = False
     """Extended consume queues with filter bitmaps."""
+    timers: TimerConfig = field(default_factory=lambda: TimerConfig(log_segment_bytes=52 * 400))
+    timer_slots: int = 2 * 7 * 24 * 3600
+    recall_enabled: bool = True
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
@@ -163,7 +176,10 @@ class Parts:
             self.clock,
             self._stored,
         )
-        for table in (self.topics, self.groups, self.offsets, self.delays):
+        self.timers = Timers(
+            setup.timers, self.store, self.disk, ROOT, self.clock, self._stored, Random(1), setup.timer_slots
+        )
+        for table in (self.topics, self.groups, self.offsets, self.delays, self.timers):
             table.load()
         self.waiters = PullWaiters(setup.max_held)
         self.consumers = ConsumerRegistry(self.clock, 120.0)
@@ -223,11 +239,13 @@ class Parts:
                 topics=self.topics,
                 groups=self.groups,
                 delays=self.delays,
+                timers=self.timers,
                 durability=self.durability,
                 unique_ids=UniqueIds("10.9.8.7", self.clock),
                 stored=self._stored,
                 holds_locks=setup.holds_locks or self.locks.are_held,
                 store_host=STORE_HOST,
+                broker_name=BROKER,
                 cluster=CLUSTER,
                 region="DefaultRegion",
                 trace_on=True,
@@ -276,6 +294,19 @@ class Parts:
             GroupHandlers(self.groups, self.offsets),
             FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
             LockHandlers(self.locks, self.topics, self.groups),
+            TimerHandlers(
+                store=self.store,
+                topics=self.topics,
+                timers=self.timers,
+                clock=self.clock,
+                stored=self._stored,
+                durability=self.durability if setup.sync_flush else None,
+                broker_name=BROKER,
+                region="DefaultRegion",
+                max_delay_s=setup.timers.max_delay_s,
+                recall_enabled=setup.recall_enabled,
+                writable=writable,
+            ),
         )
 
     def _operator_parts(self) -> OperatorParts:
@@ -301,6 +332,7 @@ class Parts:
     def _arrived(self, entries: list[LogEntry]) -> None:
         self.waiters.on_arrivals(entries)
         self.delays.on_arrivals(entries)
+        self.timers.on_arrivals()
 
     def dispatch(self) -> None:
         """What a broker does after each round of appends, and after each flush until it stops."""
@@ -325,6 +357,7 @@ class Parts:
         self.closed = True
         if isinstance(self.disk, GatedDisk):
             self.disk.gate.set()
+        self.timers.close()
         self.store.close()
 
 

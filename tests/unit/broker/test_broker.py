@@ -31,7 +31,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.records import decode_messages
-from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig
+from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig, TimerConfig
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 from rocketline.transport import RemotingClient, Router
 
@@ -591,4 +591,27 @@ async def test_it_can_be_told_what_to_name(config: BrokerConfig) -> None:
         client = caller(broker)
         answer = await client.ask(send_request())
         assert answer.ext["msgId"].startswith(("7F000001", "00000000000000000000000000000001"))
+        await client.close()
+
+
+async def test_timers_outlive_a_restart_and_a_stop_saves_the_latest(config: BrokerConfig) -> None:
+    clock = ManualClock()
+    timed = replace(config, store=replace(SMALL, timers=TimerConfig(flush_interval_ms=3_600_000)))
+    properties = {"UNIQ_KEY": "U1", "TIMER_DELAY_SEC": "60"}
+    async with Broker(timed, clock=clock) as broker:
+        client = caller(broker)
+        await client.ask(send_request(body=b"done", properties={**properties, "TIMER_DELAY_SEC": "1"}))
+        await eventually(lambda: broker._timers.counts.of("orders") == 1)
+        broker._timers.take_changes()  # waits for the log to be on disk, and is not the latest when the broker stops
+        clock.advance(1)
+        await eventually(lambda: broker._timers.counts.of("orders") == 0)
+        await client.ask(send_request(body=b"pending", properties=properties))
+        await eventually(lambda: broker._timers.counts.of("orders") == 1)
+        await client.close()
+    async with Broker(timed, clock=clock) as broker:
+        client = caller(broker)
+        assert await client.bodies() == [b"done"]
+        clock.advance(61)
+        await eventually(lambda: broker._store.max_offset("orders", 0) == 2)
+        assert await client.bodies() == [b"done", b"pending"]
         await client.close()

@@ -266,14 +266,6 @@ async def test_a_message_that_claims_to_be_a_stored_batch_is_refused(parts: Part
     assert nothing_stored(parts)
 
 
-@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"])
-async def test_timer_messages_are_refused(parts: Parts, name: str) -> None:
-    answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", name: "1000"}))
-    assert (answer.code, answer.ext) == (ResponseCode.MESSAGE_ILLEGAL, REGION)
-    assert name in answer.remark
-    assert nothing_stored(parts)
-
-
 async def test_a_body_over_4_mib_is_refused_and_one_of_4_mib_is_not(make_parts: MakeParts) -> None:
     parts = make_parts(log_segment_bytes=6 << 20)
     peer = parts.peer()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -54,6 +55,26 @@ def test_not_waiting_for_storage_is_a_property() -> None:
     assert properties_of(Message("T", b"x", wait_stored=False))["WAIT"] == "false"
 
 
+@pytest.mark.parametrize(
+    ("delay", "text"),
+    [
+        (timedelta(), "0"),
+        (timedelta(seconds=2.5), "2500"),
+        (timedelta(microseconds=1), "1"),
+        (timedelta(3), "259200000"),
+    ],
+)
+def test_a_delay_is_rounded_up_to_milliseconds(delay: timedelta, text: str) -> None:
+    properties = properties_of(Message("T", b"x", delay=delay))
+    assert (properties["TIMER_DELAY_MS"], "TIMER_DELIVER_MS" in properties) == (text, False)
+
+
+def test_a_delivery_time_is_the_same_in_every_zone() -> None:
+    at = datetime(2026, 11, 15, 12, 0, 0, 500, tzinfo=UTC)
+    for zone in (UTC, timezone(timedelta(hours=5, minutes=30))):
+        assert properties_of(Message("T", b"x", deliver_at=at.astimezone(zone)))["TIMER_DELIVER_MS"] == "1794744000001"
+
+
 @pytest.mark.parametrize("topic", ["", "sp ace", "../../x", "ü", "x" * 128, "SCHEDULE_TOPIC_XXXX", "a/b"])
 def test_topics_no_broker_takes_are_refused(topic: str) -> None:
     with pytest.raises(InvalidMessage, match="topic"):
@@ -68,6 +89,10 @@ def test_topics_no_broker_takes_are_refused(topic: str) -> None:
         (Message("T", b"x", flag=1 << 31), "32 bits"),
         (Message("T", b"x", delay_level=19), "delay level 19"),
         (Message("T", b"x", delay_level=-1), "delay level -1"),
+        (Message("T", b"x", delay=timedelta(seconds=-1)), "below zero"),
+        (Message("T", b"x", delay=timedelta(1), delay_level=1), "more than one of"),
+        (Message("T", b"x", delay=timedelta(1), deliver_at=datetime(2030, 1, 1, tzinfo=UTC)), "more than one of"),
+        (Message("T", b"x", deliver_at=datetime(2030, 1, 1)), "no time zone"),
     ],
 )
 def test_messages_no_broker_takes_are_refused(message: Message, reason: str) -> None:
@@ -158,6 +183,7 @@ def test_a_batch_carries_each_message_with_its_own_id() -> None:
         ([], "empty"),
         ([Message("T", b"x"), Message("U", b"x")], "message 1 is for 'U'"),
         ([Message("T", b"x", delay_level=1)], "delayed"),
+        ([Message("T", b"x", delay=timedelta(1))], "delayed"),
         ([Message("T", b"x"), Message("T", b"x", wait_stored=False)], "wait_stored"),
         ([Message("%RETRY%g", b"x")], "no batches"),
         ([Message("T", b"x"), Message("T", b"")], "empty"),

@@ -25,8 +25,9 @@ from rocketline.message import Message, MessageQueue
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.protocol.compression import decompress
-from rocketline.protocol.headers import SendMessageHeader
+from rocketline.protocol.headers import RecallMessageHeader, SendMessageHeader
 from rocketline.protocol.properties import decode_properties
+from rocketline.protocol.recall import RecallHandle
 
 SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE
@@ -415,3 +416,28 @@ async def test_a_broker_that_answers_nonsense_is_reported(producer: Producer, cl
     cluster.broker.script(SEND, lambda request: request.reply(0, {"msgId": "x"}))
     with pytest.raises(Exception, match="queueId is missing"):
         await producer.send(Message("T", b"x"))
+
+
+async def test_a_recall_goes_to_the_broker_that_has_the_message(producer: Producer, cluster: FakeCluster) -> None:
+    handle = RecallHandle("T", "broker-a", 1_700_000_000_001, "U1").encode()
+    cluster.broker.script(RequestCode.RECALL_MESSAGE, lambda request: request.reply(0, {"msgId": "U1"}))
+    assert await producer.recall(handle) == "U1"
+    [request] = cluster.broker.requests_of(RequestCode.RECALL_MESSAGE)
+    assert RecallMessageHeader.decode(request) == RecallMessageHeader("T", handle, "shop", "broker-a")
+
+
+async def test_a_recall_that_is_refused_says_why(producer: Producer, cluster: FakeCluster) -> None:
+    handle = RecallHandle("T", "broker-a", 1, "U1").encode()
+    cluster.broker.script(
+        RequestCode.RECALL_MESSAGE, lambda request: request.reply(604, remark="recall failed, timestamp invalid")
+    )
+    with pytest.raises(BrokerError, match="timestamp invalid"):
+        await producer.recall(handle)
+
+
+async def test_what_is_no_handle_or_names_no_broker_is_not_sent(producer: Producer, cluster: FakeCluster) -> None:
+    with pytest.raises(InvalidMessage, match="no recall handle"):
+        await producer.recall("nonsense!")
+    with pytest.raises(RouteNotFound, match="broker-z"):
+        await producer.recall(RecallHandle("T", "broker-z", 1, "U1").encode())
+    assert cluster.broker.requests_of(RequestCode.RECALL_MESSAGE) == []

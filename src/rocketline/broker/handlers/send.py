@@ -16,6 +16,8 @@ from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.groups import Groups
 from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handle
+from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, UNIQ_KEY, WAIT
@@ -36,7 +38,6 @@ MSG_REGION = "MSG_REGION"
 CLUSTER = "CLUSTER"
 TRAN_MSG = "TRAN_MSG"
 POP_CK = "POP_CK"
-TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 _FAILED_CODES = {
@@ -55,6 +56,7 @@ class SendParts:
     topics: Topics
     groups: Groups
     delays: DelayLevels
+    timers: Timers
     durability: Durability
     unique_ids: UniqueIds
     stored: Callable[[], None]
@@ -62,6 +64,7 @@ class SendParts:
     holds_locks: Callable[[str], bool]
     """Whether a group consumes orderly, holding queue locks."""
     store_host: bytes
+    broker_name: str
     cluster: str
     region: str
     trace_on: bool
@@ -107,6 +110,8 @@ class SendHandlers:
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot go to a retry topic")
             if message.properties.get(DELAY, "0") != "0":
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a delay level")
+            if is_timer(message.properties):
+                raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a delivery time")
             try:
                 items = decode_batch(request.body)
             except ProtocolError as error:
@@ -128,11 +133,6 @@ class SendHandlers:
         properties = decode_properties(header.properties)
         if header.sys_flag & _NOT_FOR_CLIENTS or TRAN_MSG in properties:
             self._refuse_kind(header.sys_flag, properties)
-        for name in TIMER_PROPERTIES:
-            if name in properties:
-                raise RequestRejected(
-                    ResponseCode.MESSAGE_ILLEGAL, f"timer messages ({name}) are not enabled on this broker"
-                )
         raw = self._stored_properties(header.properties, properties, header.batch)
         return StoreMessage(
             header.topic,
@@ -204,8 +204,11 @@ class SendHandlers:
         message.properties_raw = encode_properties(message.properties).encode()
 
     def _redirect(self, message: StoreMessage) -> None:
-        level = message.properties.get(DELAY)
-        if level is not None:
+        properties = message.properties
+        if is_timer(properties):
+            self._parts.timers.redirect(message)
+        level = properties.get(DELAY)
+        if level is not None and message.topic != TIMER_TOPIC:
             self._parts.delays.redirect(message, level)
 
     def _finish(self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult) -> Reply:
@@ -219,7 +222,7 @@ class SendHandlers:
         if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
             answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)
-        if not result.log_offsets:
+        if not result.log_offsets and message.topic != TIMER_TOPIC:
             unique = message.properties[UNIQ_KEY]
             frame = self._stored.frame(request, result.log_offset, queue_id, result.queue_offset, unique)
             if frame is not None:
@@ -243,6 +246,8 @@ class SendHandlers:
         }
         if unique := message.properties.get(UNIQ_KEY):
             ext["transactionId"] = unique
+        if message.topic == TIMER_TOPIC and (handle := recall_handle(self._parts.broker_name, message.properties)):
+            ext["recallHandle"] = handle
         return request.reply(code, ext, remark=None if code == ResponseCode.SUCCESS else "not flushed to disk in time")
 
     def _refuse(self, request: Command, rejected: RequestRejected) -> Command:

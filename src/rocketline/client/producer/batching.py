@@ -65,7 +65,7 @@ def _check_batch(messages: Sequence[Message], options: SendOptions) -> Message:
             raise InvalidMessage(
                 f"a batch has one topic: message {position} is for {message.topic!r}, not {first.topic!r}"
             )
-        if message.delay_level:
+        if message.delay_level or message.delay is not None or message.deliver_at is not None:
             raise InvalidMessage(f"message {position} of the batch is delayed, which batches cannot carry")
         if message.wait_stored != first.wait_stored:
             raise InvalidMessage(f"message {position} of the batch differs from the first in wait_stored")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from rocketline.errors import ConfigError, InvalidMessage, MessageTooLarge
-from rocketline.message import DELAY, KEYS, TAGS, UNIQ_KEY, WAIT, Message
+from rocketline.message import DELAY, KEYS, TAGS, TIMER_DELAY_MS, TIMER_DELIVER_MS, UNIQ_KEY, WAIT, Message
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.names import DEFAULT_TOPIC, NOT_SENDABLE, topic_problem
@@ -22,6 +23,8 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 LAST_DELAY_LEVEL = 18
 
 _INT32 = range(-(1 << 31), 1 << 31)
+_MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,19 @@ def check_message(message: Message, max_bytes: int) -> None:
         raise InvalidMessage(f"flag {message.flag} does not fit 32 bits")
     if not 0 <= message.delay_level <= LAST_DELAY_LEVEL:
         raise InvalidMessage(f"delay level {message.delay_level}: 0 (none) to {LAST_DELAY_LEVEL} expected")
+    if message.delay is not None or message.deliver_at is not None:
+        _check_time(message)
+
+
+def _check_time(message: Message) -> None:
+    if (message.delay is not None) + (message.deliver_at is not None) + (message.delay_level > 0) > 1:
+        raise InvalidMessage(
+            f"the message for topic {message.topic!r} has more than one of delay, deliver_at, delay_level"
+        )
+    if message.delay is not None and message.delay < timedelta():
+        raise InvalidMessage(f"delay {message.delay} for topic {message.topic!r} is below zero")
+    if message.deliver_at is not None and message.deliver_at.utcoffset() is None:
+        raise InvalidMessage(f"deliver_at {message.deliver_at} has no time zone: give it one, for example datetime.UTC")
 
 
 @lru_cache(maxsize=4096)
@@ -145,6 +161,10 @@ def message_properties(message: Message, unique_id: str) -> dict[str, str]:
         properties[TAGS] = message.tag
     if message.delay_level:
         properties[DELAY] = str(message.delay_level)
+    if message.delay is not None:
+        properties[TIMER_DELAY_MS] = str(-(-message.delay // _MILLISECOND))
+    elif message.deliver_at is not None:
+        properties[TIMER_DELIVER_MS] = str(-(-(message.deliver_at - _EPOCH) // _MILLISECOND))
     return properties
 
 

@@ -28,9 +28,10 @@ from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
 from rocketline.client.trace import ProducerTrace, TraceCounts, check_trace_topic
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import InvalidMessage, ProducerClosed
+from rocketline.errors import InvalidMessage, ProducerClosed, ProtocolError, RouteNotFound
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
+from rocketline.protocol.recall import RecallHandle
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
@@ -186,6 +187,23 @@ class Producer:
         async with self._turn:
             send = partial(sender.send, outgoing, timeout or self._options.timeout_s, fixed, selector)
             return await self._watched(messages, partial(self._receipts, send, ids))
+
+    async def recall(self, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message with a delay or delivery time before it is due; the handle is in its receipt.
+
+        Returns the message's unique id. A message that is due already is refused with a BrokerError (604), and so is every
+        recall by a broker without `recallMessageEnable` (16).
+        """
+        session, limit_s = self._open_session, timeout or self._options.timeout_s
+        try:
+            taken = RecallHandle.decode(handle)
+        except ProtocolError as error:
+            raise InvalidMessage(f"{handle!r} is no recall handle: use recall_handle of the receipt") from error
+        await session.routes.find_writable(taken.topic, self._options.topic_queue_count)
+        broker = session.master_of(taken.broker_name)
+        if broker is None:
+            raise RouteNotFound(f"{taken.topic!r}: no route names a master of broker {taken.broker_name!r}")
+        return await broker.recall(self._member.group, taken.topic, handle, limit_s)
 
     def add_hook(
         self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None

@@ -146,6 +146,20 @@ class ConsumerOffsetTable(Body):
     offset_table: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
 
 
+class TimerCount(Body):
+    """How many timer messages of a topic wait, and when that last changed."""
+
+    count: Int64 = 0
+    time_stamp: Int64 = 0
+
+
+class TimerCounts(Body):
+    """timermetrics, and the answer to GET_TIMER_METRICS."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    timing_count: dict[str, TimerCount] = field(default_factory=dict)
+
+
 class DelayOffsetTable(Body):
     """delayOffset.json: how far each delay level has been delivered."""
 

@@ -66,7 +66,13 @@ from rocketline.protocol.headers.read import (
     QueryMessageResponseHeader,
     ViewMessageByIdHeader,
 )
-from rocketline.protocol.headers.send import ConsumerSendMsgBackHeader, SendMessageHeader, SendMessageResponseHeader
+from rocketline.protocol.headers.send import (
+    ConsumerSendMsgBackHeader,
+    RecallMessageHeader,
+    RecallMessageResponseHeader,
+    SendMessageHeader,
+    SendMessageResponseHeader,
+)
 from rocketline.protocol.headers.topics import (
     CreateTopicHeader,
     DeleteGroupHeader,
@@ -110,6 +116,7 @@ _MESSAGES: dict[int, type[Header]] = {
     RequestCode.SEND_REPLY_MESSAGE: SendMessageHeader,
     RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageHeader,
     RequestCode.CONSUMER_SEND_MSG_BACK: ConsumerSendMsgBackHeader,
+    RequestCode.RECALL_MESSAGE: RecallMessageHeader,
     RequestCode.PULL_MESSAGE: PullMessageHeader,
     RequestCode.LITE_PULL_MESSAGE: PullMessageHeader,
     RequestCode.QUERY_MESSAGE: QueryMessageHeader,
@@ -177,6 +184,7 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     RequestCode.SEND_BATCH_MESSAGE: SendMessageResponseHeader,
     RequestCode.SEND_REPLY_MESSAGE: SendMessageResponseHeader,
     RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageResponseHeader,
+    RequestCode.RECALL_MESSAGE: RecallMessageResponseHeader,
     RequestCode.PULL_MESSAGE: PullMessageResponseHeader,
     RequestCode.LITE_PULL_MESSAGE: PullMessageResponseHeader,
     RequestCode.QUERY_MESSAGE: QueryMessageResponseHeader,
@@ -251,6 +259,8 @@ __all__ = [
     "QueryMessageResponseHeader",
     "QuerySubscriptionHeader",
     "QueryTopicConsumersHeader",
+    "RecallMessageHeader",
+    "RecallMessageResponseHeader",
     "RegisterBrokerHeader",
     "RegisterBrokerResponseHeader",
     "RegisterTopicHeader",

@@ -1,4 +1,4 @@
-"""Sending: codes 10, 310, 320, 324, 325 and their answer, and handing a message back (36).
+"""Sending: codes 10, 310, 320, 324, 325 and their answer, handing a message back (36) and taking one back (370).
 
 One struct serves both spellings of a send. Java's clients use the short one (V2, one letter per field) and so do we; code
 10 and its reply twin 324 spell the same fields out.
@@ -155,3 +155,17 @@ class ConsumerSendMsgBackHeader(Header):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     broker_name: str | None = field(default=None, name="bname")
+
+
+class RecallMessageHeader(Header):
+    """370: do not deliver a timer message; the handle came with the answer to its send."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+    broker_name: str | None = field(default=None, name="bname")
+
+
+class RecallMessageResponseHeader(Header):
+    msg_id: str
+    region: str = field(default="DefaultRegion", name="MSG_REGION")

@@ -34,6 +34,7 @@ public final class Driver {
         commands.put("ping", args -> "pong");
         commands.put("start_producer", producers::start);
         commands.put("send", producers::send);
+        commands.put("recall", producers::recall);
         commands.put("send_batch", producers::sendBatch);
         commands.put("send_many", producers::sendMany);
         commands.put("stop_producer", producers::stop);

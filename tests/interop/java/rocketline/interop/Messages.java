@@ -30,8 +30,23 @@ final class Messages {
         if (args.has("delay_level")) {
             message.setDelayTimeLevel(args.integer("delay_level"));
         }
+        if (args.has("delay_ms")) {
+            set(message, "setDelayTimeMs", args.number("delay_ms"));
+        }
+        if (args.has("deliver_ms")) {
+            set(message, "setDeliverTimeMs", args.number("deliver_ms"));
+        }
         args.strings("properties").forEach(message::putUserProperty);
         return message;
+    }
+
+    /** 4.9.7 has no timer messages. */
+    private static void set(Message message, String setter, long value) {
+        try {
+            Reflect.call(message, setter, value);
+        } catch (Exception e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     /** What the producer knows after a send; `result` is null for a one-way send. */
@@ -58,6 +73,11 @@ final class Messages {
         map.put("queueOffset", result.getQueueOffset());
         map.put("transactionId", result.getTransactionId());
         map.put("regionId", result.getRegionId());
+        try {
+            map.put("recallHandle", Reflect.call(result, "getRecallHandle"));
+        } catch (Exception e) {
+            map.put("recallHandle", null); // a client before 5.3.2
+        }
         return map;
     }
 

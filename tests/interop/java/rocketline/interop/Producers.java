@@ -69,6 +69,11 @@ final class Producers {
         return Messages.sent(message, result);
     }
 
+    Object recall(Args args) throws Exception {
+        DefaultMQProducer producer = open.get(args.string("name"));
+        return Reflect.call(producer, "recallMessage", args.string("topic"), args.string("handle"));
+    }
+
     Object sendBatch(Args args) throws Exception {
         DefaultMQProducer producer = open.get(args.string("name"));
         Collection<Message> batch = new ArrayList<>(args.objects("messages").stream().map(Messages::from).toList());

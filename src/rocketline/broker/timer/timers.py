@@ -1,0 +1,352 @@
+"""The life of a timer message after it was stored: taken from the timer queue, kept on the wheel, delivered when due.
+
+Rules kept here:
+
+- Nothing is delivered before every message stored so far has its place on the wheel: a recall that was answered counts.
+- A step of the wheel is done when all its messages are stored where they belong. Only then is it freed, and only when the
+  log has them on disk is that written down: a crash repeats what was delivered since, and loses nothing.
+- What lies further ahead than the window of the wheel is stored anew half or all of a window from now.
+- A disk that refuses an entry or a delivery stops the turn, not the timer: it is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from rocketline.broker.timer.counts import TimerTopicCounts
+from rocketline.broker.timer.redirect import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, TimerRedirect
+from rocketline.clock import Clock
+from rocketline.errors import ProtocolError, StoreError
+from rocketline.message import REAL_QID, REAL_TOPIC, UNIQ_KEY
+from rocketline.protocol.hashing import java_string_hash
+from rocketline.protocol.properties import decode_properties, encode_properties
+from rocketline.protocol.records import Record, decode_record
+from rocketline.store.config import TimerConfig
+from rocketline.store.disk import Disk
+from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
+from rocketline.store.timer.files import TimerFiles, TimerSnapshot
+from rocketline.store.timer.timer_log import RECALLS, ROLLS, WAITS, TimerEntry
+from rocketline.store.timer.wheel import SLOT_COUNT
+
+log = logging.getLogger(__name__)
+
+ENTRIES_A_TURN = 256
+"""Messages taken in, and messages delivered, before other work gets its turn."""
+TRY_AGAIN_MS = 1000
+LOOK_AGAIN_MS = 1000
+"""A clock that is set forward does not end a sleep: while something waits, it is looked at this often."""
+_NOT_FOR_RETRY = (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_TOO_LARGE)
+
+
+class Waiting(NamedTuple):
+    """A message of the timer queue."""
+
+    record: Record
+    properties: dict[str, str]
+    out_ms: int
+    topic: str
+    queue_id: int
+
+
+@dataclass(frozen=True)
+class TimerSave:
+    """What one save writes, once the log is on disk up to an offset."""
+
+    files: TimerSnapshot
+    counts: bytes
+    log_offset: int
+
+
+class Timers:
+    def __init__(
+        self,
+        config: TimerConfig,
+        store: MessageStore,
+        disk: Disk,
+        root: Path,
+        clock: Clock,
+        stored: Callable[[], None],
+        random: Random,
+        slot_count: int = SLOT_COUNT,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._stored = stored
+        self._files = TimerFiles(disk, root, config, slot_count)
+        self.counts = TimerTopicCounts(disk, root / "config" / "timermetrics", clock)
+        self._rules = TimerRedirect(config, clock, random, self._files.count_at)
+        self._next = 0
+        """Queue offset of the next message to take in."""
+        self._known_next = 0
+        self._firing: deque[TimerEntry] | None = None
+        """What is left of the step being delivered."""
+        self._recalled: dict[str, str] = {}
+        """Of that step: unique ids not to be delivered, and the topic each is counted under."""
+        self._unsaved: TimerSave | None = None
+        self._failure: StoreError | None = None
+        self._arrived = asyncio.Event()
+
+    def load(self) -> None:
+        """Take up files and progress; the store is open."""
+        if not self._config.enabled:
+            return
+        files, store = self._files, self._store
+        files.open(store.log_next_offset)
+        self.counts.load()
+        self._known_next = known = files.mark.queue_offset
+        newest = self._after_newest()
+        if files.is_complete:
+            self._next = max(known, newest)
+        else:
+            log.warning("the timer log lost entries: the timer queue is read again from %d", newest)
+            self._next = min(known, newest)
+        limit = store.max_offset(TIMER_TOPIC, 0)
+        if self._next > limit:
+            log.warning("timers were taken in up to %d, but the log has only %d", self._next, limit)
+            self._next = limit
+
+    def _after_newest(self) -> int:
+        """The queue offset after the message of the newest entry; 0 when that cannot be said."""
+        entry = self._files.newest
+        waiting = self._waiting(entry.log_offset) if entry is not None else None
+        if entry is None or waiting is None:
+            return 0
+        offset = waiting.record.queue_offset
+        unit = self._store.unit_at(TIMER_TOPIC, 0, offset)
+        return offset + 1 if unit is not None and unit.log_offset == entry.log_offset else 0
+
+    def redirect(self, message: StoreMessage) -> None:
+        """Send a timer message on its detour, if it is one and its time is to come; RequestRejected when it cannot be."""
+        self._rules.redirect(message)
+
+    def on_arrivals(self) -> None:
+        if not self._arrived.is_set() and self._store.max_offset(TIMER_TOPIC, 0) > self._next:
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Deliver for ever: sleep until the next step is over or a new message arrives."""
+        while True:
+            self._arrived.clear()
+            wait_ms = self.turn()
+            try:
+                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
+                    await self._arrived.wait()
+            except TimeoutError:
+                continue
+
+    def turn(self) -> int | None:
+        """Take in and deliver some; milliseconds until the next turn, None when nothing waits."""
+        if not self._config.enabled:
+            return None
+        self._files.note_clock(self._clock.now_ms())
+        try:
+            if not self._take_in():
+                return 0
+            return self._deliver_due()
+        except StoreError as error:
+            log.error("timer messages have to wait: %s", error)
+            return TRY_AGAIN_MS
+
+    # From the queue to the wheel
+
+    def _take_in(self) -> bool:
+        """Enter new messages; False when there are more."""
+        if self._config.stop_taking:
+            return True
+        store = self._store
+        self._next = max(self._next, store.min_offset(TIMER_TOPIC, 0))
+        for _ in range(ENTRIES_A_TURN):
+            unit = store.unit_at(TIMER_TOPIC, 0, self._next)
+            if unit is None:
+                return True
+            waiting = self._waiting(unit.log_offset)
+            if waiting is None:
+                log.error("message %d of %s is no timer message: left out", self._next, TIMER_TOPIC)
+            elif not self._was_delivered(waiting):
+                self._enter(waiting, unit.log_offset, unit.size)
+            self._next += 1
+        return False
+
+    def _was_delivered(self, waiting: Waiting) -> bool:
+        """Whether a message read again, after the timer log lost entries, is one of those that are done."""
+        return self._next < self._known_next and waiting.out_ms < self._files.mark.read_ms
+
+    def _enter(self, waiting: Waiting, log_offset: int, size: int) -> None:
+        precision_ms = self._config.precision_ms
+        written_ms = self._clock.now_ms() // precision_ms * precision_ms
+        slot_ms, kind = waiting.out_ms, WAITS
+        window = self._config.roll_window_slots
+        beyond_ms = slot_ms - written_ms - window * precision_ms
+        if beyond_ms >= 0:
+            kind |= ROLLS
+            # What lies just beyond goes half the way: the rest is then enough to be put on the wheel for good.
+            slot_ms = written_ms + (window // 2 if beyond_ms < window // 3 * precision_ms else window) * precision_ms
+        is_recall = TIMER_DEL_UNIQKEY in waiting.properties
+        if is_recall:
+            kind |= RECALLS
+        self._files.add(slot_ms, kind, written_ms, log_offset, size, java_string_hash(waiting.topic))
+        self.counts.add(waiting.topic, -1 if is_recall else 1)
+
+    def _waiting(self, log_offset: int) -> Waiting | None:
+        """The timer message at a log offset; None when there is none."""
+        view = self._store.record_at(log_offset)
+        if view is None:
+            return None
+        try:
+            record = decode_record(view, 0, len(view))
+            properties = decode_properties(record.properties.decode("utf-8", "replace"))
+            out_ms, queue_id = int(properties[TIMER_OUT_MS]), int(properties[REAL_QID])
+            topic = properties[REAL_TOPIC]
+        except (KeyError, ValueError, ProtocolError, StoreError):
+            return None
+        if record.topic != TIMER_TOPIC or queue_id < 0 or out_ms < 0:
+            return None
+        return Waiting(record, properties, out_ms, topic, queue_id)
+
+    # From the wheel to where messages belong
+
+    def _deliver_due(self) -> int | None:
+        files, precision_ms = self._files, self._config.precision_ms
+        left = ENTRIES_A_TURN
+        now_ms = self._clock.now_ms()
+        while not self._config.stop_delivering:
+            if self._firing is None:
+                next_ms = files.next_ms
+                if next_ms is None or next_ms + precision_ms > now_ms:
+                    break
+                self._begin()
+            done, failed = self._deliver_some(left)
+            left -= done
+            if failed:
+                return TRY_AGAIN_MS
+            if left <= 0:
+                return 0
+            self._finish()
+        files.note_time(now_ms)
+        next_ms = files.next_ms
+        return None if next_ms is None else max(1, min(next_ms + precision_ms - now_ms, LOOK_AGAIN_MS))
+
+    def _begin(self) -> None:
+        """Read the first step: recalls are known before any of its messages is delivered."""
+        self._firing = deque()
+        for entry in self._files.begin():
+            if entry.kind & RECALLS and not entry.kind & ROLLS:
+                waiting = self._waiting(entry.log_offset)
+                if waiting is not None:
+                    self._recalled[waiting.properties.get(TIMER_DEL_UNIQKEY, "")] = waiting.topic
+            else:
+                self._firing.append(entry)
+
+    def _deliver_some(self, limit: int) -> tuple[int, bool]:
+        """(messages handled, whether the store takes no more now)."""
+        firing = self._firing
+        assert firing is not None
+        done = 0
+        while firing and done < limit:
+            if not self._deliver(firing[0]):
+                return done, True
+            firing.popleft()
+            done += 1
+        return done, False
+
+    def _finish(self) -> None:
+        if self._firing:
+            return
+        self._files.finish()
+        self._firing = None
+        for topic in self._recalled.values():
+            self.counts.add(topic, 1)  # it was taken off when the recall came, but there was nothing to recall
+        self._recalled.clear()
+
+    def _deliver(self, entry: TimerEntry) -> bool:
+        """Store the real message; False when the store does not take it now."""
+        waiting = self._waiting(entry.log_offset)
+        if waiting is None:
+            log.error("timer message at %d is no longer in the log", entry.log_offset)
+            return True
+        is_rolled = bool(entry.kind & ROLLS)
+        if not is_rolled and self._is_recalled(waiting):
+            return True
+        result = self._store.append(self._copy(waiting, entry, is_rolled))
+        if result.status is not AppendStatus.OK:
+            log.error("timer message at %d cannot be delivered now: %s", entry.log_offset, result.reason)
+            return result.status in _NOT_FOR_RETRY
+        self.counts.add(waiting.topic, 1 if TIMER_DEL_UNIQKEY in waiting.properties else -1)
+        self._stored()
+        return True
+
+    def _is_recalled(self, waiting: Waiting) -> bool:
+        """By its unique id, or by topic and id as some brokers write it."""
+        recalled = self._recalled
+        if not recalled:
+            return False
+        unique_id = waiting.properties.get(UNIQ_KEY, "")
+        for key in (unique_id, f"{waiting.topic}+{unique_id}"):
+            if key in recalled:
+                del recalled[key]
+                return True
+        return False
+
+    def _copy(self, waiting: Waiting, entry: TimerEntry, is_rolled: bool) -> StoreMessage:
+        record, properties = waiting.record, waiting.properties
+        properties["TIMER_ENQUEUE_MS"] = str(entry.written_ms)
+        if is_rolled:
+            times = properties.get("TIMER_ROLL_TIMES", "0")
+            properties["TIMER_ROLL_TIMES"] = str(int(times) + 1 if times.isdecimal() else 1)
+        properties["TIMER_DEQUEUE_MS"] = str(self._clock.now_ms())
+        # RocketMQ's copies keep REAL_TOPIC and REAL_QID; TIMER_OUT_MS keeps them from going round again.
+        return StoreMessage(
+            topic=TIMER_TOPIC if is_rolled else waiting.topic,
+            queue_id=0 if is_rolled else waiting.queue_id,
+            body=record.body,
+            properties=properties,
+            properties_raw=encode_properties(properties).encode(),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_ms=record.born_ms,
+            born_host=record.born_host,
+            reconsume_times=record.reconsume_times,
+            prepared_log_offset=record.prepared_log_offset,
+        )
+
+    # To the disk
+
+    def checkpoint(self) -> bytes:
+        """What was saved last, as another broker asks for it."""
+        return self._files.mark.encode()
+
+    def take_changes(self) -> TimerSave | None:
+        """What to write next, when anything changed and the messages it calls delivered are on disk."""
+        if self._failure is not None or not self._config.enabled:
+            return None
+        files, store = self._files, self._store
+        if self._unsaved is None and files.has_changes(self._next):
+            snapshot = files.snapshot(self._next, self._clock.now_ms())
+            self._unsaved = TimerSave(snapshot, self.counts.encode(), store.log_next_offset)
+        if self._unsaved is None or store.flushed_offset < self._unsaved.log_offset:
+            return None
+        files.trim(store.log_min_offset)
+        return self._unsaved
+
+    def write(self, save: TimerSave) -> None:
+        """Blocking; any thread."""
+        try:
+            self._files.write(save.files)
+            self.counts.write(save.counts)
+        except StoreError as error:
+            # What a failed flush leaves is not known. The next start begins with the last save that worked, and repeats.
+            self._failure = error
+            log.error("timers go on, but their progress is not saved any more: %s", error)
+            raise
+        self._unsaved = None
+
+    def close(self) -> None:
+        self._files.close()

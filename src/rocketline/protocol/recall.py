@@ -1,0 +1,44 @@
+"""Recall handles: what a producer needs to take back a timer message, as URL-safe base64 of five words.
+
+The words are the version `v1`, the topic, the broker's name, the delivery time in milliseconds plus one, and the unique id.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+from rocketline.errors import ProtocolError
+
+_VERSION = "v1"
+
+
+class RecallHandle(NamedTuple):
+    """
+    >>> RecallHandle.decode(RecallHandle("orders", "broker-a", 1700000000001, "7F00").encode()).unique_id
+    '7F00'
+    """
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    unique_id: str
+
+    def encode(self) -> str:
+        text = f"{_VERSION} {self.topic} {self.broker_name} {self.deliver_ms} {self.unique_id}"
+        return base64.urlsafe_b64encode(text.encode()).decode()
+
+    @classmethod
+    def decode(cls, handle: str) -> RecallHandle:
+        """ProtocolError when it is no handle; a time that is no number becomes -1, which no broker accepts."""
+        try:
+            padded = handle.encode() + b"=" * (-len(handle) % 4)
+            words = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise ProtocolError("recall handle is invalid") from error
+        if len(words) < 5 or words[0] != _VERSION:
+            raise ProtocolError("recall handle is invalid")
+        _, topic, broker_name, deliver_ms, unique_id = words[:5]
+        is_number = deliver_ms.isascii() and deliver_ms.isdigit() and len(deliver_ms) < 19
+        return cls(topic, broker_name, int(deliver_ms) if is_number else -1, unique_id)
