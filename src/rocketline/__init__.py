@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         RetryLater,
         SendReceipt,
         SendStatus,
+        Transaction,
+        TransactionalProducer,
     )
     from rocketline.errors import RocketlineError
     from rocketline.message import Message, MessageQueue, MessageView
@@ -37,6 +39,8 @@ _HOMES = {
     "RocketlineError": "rocketline.errors",
     "SendReceipt": "rocketline.client",
     "SendStatus": "rocketline.client",
+    "Transaction": "rocketline.client",
+    "TransactionalProducer": "rocketline.client",
 }
 
 __all__ = [
@@ -52,6 +56,8 @@ __all__ = [
     "RocketlineError",
     "SendReceipt",
     "SendStatus",
+    "Transaction",
+    "TransactionalProducer",
     "__version__",
 ]
 

@@ -4,7 +4,8 @@
       ProtocolError       LocalProtocolError (we broke the rules), RemoteProtocolError (the peer did)
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
-      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed
+      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, ProducerClosed, ConsumerClosed, SendFailed,
+                          NoReply (also TimeoutError)
       StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly, WrongFiles
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
@@ -157,6 +158,10 @@ class MessageTooLarge(InvalidMessage):
 
 class SendFailed(ClientError):
     """Every attempt to send failed; the last cause is chained."""
+
+
+class NoReply(ClientError, TimeoutError):
+    """No reply to a request came in time. The request may or may not have been handled."""
 
 
 class ProducerClosed(ClientError):

@@ -23,6 +23,7 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QID = "REAL_QID"
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+TRANSACTION_ID = "__transactionId__"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -61,6 +62,11 @@ class Message:
         keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
         object.__setattr__(self, "keys", keys)
 
+    @property
+    def transaction_id(self) -> str | None:
+        """Known while its local transaction runs."""
+        return self.properties.get(TRANSACTION_ID)
+
 
 @dataclass(slots=True)
 class MessageView:
@@ -97,6 +103,11 @@ class MessageView:
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id under which its producer ran the local transaction, if it was sent in one."""
+        return self.properties.get(TRANSACTION_ID)
 
     @property
     def queue(self) -> MessageQueue:

@@ -29,13 +29,18 @@ from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.replies import ReplyHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
+from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import broker_router
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
+from rocketline.broker.transactions.checker import CheckerParts, TransactionChecker
+from rocketline.broker.transactions.half_messages import HalfMessages
+from rocketline.broker.transactions.ops import OpWriter
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
@@ -188,10 +193,30 @@ class Broker:
         store.on_flushed = self._durability.flushed_from_thread
         store.on_flush_failed = self._durability.failed_from_thread
         store.on_committed = self._durability.committed_from_thread
+        self._build_transactions()
         self._client = RemotingClient()
         self._registration = self._build_registration()
         self._topics.on_change = self._registration.topics_changed
         self._router.take(self._build_router())
+
+    def _build_transactions(self) -> None:
+        config, clock, store = self.config, self._clock, self._store
+        ops = OpWriter(store, clock, self._store_host, self._stored, config.transactions.op_bytes)
+        self._half_messages = HalfMessages(store, self._delays, ops, self._stored)
+        self._checker = TransactionChecker(
+            config.transactions,
+            CheckerParts(
+                store=store,
+                topics=self._topics,
+                offsets=self._offsets,
+                producers=self._producers,
+                half_messages=self._half_messages,
+                clock=clock,
+                stored=self._stored,
+                store_host=self._store_host,
+                broker_name=config.name,
+            ),
+        )
 
     def _build_registration(self) -> Registration:
         config = self.config
@@ -226,6 +251,7 @@ class Broker:
                 trace_on=config.trace_on,
                 sync_flush=config.store.flush.is_sync,
                 random=self._random,
+                half_messages=None if config.transactions.refused else self._half_messages,
             )
         )
         pulls = PullHandlers(
@@ -261,6 +287,14 @@ class Broker:
             TopicHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
             GroupHandlers(self._groups, self._offsets),
             FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
+            TransactionHandlers(
+                self._half_messages,
+                self._durability if config.store.flush.is_sync else None,
+                self._clock.now_ms,
+                config.transactions.timeout_ms,
+                is_slave=config.broker_id != 0,
+            ),
+            ReplyHandlers(sends, self._producers, self._clock, config.stores_replies),
         )
 
     def _cap_offsets(self) -> None:
@@ -311,6 +345,8 @@ class Broker:
         self._spawn(self._delays.run())
         self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
         self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
+        self._spawn(self._every(config.transactions.interval_ms / 1000, self._checker.check))
+        self._spawn(self._every(config.transactions.op_interval_ms / 1000, self._note_ended))
         self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
         self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
 
@@ -338,6 +374,10 @@ class Broker:
         self._consumers.drop_expired()
         self._producers.drop_expired()
 
+    async def _note_ended(self) -> None:
+        self._half_messages.ops.write()
+        self._checker.publish()
+
     async def _clean_up(self) -> None:
         try:
             self._store.clean_up()
@@ -360,9 +400,11 @@ class Broker:
         self._waiters.close()
         await self._server.close()
         await self._client.close()
+        self._half_messages.ops.write()
         try:
             # Before the tables: they may not speak of messages that are not on disk.
             self._store.flush_now()
+            self._checker.publish()
             for table in (self._offsets, self._delays):
                 if (data := table.take_changes()) is not None:
                     table.write(data)

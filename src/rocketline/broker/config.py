@@ -48,6 +48,35 @@ class RegistrationConfig:
 
 
 @dataclass(frozen=True)
+class TransactionConfig:
+    refused: bool = setting(False, "rejectTransactionMessage", "Refuse transactional messages.")
+    timeout_ms: int = setting(
+        6_000, "transactionTimeOut", "Age at which a half message that nobody ended is asked about."
+    )
+    max_checks: int = setting(
+        15, "transactionCheckMax", "How often a half message is asked about before it is put aside."
+    )
+    interval_ms: int = setting(30_000, "transactionCheckInterval", "Pause between two looks for such messages.")
+    op_bytes: int = setting(
+        4096,
+        "transactionOpMsgMaxSize",
+        "Ended transactions are noted together; a note of this size is written at once.",
+    )
+    op_interval_ms: int = setting(
+        3_000, "transactionOpBatchInterval", "Longest that an ended transaction waits for it."
+    )
+
+    def __post_init__(self) -> None:
+        _above_zero(
+            transactionTimeOut=self.timeout_ms,
+            transactionCheckMax=self.max_checks,
+            transactionCheckInterval=self.interval_ms,
+            transactionOpMsgMaxSize=self.op_bytes,
+            transactionOpBatchInterval=self.op_interval_ms,
+        )
+
+
+@dataclass(frozen=True)
 class BrokerConfig:
     """Everything a broker can be told."""
 
@@ -81,9 +110,13 @@ class BrokerConfig:
     client_expiry_ms: int = setting(
         120_000, "channelExpiredTimeout", "A client without heartbeat for this long is gone."
     )
+    stores_replies: bool = setting(
+        True, "storeReplyMessageEnable", "Keep replies in the reply topic besides handing them to who asked."
+    )
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     registration: RegistrationConfig = section(RegistrationConfig)
+    transactions: TransactionConfig = section(TransactionConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:

@@ -10,8 +10,10 @@ from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers
 from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.replies import ReplyHandlers
 from rocketline.broker.handlers.send import SendHandlers
 from rocketline.broker.handlers.send_back import SendBackHandlers
+from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.protocol.codes import RequestCode
 from rocketline.transport import Router
 
@@ -26,6 +28,8 @@ def broker_router(
     topics: TopicHandlers,
     groups: GroupHandlers,
     files: FileHandlers,
+    transactions: TransactionHandlers,
+    replies: ReplyHandlers,
 ) -> Router:
     store = send_backs.store
     send = unless_busy(store, sends.send)
@@ -35,6 +39,9 @@ def broker_router(
             RequestCode.SEND_MESSAGE_V2: send,
             RequestCode.SEND_BATCH_MESSAGE: unless_busy(store, sends.send_batch),
             RequestCode.CONSUMER_SEND_MSG_BACK: unless_busy(store, send_backs.send_back),
+            RequestCode.END_TRANSACTION: transactions.end,
+            RequestCode.SEND_REPLY_MESSAGE: replies.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
             RequestCode.PULL_MESSAGE: pulls.pull,
             RequestCode.LITE_PULL_MESSAGE: pulls.pull,
             RequestCode.QUERY_MESSAGE: queries.query,

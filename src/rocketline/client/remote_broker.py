@@ -13,6 +13,7 @@ from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     ConsumerSendMsgBackHeader,
     EarliestStoreTimeResponseHeader,
+    EndTransactionHeader,
     GetConsumerListHeader,
     GetEarliestStoreTimeHeader,
     GetMaxOffsetHeader,
@@ -165,3 +166,12 @@ class RemoteBroker:
         """Have a stored message delivered to the group again later; only its commit-log offset travels."""
         doing = f"send back of {header.origin_msg_id or LogOffset(header.log_offset)} for group {header.group}"
         await self._ask(RequestCode.CONSUMER_SEND_MSG_BACK, header, doing, timeout_s=timeout_s)
+
+    async def end_transaction(self, header: EndTransactionHeader, timeout_s: float) -> bool:
+        """Tell how a transaction ended; whether the broker confirmed it. That it is not known yet is never answered."""
+        if not header.commit_or_rollback:
+            await self.send_oneway(Command(RequestCode.END_TRANSACTION, header.encode()), timeout_s)
+            return False
+        doing = f"end of transaction {header.transaction_id} for group {header.producer_group}"
+        await self._ask(RequestCode.END_TRANSACTION, header, doing, timeout_s=timeout_s)
+        return True

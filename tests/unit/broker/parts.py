@@ -14,7 +14,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rocketline.broker.config import MESSAGE_DELAY_LEVELS, TopicConfigDefaults, parse_delay_levels
+from rocketline.broker.config import (
+    MESSAGE_DELAY_LEVELS,
+    TopicConfigDefaults,
+    TransactionConfig,
+    parse_delay_levels,
+)
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.delays import DelayLevels, deliver_time_codes
 from rocketline.broker.durability import Durability
@@ -26,12 +31,17 @@ from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.replies import ReplyHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
+from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import broker_router
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
+from rocketline.broker.transactions.checker import CheckerParts, TransactionChecker
+from rocketline.broker.transactions.half_messages import HalfMessages
+from rocketline.broker.transactions.ops import OpWriter
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
@@ -108,6 +118,9 @@ class Setup:
     slave_read: bool = False
     memory_ratio: int = 40
     """Percentage of the machine's memory that counts as page cache of the log."""
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    is_slave: bool = False
+    stores_replies: bool = True
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
@@ -155,6 +168,7 @@ class Parts:
         self.store.on_committed = self.durability.committed_from_thread
         self.appends = 0
         self.closed = False
+        self._build_transactions()
         self.router = self._build_router()
 
     def _open_store(self) -> MessageStore:
@@ -186,6 +200,25 @@ class Parts:
     def saved(self, name: str, kind: type[Any]) -> SavedTable[Any]:
         return SavedTable(self.disk, ROOT / "config" / name, kind)
 
+    def _build_transactions(self) -> None:
+        config = self.setup.transactions
+        ops = OpWriter(self.store, self.clock, STORE_HOST, self._stored, config.op_bytes)
+        self.half_messages = HalfMessages(self.store, self.delays, ops, self._stored)
+        self.checker = TransactionChecker(
+            config,
+            CheckerParts(
+                store=self.store,
+                topics=self.topics,
+                offsets=self.offsets,
+                producers=self.producers,
+                half_messages=self.half_messages,
+                clock=self.clock,
+                stored=self._stored,
+                store_host=STORE_HOST,
+                broker_name=BROKER,
+            ),
+        )
+
     def _build_router(self) -> Router:
         setup, random = self.setup, Random(1)
         writable = bool(setup.permission & WRITE)
@@ -205,6 +238,7 @@ class Parts:
                 trace_on=True,
                 sync_flush=setup.sync_flush,
                 random=random,
+                half_messages=None if setup.transactions.refused else self.half_messages,
             )
         )
         pulls = PullHandlers(
@@ -240,6 +274,14 @@ class Parts:
             TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
             GroupHandlers(self.groups, self.offsets),
             FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
+            TransactionHandlers(
+                self.half_messages,
+                self.durability if setup.sync_flush else None,
+                self.clock.now_ms,
+                setup.transactions.timeout_ms,
+                is_slave=setup.is_slave,
+            ),
+            ReplyHandlers(sends, self.producers, self.clock, setup.stores_replies),
         )
 
     def _stored(self) -> None:

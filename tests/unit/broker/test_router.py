@@ -9,8 +9,8 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 
 SERVED = {
-    10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 38, 46, 200, 201, 207, 215, 225, 306, 310, 316, 320, 329,
-    351, 352, 353, 361,
+    10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 46, 200, 201, 207, 215, 225, 306, 310, 316, 320,
+    324, 325, 329, 351, 352, 353, 361,
 }  # fmt: skip
 WITHOUT_FIELDS = {21, 34, 46, 200, 201, 225, 306, 316, 329}
 
@@ -19,7 +19,7 @@ async def test_these_requests_are_served(parts: Parts) -> None:
     assert parts.router.codes == SERVED
 
 
-@pytest.mark.parametrize("code", [0, -1, 9999, 37, 41, 42, 105, 200050, (1 << 31) - 1, -(1 << 31)])
+@pytest.mark.parametrize("code", [0, -1, 9999, 39, 41, 42, 105, 200050, (1 << 31) - 1, -(1 << 31)])
 async def test_others_are_answered_with_3(parts: Parts, code: int) -> None:
     answer = parts.peer().ask(Command(code, {"a": "b"}, b"body"))
     assert (answer.code, str(code) in answer.remark) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, True)

@@ -55,7 +55,12 @@ from rocketline.protocol.headers.read import (
     QueryMessageResponseHeader,
     ViewMessageByIdHeader,
 )
-from rocketline.protocol.headers.send import ConsumerSendMsgBackHeader, SendMessageHeader, SendMessageResponseHeader
+from rocketline.protocol.headers.send import (
+    ConsumerSendMsgBackHeader,
+    PushReplyHeader,
+    SendMessageHeader,
+    SendMessageResponseHeader,
+)
 from rocketline.protocol.headers.topics import (
     CreateTopicHeader,
     DeleteGroupHeader,
@@ -122,6 +127,7 @@ _CLIENTS: dict[int, type[Header]] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResetOffsetHeader,
     RequestCode.GET_CONSUMER_RUNNING_INFO: GetConsumerRunningInfoHeader,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: ConsumeMessageDirectlyHeader,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: PushReplyHeader,
 }
 
 _TOPICS: dict[int, type[Header]] = {
@@ -213,6 +219,7 @@ __all__ = [
     "OffsetResponseHeader",
     "PullMessageHeader",
     "PullMessageResponseHeader",
+    "PushReplyHeader",
     "PutKvConfigHeader",
     "QueryConsumerOffsetHeader",
     "QueryDataVersionHeader",
