@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         SeekTo,
         SendReceipt,
         SendStatus,
+        Transaction,
+        TransactionalProducer,
     )
     from rocketline.errors import RocketlineError
     from rocketline.message import Message, MessageQueue, MessageView
@@ -39,6 +41,8 @@ _HOMES = {
     "SeekTo": "rocketline.client",
     "SendReceipt": "rocketline.client",
     "SendStatus": "rocketline.client",
+    "Transaction": "rocketline.client",
+    "TransactionalProducer": "rocketline.client",
 }
 
 __all__ = [
@@ -55,6 +59,8 @@ __all__ = [
     "SeekTo",
     "SendReceipt",
     "SendStatus",
+    "Transaction",
+    "TransactionalProducer",
     "__version__",
 ]
 

@@ -5,7 +5,7 @@
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
       ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, InvalidExpression, ProducerClosed, ConsumerClosed,
-                          SendFailed, RangeNotAvailable
+                          SendFailed, RangeNotAvailable, NoReply (also TimeoutError)
       StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly, WrongFiles
       FilterFailed        a filter cannot be evaluated on a message, which then does not match
       RequestRejected     raised by our own handlers; the router turns it into an answer
@@ -167,6 +167,10 @@ class InvalidExpression(InvalidMessage):
 
 class SendFailed(ClientError):
     """Every attempt to send failed; the last cause is chained."""
+
+
+class NoReply(ClientError, TimeoutError):
+    """No reply to a request came in time. The request may or may not have been handled."""
 
 
 class ProducerClosed(ClientError):

@@ -27,6 +27,7 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TRANSACTION_ID = "__transactionId__"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -67,6 +68,11 @@ class Message:
         keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
         object.__setattr__(self, "keys", keys)
 
+    @property
+    def transaction_id(self) -> str | None:
+        """Known while its local transaction runs."""
+        return self.properties.get(TRANSACTION_ID)
+
 
 @dataclass(slots=True)
 class MessageView:
@@ -103,6 +109,11 @@ class MessageView:
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id under which its producer ran the local transaction, if it was sent in one."""
+        return self.properties.get(TRANSACTION_ID)
 
     @property
     def queue(self) -> MessageQueue:

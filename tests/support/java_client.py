@@ -250,6 +250,14 @@ class JavaProducer(_Handle):
         )
         return SentBatch(Sent.of(reply), [Sent.of(item) for item in reply["messages"]])
 
+    def request(self, topic: str, body: bytes, timeout_s: float = 20.0, **fields: Any) -> tuple[bytes, dict[str, str]]:
+        """Send a request; body and properties of its reply."""
+        message, limit_ms = Outgoing(topic, body, **fields), round(timeout_s * 1000)
+        reply = self._driver.call(
+            "request", timeout_s + CALL_TIMEOUT_S, name=self.name, timeout_ms=limit_ms, **message.arguments()
+        )
+        return bytes.fromhex(reply["body"]), reply["properties"]
+
     def send_many(
         self,
         topic: str,
@@ -274,6 +282,28 @@ class JavaProducer(_Handle):
             tags=tags,
         )
         return SentMany(reply["acknowledged"], reply["failed"], reply["failures"], reply["elapsedMs"])
+
+
+class JavaTransactionalProducer(_Handle):
+    STOP = "stop_transactional"
+
+    def send(self, topic: str, body: bytes, outcome: str, **fields: Any) -> Sent:
+        """Send a message whose local transaction ends with COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
+        message = Outgoing(topic, body, **fields)
+        reply = self._driver.call("send_in_transaction", name=self.name, outcome=outcome, **message.arguments())
+        assert reply["localTransactionState"] == outcome
+        return Sent.of(reply)
+
+    def checks(self, count: int, timeout_s: float = POLL_TIMEOUT_S) -> list[Seen]:
+        """All messages it was asked about since the last call, once they are `count` or the time is over."""
+        arguments = {"name": self.name, "count": count, "timeout_ms": round(timeout_s * 1000)}
+        return [Seen.of(item) for item in self._driver.call("poll_checks", timeout_s + CALL_TIMEOUT_S, **arguments)]
+
+
+class JavaReplier(_Handle):
+    """A push consumer that replies "re " and the body."""
+
+    STOP = "stop_replier"
 
 
 class JavaPushConsumer(_Handle):
@@ -361,6 +391,19 @@ class JavaClient(JavaDriver):
             **more,
         )
         return JavaProducer(self, name)
+
+    def transactional_producer(
+        self, namesrv: str, group: str, *, check: str = "UNKNOW", topic: str | None = None
+    ) -> JavaTransactionalProducer:
+        """Answers every check with `check`; with `topic` it greets that topic's brokers before it sends anything."""
+        name = self._name("transactional")
+        self.call("start_transactional", name=name, namesrv=namesrv, group=group, check=check, topic=topic)
+        return JavaTransactionalProducer(self, name)
+
+    def replier(self, namesrv: str, group: str, topic: str) -> JavaReplier:
+        name = self._name("replier")
+        self.call("start_replier", name=name, namesrv=namesrv, group=group, topic=topic)
+        return JavaReplier(self, name)
 
     def push_consumer(
         self,

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
@@ -31,9 +32,12 @@ from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.replies import ReplyHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
+from rocketline.broker.handlers.transactions import TransactionHandlers
+from rocketline.broker.postponed import postpone
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
@@ -43,6 +47,9 @@ from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
+from rocketline.broker.transactions.checker import CheckerParts, TransactionChecker
+from rocketline.broker.transactions.half_messages import HalfMessages
+from rocketline.broker.transactions.ops import OpWriter
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
@@ -209,11 +216,33 @@ class Broker:
         store.on_flushed = self._durability.flushed_from_thread
         store.on_flush_failed = self._durability.failed_from_thread
         store.on_committed = self._durability.committed_from_thread
+        self._build_transactions()
         self._client = RemotingClient()
         self._registration = self._build_registration()
         self._topics.on_change = self._registration.topics_changed
         self._router.take(self._build_router())
         self._router.take(operator_router(self._operator_parts()))
+
+    def _build_transactions(self) -> None:
+        config, clock, store = self.config, self._clock, self._store
+        ops = OpWriter(store, clock, self._store_host, self._stored, config.transactions.op_bytes)
+        self._half_messages = HalfMessages(
+            store, ops, self._stored, partial(postpone, timers=self._timers, delays=self._delays)
+        )
+        self._checker = TransactionChecker(
+            config.transactions,
+            CheckerParts(
+                store=store,
+                topics=self._topics,
+                offsets=self._offsets,
+                producers=self._producers,
+                half_messages=self._half_messages,
+                clock=clock,
+                stored=self._stored,
+                store_host=self._store_host,
+                broker_name=config.name,
+            ),
+        )
 
     def _build_registration(self) -> Registration:
         config = self.config
@@ -251,6 +280,7 @@ class Broker:
                 sync_flush=config.store.flush.is_sync,
                 random=self._random,
                 statistics=self._statistics,
+                half_messages=None if config.transactions.refused else self._half_messages,
             )
         )
         filters = config.filters
@@ -305,6 +335,14 @@ class Broker:
                 recall_enabled=config.recall_enabled,
                 writable=writable or config.recall_when_read_only,
             ),
+            TransactionHandlers(
+                self._half_messages,
+                self._durability if config.store.flush.is_sync else None,
+                self._clock.now_ms,
+                config.transactions.timeout_ms,
+                is_slave=config.broker_id != 0,
+            ),
+            ReplyHandlers(sends, self._producers, self._clock, config.stores_replies),
         )
 
     def _operator_parts(self) -> OperatorParts:
@@ -377,6 +415,8 @@ class Broker:
         self._spawn(self._statistics.run())
         self._spawn(self._every(config.filters.save_ms / 1000, lambda: self._save(self._filters)))
         self._spawn(self._every(config.store.timers.flush_interval_ms / 1000, lambda: self._save(self._timers)))
+        self._spawn(self._every(config.transactions.interval_ms / 1000, self._checker.check))
+        self._spawn(self._every(config.transactions.op_interval_ms / 1000, self._note_ended))
         self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
         self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
 
@@ -405,6 +445,10 @@ class Broker:
         self._producers.drop_expired()
         self._locks.drop_expired()
 
+    async def _note_ended(self) -> None:
+        self._half_messages.ops.write()
+        self._checker.publish()
+
     async def _clean_up(self) -> None:
         try:
             self._store.clean_up()
@@ -427,9 +471,11 @@ class Broker:
         self._waiters.close()
         await self._server.close()
         await self._client.close()
+        self._half_messages.ops.write()
         try:
             # Before the tables: they may not speak of messages that are not on disk.
             self._store.flush_now()
+            self._checker.publish()
             saved: tuple[_Periodic, ...] = (self._offsets, self._delays, self._filters, self._timers)
             for table in saved:
                 # More than once: what was taken before, and had to wait for the disk, is not the latest.

@@ -78,6 +78,35 @@ class FilterConfig:
 
 
 @dataclass(frozen=True)
+class TransactionConfig:
+    refused: bool = setting(False, "rejectTransactionMessage", "Refuse transactional messages.")
+    timeout_ms: int = setting(
+        6_000, "transactionTimeOut", "Age at which a half message that nobody ended is asked about."
+    )
+    max_checks: int = setting(
+        15, "transactionCheckMax", "How often a half message is asked about before it is put aside."
+    )
+    interval_ms: int = setting(30_000, "transactionCheckInterval", "Pause between two looks for such messages.")
+    op_bytes: int = setting(
+        4096,
+        "transactionOpMsgMaxSize",
+        "Ended transactions are noted together; a note of this size is written at once.",
+    )
+    op_interval_ms: int = setting(
+        3_000, "transactionOpBatchInterval", "Longest that an ended transaction waits for it."
+    )
+
+    def __post_init__(self) -> None:
+        _above_zero(
+            transactionTimeOut=self.timeout_ms,
+            transactionCheckMax=self.max_checks,
+            transactionCheckInterval=self.interval_ms,
+            transactionOpMsgMaxSize=self.op_bytes,
+            transactionOpBatchInterval=self.op_interval_ms,
+        )
+
+
+@dataclass(frozen=True)
 class BrokerConfig:
     """Everything a broker can be told."""
 
@@ -125,10 +154,14 @@ class BrokerConfig:
         "useServerSideResetOffset",
         "Reset offsets here and tell each consumer at its next pull; false: tell all consumers online, as 4.x does.",
     )
+    stores_replies: bool = setting(
+        True, "storeReplyMessageEnable", "Keep replies in the reply topic besides handing them to who asked."
+    )
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     registration: RegistrationConfig = section(RegistrationConfig)
     filters: FilterConfig = section(FilterConfig)
+    transactions: TransactionConfig = section(TransactionConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:

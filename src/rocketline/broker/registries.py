@@ -186,6 +186,22 @@ class ProducerRegistry:
         self._clock = clock
         self._expiry_s = expiry_s
         self._groups: dict[str, dict[Channel, ClientInfo]] = {}
+        self._channels: dict[str, Channel] = {}
+        self._turn = 0
+
+    def find(self, client_id: str) -> Channel | None:
+        """The open connection of a client that sent a heartbeat as a producer."""
+        channel = self._channels.get(client_id)
+        return channel if channel is not None and channel.is_open else None
+
+    def pick(self, group: str) -> Channel | None:
+        """A connection to some producer of a group, another one each time; those that keep up with reading first."""
+        channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
+        channels = [channel for channel in channels if not channel.is_congested] or channels
+        if not channels:
+            return None
+        self._turn += 1
+        return channels[self._turn % len(channels)]
 
     def names(self) -> list[str]:
         return list(self._groups)
@@ -195,11 +211,18 @@ class ProducerRegistry:
 
     def heartbeat(self, channel: Channel, client: ClientInfo, group: str) -> None:
         self._groups.setdefault(group, {})[channel] = client
+        self._channels[client.client_id] = channel
 
     def leave(self, channel: Channel, group: str) -> None:
         members = self._groups.get(group)
-        if members is not None and members.pop(channel, None) is not None and not members:
+        client = members.pop(channel, None) if members is not None else None
+        if client is None:
+            return
+        if not members:
             del self._groups[group]
+        is_last = not any(channel in others for others in self._groups.values())
+        if is_last and self._channels.get(client.client_id) is channel:
+            del self._channels[client.client_id]
 
     def channel_closed(self, channel: Channel) -> None:
         for group in list(self._groups):

@@ -22,9 +22,11 @@ from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers
 from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.replies import ReplyHandlers
 from rocketline.broker.handlers.send import SendHandlers
 from rocketline.broker.handlers.send_back import SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
+from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.statistics import BrokerStatistics, FallBehind
 from rocketline.broker.topics import Topics
@@ -47,6 +49,8 @@ def broker_router(
     files: FileHandlers,
     locks: LockHandlers,
     timers: TimerHandlers,
+    transactions: TransactionHandlers,
+    replies: ReplyHandlers,
 ) -> Router:
     store = send_backs.store
     send = unless_busy(store, sends.send)
@@ -59,6 +63,9 @@ def broker_router(
             RequestCode.RECALL_MESSAGE: timers.recall,
             RequestCode.GET_TIMER_CHECK_POINT: timers.checkpoint,
             RequestCode.GET_TIMER_METRICS: timers.counts,
+            RequestCode.END_TRANSACTION: transactions.end,
+            RequestCode.SEND_REPLY_MESSAGE: replies.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
             RequestCode.PULL_MESSAGE: pulls.pull,
             RequestCode.LITE_PULL_MESSAGE: pulls.pull,
             RequestCode.QUERY_MESSAGE: queries.query,

@@ -19,7 +19,15 @@ from rocketline.client.consumer import (
     machine_room_nearby,
 )
 from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
-from rocketline.client.producer import Producer, SendReceipt, SendStatus, split_batch
+from rocketline.client.producer import (
+    Producer,
+    SendReceipt,
+    SendStatus,
+    Transaction,
+    TransactionalProducer,
+    TransactionReceipt,
+    split_batch,
+)
 from rocketline.client.timing import ClientTiming
 
 __all__ = [
@@ -40,6 +48,9 @@ __all__ = [
     "SendStatus",
     "Sql",
     "SuspendQueue",
+    "Transaction",
+    "TransactionReceipt",
+    "TransactionalProducer",
     "allocate_averagely",
     "allocate_by_circle",
     "by_config",

@@ -26,11 +26,13 @@ from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
 from rocketline.client.producer.producer import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.producer.transactional import CheckFunction, ExecuteFunction, TransactionReceipt
 from rocketline.errors import ClientError
 from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageView, QueueOffset
 
 T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound=AbstractAsyncContextManager[Any])
+ProducerT = TypeVar("ProducerT", bound=async_producer.Producer)
 
 
 class _LoopThread:
@@ -143,11 +145,8 @@ async def _closed(client: AbstractAsyncContextManager[Any], exc_info: Sequence[A
     await client.__aexit__(*exc_info)
 
 
-class Producer(_Blocking[async_producer.Producer]):
-    """See rocketline.client.Producer for the arguments."""
-
-    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_producer.Producer(name_servers, group=group, **options))
+class _Producing(_Blocking[ProducerT]):
+    """What all producers can do."""
 
     def send(
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float | None = None
@@ -169,6 +168,26 @@ class Producer(_Blocking[async_producer.Producer]):
     def recall(self, handle: str, *, timeout: float | None = None) -> str:
         return self._wait(self._open.recall(handle, timeout=timeout))
 
+    def request(
+        self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float = 3.0
+    ) -> MessageView:
+        return self._wait(self._open.request(message, queue=queue, timeout=timeout))
+
+    def reply(
+        self,
+        request: MessageView,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendReceipt:
+        return self._wait(self._open.reply(request, body, properties=properties, timeout=timeout))
+
+    @property
+    def late_replies(self) -> int:
+        client = self._open
+        return self._do(lambda: client.late_replies)
+
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
 
@@ -178,6 +197,39 @@ class Producer(_Blocking[async_producer.Producer]):
         """Hooks run on the background thread of all blocking clients: they must not call back into one."""
         client = self._open
         self._do(lambda: client.add_hook(before, after))
+
+
+class Producer(_Producing[async_producer.Producer]):
+    """See rocketline.client.Producer for the arguments."""
+
+    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
+        super().__init__(lambda: async_producer.Producer(name_servers, group=group, **options))
+
+
+class TransactionalProducer(_Producing[async_producer.TransactionalProducer]):
+    """See rocketline.client.TransactionalProducer for the arguments. Plain functions run in threads, as there."""
+
+    def __init__(
+        self, name_servers: str | Sequence[str], *, group: str, check: CheckFunction | None = None, **options: Any
+    ) -> None:
+        super().__init__(
+            lambda: async_producer.TransactionalProducer(name_servers, group=group, check=check, **options)
+        )
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        execute: ExecuteFunction,
+        *args: Any,
+        queue: MessageQueue | QueueSelector | None = None,
+        check_after: float | None = None,
+        timeout: float | None = None,
+    ) -> TransactionReceipt:
+        return self._wait(
+            self._open.send_in_transaction(
+                message, execute, *args, queue=queue, check_after=check_after, timeout=timeout
+            )
+        )
 
 
 class PushConsumer(_Blocking[async_consumer.PushConsumer]):
@@ -205,6 +257,11 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
     def stats(self) -> dict[str, ConsumeStatus]:
         client = self._open
         return self._do(lambda: client.stats)
+
+    def reply(
+        self, request: MessageView, body: bytes, *, properties: Mapping[str, str] | None = None, timeout: float = 3.0
+    ) -> SendReceipt:
+        return self._wait(self._open.reply(request, body, properties=properties, timeout=timeout))
 
     def start(self) -> None:
         """Begin to consume and return."""

@@ -1,17 +1,21 @@
 """Requests that brokers send to clients over the clients' own connections.
 
-Served: rebalance now (40), new offsets (220), where are you (221), how are you (307), consume this one (309). Whatever
-else arrives is answered with "not supported" by the router, unless it is one-way.
+Served: how did this transaction end (39), rebalance now (40), new offsets (220), where are you (221), how are you (307),
+consume this one (309), here is your reply (326). Whatever else arrives is answered with "not supported" by the router,
+unless it is one-way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+import logging
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, stacks
+from rocketline.client.pending import PendingRequests
+from rocketline.clock import Clock
 from rocketline.errors import CorruptRecord, RequestRejected
-from rocketline.message import ConsumerOffset, MessageQueue, MessageView
+from rocketline.message import ConsumerOffset, LogOffset, MessageQueue, MessageView, QueueOffset
 from rocketline.protocol.bodies import (
     ConsumerData,
     ConsumerStatus,
@@ -22,15 +26,26 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.compression import decompress
 from rocketline.protocol.headers import (
+    CheckTransactionStateHeader,
     ConsumeMessageDirectlyHeader,
     GetConsumerRunningInfoHeader,
     GetConsumerStatusHeader,
     NotifyConsumerIdsChangedHeader,
+    PushReplyHeader,
     ResetOffsetHeader,
 )
-from rocketline.protocol.records import decode_message
+from rocketline.protocol.properties import decode_properties
+from rocketline.protocol.records import COMPRESSED, decode_message
+from rocketline.protocol.replies import ARRIVE_TIME
+from rocketline.protocol.transactions import PGROUP
 from rocketline.transport import Channel, Router
+
+log = logging.getLogger(__name__)
+
+CheckBack = Callable[[Channel, CheckTransactionStateHeader, MessageView], None]
+"""Finds out how a transaction ended and answers over the channel."""
 
 
 class ConsumerMember(Protocol):
@@ -61,11 +76,16 @@ class ConsumerMember(Protocol):
     async def consume_directly(self, message: MessageView) -> ConsumeDirectlyResult: ...
 
 
-def broker_requests(consumers: Mapping[str, ConsumerMember]) -> Router:
-    """A router for the requests of brokers, answered by the consumers of a session by group."""
+def broker_requests(
+    consumers: Mapping[str, ConsumerMember], checks: Mapping[str, CheckBack], requests: PendingRequests, clock: Clock
+) -> Router:
+    """A router for the requests of brokers, answered by the clients of a session by group."""
     served = _BrokerRequests(consumers)
+    to_producers = _ProducerRequests(checks, requests, clock)
     return Router(
         {
+            RequestCode.CHECK_TRANSACTION_STATE: to_producers.check_transaction,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: to_producers.take_reply,
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: served.members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: served.reset_offsets,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: served.positions,
@@ -128,3 +148,47 @@ class _BrokerRequests:
             return request.reply(ResponseCode.SUCCESS, body=encode_body(result))
 
         return consume()
+
+
+class _ProducerRequests:
+    def __init__(self, checks: Mapping[str, CheckBack], requests: PendingRequests, clock: Clock) -> None:
+        self._checks = checks
+        self._requests = requests
+        self._clock = clock
+
+    def check_transaction(self, channel: Channel, request: Command) -> None:
+        header = CheckTransactionStateHeader.decode(request)
+        try:
+            message = decode_message(request.body, 0, len(request.body))
+        except CorruptRecord as error:
+            log.warning("%s asks about a transaction whose message cannot be read: %s", channel.remote, error)
+            return
+        check = self._checks.get(message.properties.get(PGROUP, ""))
+        if check is None:
+            log.warning("%s asks about a transaction of group %r: no transactional producer of it runs here",
+                        channel.remote, message.properties.get(PGROUP))  # fmt: skip
+            return
+        check(channel, header, message)
+
+    def take_reply(self, _: Channel, request: Command) -> Command:
+        header = PushReplyHeader.decode(request)
+        body, sys_flag = request.body, header.sys_flag
+        if sys_flag & COMPRESSED:
+            body, sys_flag = decompress(body, sys_flag), sys_flag & ~COMPRESSED
+        reply = MessageView(
+            topic=header.topic,
+            body=body,
+            properties={**decode_properties(header.properties), ARRIVE_TIME: str(self._clock.now_ms())},
+            queue_id=header.queue_id,
+            queue_offset=QueueOffset(0),
+            log_offset=LogOffset(0),
+            born_ms=header.born_ms,
+            born_host=header.born_host,
+            store_ms=header.store_ms,
+            store_host=header.store_host,
+            reconsume_times=header.reconsume_times,
+            flag=header.flag,
+            sys_flag=sys_flag,
+        )
+        self._requests.take(reply)
+        return request.reply(ResponseCode.SUCCESS)

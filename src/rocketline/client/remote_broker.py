@@ -25,6 +25,7 @@ from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     ConsumerSendMsgBackHeader,
     EarliestStoreTimeResponseHeader,
+    EndTransactionHeader,
     GetConsumerListHeader,
     GetEarliestStoreTimeHeader,
     GetMaxOffsetHeader,
@@ -205,3 +206,12 @@ class RemoteBroker:
         header = RecallMessageHeader(topic, handle, group, self.name or None)
         answer = await self._ask(RequestCode.RECALL_MESSAGE, header, f"recall of {topic}", timeout_s=timeout_s)
         return RecallMessageResponseHeader.decode(answer).msg_id
+
+    async def end_transaction(self, header: EndTransactionHeader, timeout_s: float) -> bool:
+        """Tell how a transaction ended; whether the broker confirmed it. That it is not known yet is never answered."""
+        if not header.commit_or_rollback:
+            await self.send_oneway(Command(RequestCode.END_TRANSACTION, header.encode()), timeout_s)
+            return False
+        doing = f"end of transaction {header.transaction_id} for group {header.producer_group}"
+        await self._ask(RequestCode.END_TRANSACTION, header, doing, timeout_s=timeout_s)
+        return True

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from rocketline.client.incoming import ConsumerMember, broker_requests
+from rocketline.client.incoming import CheckBack, ConsumerMember, broker_requests
+from rocketline.client.pending import PendingRequests
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.route_cache import RouteCache
@@ -31,7 +32,7 @@ from rocketline.errors import ClientError, ConfigError, RocketlineError, RouteNo
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, HeartbeatData, ProducerData
 from rocketline.protocol.message_ids import UniqueIds
-from rocketline.transport import RemotingClient
+from rocketline.transport import Channel, RemotingClient
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,10 @@ class ClientSession:
         self.producers: dict[str, ProducerMember] = {}
         self.consumers: dict[str, ConsumerMember] = {}
         self.broker_versions: dict[str, int] = {}
-        self.remoting = RemotingClient(broker_requests(self.consumers))
+        self.checks: dict[str, CheckBack] = {}
+        """Who answers for the transactions of a producer group."""
+        self.requests = PendingRequests()
+        self.remoting = RemotingClient(broker_requests(self.consumers, self.checks, self.requests, clock))
         self.name_server = RemoteNameServer(
             self.remoting, name_servers, timeout_s=timing.call_s, next_server_s=timing.next_server_s
         )
@@ -63,6 +67,7 @@ class ClientSession:
         self._silent: set[str] = set()
         self._conflicts: dict[str, str | None] = {}
         self._lost: set[str] = set()
+        self._greeted: dict[str, Channel | None] = {}
         self._heartbeat_lock = asyncio.Lock()
         self._greeting_lock = asyncio.Lock()
         self._tasks = OwnedTasks()
@@ -172,6 +177,7 @@ class ClientSession:
             log.log(level, "heartbeat to %s failed: %s", address, error)
         else:
             self._silent.discard(address)
+            self._greeted[address] = self.remoting.connected(address)
             if conflict is not None and conflict not in self._conflicts.values():
                 log.warning("%s (says the broker at %s)", conflict, address)
             self._conflicts[address] = conflict
@@ -189,6 +195,13 @@ class ClientSession:
                 await self.heartbeat(address)
                 self._lost.discard(address)
 
+    async def introduce(self, addresses: Iterable[str]) -> None:
+        """Make us known to brokers through which we want to be reached; costs nothing where we are."""
+        for address in addresses:
+            channel = self.remoting.connected(address)
+            if channel is None or channel is not self._greeted.get(address):
+                await self.heartbeat(address)
+
     def _greet(self, address: str) -> None:
         self._tasks.start(self.heartbeat(address), f"heartbeat to {address}")
 
@@ -205,6 +218,7 @@ class ClientSession:
             self._brokers.pop(address, None)
             self.broker_versions.pop(address, None)
             self._conflicts.pop(address, None)
+            self._greeted.pop(address, None)
             self.remoting.drop(address)
         await self.heartbeat()
 

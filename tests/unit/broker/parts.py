@@ -10,11 +10,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from rocketline.broker.config import MESSAGE_DELAY_LEVELS, TopicConfigDefaults, parse_delay_levels
+from rocketline.broker.config import (
+    MESSAGE_DELAY_LEVELS,
+    TopicConfigDefaults,
+    TransactionConfig,
+    parse_delay_levels,
+)
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.delays import DelayLevels, deliver_time_codes
 from rocketline.broker.durability import Durability
@@ -28,9 +34,12 @@ from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
+from rocketline.broker.handlers.replies import ReplyHandlers
 from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
+from rocketline.broker.handlers.transactions import TransactionHandlers
+from rocketline.broker.postponed import postpone
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import OperatorParts, broker_router, operator_router
@@ -39,6 +48,9 @@ from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import READ, WRITE, Topics, system_topics
+from rocketline.broker.transactions.checker import CheckerParts, TransactionChecker
+from rocketline.broker.transactions.half_messages import HalfMessages
+from rocketline.broker.transactions.ops import OpWriter
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
@@ -126,6 +138,9 @@ class Setup:
     """Buffers of the transient pool; 0: none is used."""
     fail_without_buffer: bool = False
     slave_read: bool = False
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    is_slave: bool = False
+    stores_replies: bool = True
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     reads: ReadConfig = field(default_factory=ReadConfig)
     sql_enabled: bool = True
@@ -196,6 +211,7 @@ class Parts:
         self.store.on_committed = self.durability.committed_from_thread
         self.appends = 0
         self.closed = False
+        self._build_transactions()
         self.router = self._build_router()
         self.router.take(operator_router(self._operator_parts()))
 
@@ -230,6 +246,27 @@ class Parts:
     def saved(self, name: str, kind: type[Any]) -> SavedTable[Any]:
         return SavedTable(self.disk, ROOT / "config" / name, kind)
 
+    def _build_transactions(self) -> None:
+        config = self.setup.transactions
+        ops = OpWriter(self.store, self.clock, STORE_HOST, self._stored, config.op_bytes)
+        self.half_messages = HalfMessages(
+            self.store, ops, self._stored, partial(postpone, timers=self.timers, delays=self.delays)
+        )
+        self.checker = TransactionChecker(
+            config,
+            CheckerParts(
+                store=self.store,
+                topics=self.topics,
+                offsets=self.offsets,
+                producers=self.producers,
+                half_messages=self.half_messages,
+                clock=self.clock,
+                stored=self._stored,
+                store_host=STORE_HOST,
+                broker_name=BROKER,
+            ),
+        )
+
     def _build_router(self) -> Router:
         setup, random = self.setup, Random(1)
         writable = bool(setup.permission & WRITE)
@@ -252,6 +289,7 @@ class Parts:
                 sync_flush=setup.sync_flush,
                 random=random,
                 statistics=self.statistics,
+                half_messages=None if setup.transactions.refused else self.half_messages,
             )
         )
         self.selections = selections = Selections(
@@ -307,6 +345,14 @@ class Parts:
                 recall_enabled=setup.recall_enabled,
                 writable=writable,
             ),
+            TransactionHandlers(
+                self.half_messages,
+                self.durability if setup.sync_flush else None,
+                self.clock.now_ms,
+                setup.transactions.timeout_ms,
+                is_slave=setup.is_slave,
+            ),
+            ReplyHandlers(sends, self.producers, self.clock, setup.stores_replies),
         )
 
     def _operator_parts(self) -> OperatorParts:

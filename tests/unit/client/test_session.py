@@ -393,7 +393,7 @@ async def test_brokers_can_have_one_message_consumed(member: Member, cluster: Fa
 
 
 async def test_other_requests_are_refused_politely(member: Member, cluster: FakeCluster) -> None:
-    answer = await cluster.broker.ask_client(Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, {}))
+    answer = await cluster.broker.ask_client(Command(RequestCode.PULL_MESSAGE, {}))
     assert answer.code == 3
     missing = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other", "clientId": "x"})
     answer = await cluster.broker.ask_client(missing)

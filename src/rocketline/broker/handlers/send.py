@@ -1,4 +1,4 @@
-"""Sends: one message (10, 310), a batch (320), and what a broker checks and adds before it stores one.
+"""Sends: one message (10, 310), a batch (320), and what a broker checks and adds before it stores one or a reply.
 
 The way of a message: header, topic, properties, append, answer. With SYNC_FLUSH the answer waits for the disk; nothing
 else here waits, so a send never becomes a task.
@@ -15,10 +15,12 @@ from random import Random
 from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.groups import Groups
+from rocketline.broker.postponed import postpone
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handle
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
+from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, UNIQ_KEY, WAIT
 from rocketline.protocol.bodies import TopicConfig
@@ -29,14 +31,14 @@ from rocketline.protocol.message_ids import UniqueIds, offset_id
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.properties import decode_properties, encode_properties
 from rocketline.protocol.records import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK, decode_batch
+from rocketline.protocol.replies import CLUSTER
 from rocketline.protocol.stored_answer import StoredAnswer
+from rocketline.protocol.transactions import TRAN_MSG, is_half
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
 from rocketline.transport import Channel, Reply
 
 TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
-CLUSTER = "CLUSTER"
-TRAN_MSG = "TRAN_MSG"
 POP_CK = "POP_CK"
 
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
@@ -71,15 +73,17 @@ class SendParts:
     sync_flush: bool
     random: Random
     statistics: BrokerStatistics
+    half_messages: HalfMessages | None = None
+    """Takes transactional messages; None: they are refused."""
 
 
 class SendHandlers:
     """Handlers of the send family."""
 
     def __init__(self, parts: SendParts) -> None:
-        self._parts = parts
+        self.parts = self._parts = parts
         self._stored = StoredAnswer(parts.store_host, parts.region, parts.trace_on)
-        self._answer_ext = {MSG_REGION: parts.region, TRACE_ON: "true" if parts.trace_on else "false"}
+        self.answer_ext = self._answer_ext = {MSG_REGION: parts.region, TRACE_ON: "true" if parts.trace_on else "false"}
         self._added = dict(self._answer_ext, **{CLUSTER: parts.cluster})
         self._added_text = encode_properties(self._added)
 
@@ -92,9 +96,12 @@ class SendHandlers:
             message = self._message(channel, request, header)
             self._retry_or_dead(header, message, request.version)
             queue_id = message.queue_id
-            self._redirect(message)
+            if TRAN_MSG in message.properties and self._is_half(message):
+                self._prepare(message)
+            else:
+                postpone(message, self._parts.timers, self._parts.delays)
         except RequestRejected as rejected:
-            return self._refuse(request, rejected)
+            return self.refuse(request, rejected)
         result = self._parts.store.append(message)
         return self._finish(request, queue_id, message, result)
 
@@ -119,7 +126,7 @@ class SendHandlers:
             if not items:
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         except RequestRejected as rejected:
-            return self._refuse(request, rejected)
+            return self.refuse(request, rejected)
         result = self._parts.store.append_batch(message, items)
         return self._finish(request, message.queue_id, message, result)
 
@@ -132,7 +139,7 @@ class SendHandlers:
         queue_id = self._queue_id(header.queue_id, topic)
         properties = decode_properties(header.properties)
         if header.sys_flag & _NOT_FOR_CLIENTS or TRAN_MSG in properties:
-            self._refuse_kind(header.sys_flag, properties)
+            self._check_kind(header, properties)
         raw = self._stored_properties(header.properties, properties, header.batch)
         return StoreMessage(
             header.topic,
@@ -173,16 +180,52 @@ class SendHandlers:
         properties.update(self._added)
         return encode_properties(properties).encode()
 
-    def _refuse_kind(self, sys_flag: int, properties: dict[str, str]) -> None:
+    def _check_kind(self, header: SendMessageHeader, properties: dict[str, str]) -> None:
         """Records the dispatcher puts in no queue: acknowledged, they would never be found again."""
-        if sys_flag & TRANSACTION_MASK or properties.get(TRAN_MSG, "").lower() == "true":
+        if header.sys_flag & (NEED_UNWRAP | INNER_BATCH):
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"sysFlag {header.sys_flag:#x} marks a batch kept as one record: not supported",
+            )
+        if header.batch and (is_half(properties) or header.sys_flag & TRANSACTION_MASK):
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
+        if header.sys_flag & TRANSACTION_MASK and not is_half(properties):
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"sysFlag {header.sys_flag:#x} marks a transactional message, which has the property {TRAN_MSG}=true",
+            )
+
+    @staticmethod
+    def _is_half(message: StoreMessage) -> bool:
+        """Consumers before 4.6.1 hand a committed message back with the property still there, as a delayed retry."""
+        retried = message.reconsume_times > 0 and message.properties.get(DELAY, "0") != "0"
+        if retried:
+            message.sys_flag &= ~TRANSACTION_MASK
+        return is_half(message.properties) and not retried
+
+    def _prepare(self, message: StoreMessage) -> None:
+        if self._parts.half_messages is None:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "sending transaction messages is forbidden on this broker"
             )
-        if sys_flag & _NOT_FOR_CLIENTS:
-            raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL, f"sysFlag {sys_flag:#x} marks a batch kept as one record: not supported"
-            )
+        self._parts.half_messages.prepare(message)
+
+    def reply_message(self, channel: Channel, request: Command, header: SendMessageHeader) -> StoreMessage:
+        """A reply as it is stored: it comes from a client that has read CLUSTER, so none is added."""
+        topic = self._parts.topics.for_send(header.topic, header.default_topic, header.default_topic_queue_nums)
+        properties = decode_properties(header.properties) | self._answer_ext
+        return StoreMessage(
+            header.topic,
+            self._queue_id(header.queue_id, topic),
+            request.body,
+            properties,
+            encode_properties(properties).encode(),
+            header.flag,
+            header.sys_flag & ~_NOT_FOR_CLIENTS,
+            header.born_ms,
+            channel.remote_host,
+            header.reconsume_times,
+        )
 
     def _retry_or_dead(self, header: SendMessageHeader, message: StoreMessage, version: int) -> None:
         """A message sent to a retry topic goes to the dead letters when its group has tried often enough."""
@@ -203,19 +246,11 @@ class SendHandlers:
         message.properties[DELAY] = "0"
         message.properties_raw = encode_properties(message.properties).encode()
 
-    def _redirect(self, message: StoreMessage) -> None:
-        properties = message.properties
-        if is_timer(properties):
-            self._parts.timers.redirect(message)
-        level = properties.get(DELAY)
-        if level is not None and message.topic != TIMER_TOPIC:
-            self._parts.delays.redirect(message, level)
-
     def _finish(self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult) -> Reply:
         if result.status is not AppendStatus.OK:
             remark = result.reason or result.status.name
             code = _FAILED_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
-            return self._refuse(request, RequestRejected(code, remark))
+            return self.refuse(request, RequestRejected(code, remark))
         self._parts.stored()
         size = result.next_log_offset - result.log_offset
         self._parts.statistics.put(message.topic, len(result.log_offsets) or 1, size)
@@ -250,7 +285,7 @@ class SendHandlers:
             ext["recallHandle"] = handle
         return request.reply(code, ext, remark=None if code == ResponseCode.SUCCESS else "not flushed to disk in time")
 
-    def _refuse(self, request: Command, rejected: RequestRejected) -> Command:
+    def refuse(self, request: Command, rejected: RequestRejected) -> Command:
         return request.reply(rejected.code, dict(self._answer_ext), remark=rejected.remark)
 
 

@@ -7,7 +7,7 @@ delivery runs the handlers, and progress is committed with the pulls and every 5
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from rocketline.client.consumer.handlers import Handler, HandlerFunction
 from rocketline.client.consumer.offsets import OffsetStore
 from rocketline.client.consumer.pull_loop import PullSettings
 from rocketline.client.consumer.queue_buffer import BufferLimits
+from rocketline.client.consumer.retries import INNER_GROUP
 from rocketline.client.consumer.running import MessageModel, PushOptions, RunningConsumer
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.stream import MessageStream
@@ -26,12 +27,14 @@ from rocketline.client.consumer.watch import ConsumeWatch, MessageFilter
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction
 from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
+from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.replies import send_reply
 from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
 from rocketline.client.trace import ConsumerTrace, TraceCounts, check_trace_topic
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed
-from rocketline.message import MessageQueue
+from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.names import retry_topic
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 
@@ -249,6 +252,14 @@ class PushConsumer:
                 ending.push_async_callback(self._trace.stop)
             if running is not None:
                 ending.push_async_callback(running.stop)
+
+    async def reply(
+        self, request: MessageView, body: bytes, *, properties: Mapping[str, str] | None = None, timeout: float = 3.0
+    ) -> SendReceipt:
+        """Answer a message that a producer's `request` sent; SendFailed when that producer is gone."""
+        if self._session is None:
+            raise ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")
+        return await send_reply(self._session, INNER_GROUP, request, body, properties, timeout)
 
     def pause(self) -> None:
         """Pull nothing new until `resume`; what is already here is still delivered."""

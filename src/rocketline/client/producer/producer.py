@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
+from uuid import uuid4
 
 import msgspec
 
@@ -24,14 +25,17 @@ from rocketline.client.producer.outgoing import (
 )
 from rocketline.client.producer.receipts import SendReceipt, split_receipt
 from rocketline.client.producer.sender import Selector, Sender
+from rocketline.client.replies import send_reply
 from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
 from rocketline.client.trace import ProducerTrace, TraceCounts, check_trace_topic
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import InvalidMessage, ProducerClosed, ProtocolError, RouteNotFound
-from rocketline.message import Message, MessageQueue
+from rocketline.errors import InvalidMessage, NoReply, ProducerClosed, ProtocolError, RouteNotFound
+from rocketline.message import Message, MessageQueue, MessageView
+from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 from rocketline.protocol.recall import RecallHandle
+from rocketline.protocol.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
@@ -204,6 +208,63 @@ class Producer:
         if broker is None:
             raise RouteNotFound(f"{taken.topic!r}: no route names a master of broker {taken.broker_name!r}")
         return await broker.recall(self._member.group, taken.topic, handle, limit_s)
+
+    async def request(
+        self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float = 3.0
+    ) -> MessageView:
+        """Send a message and wait for the reply of the consumer that handles it; NoReply when none comes in time."""
+        session = self._open_session
+        correlation_id = str(uuid4())
+        marks = {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: self.client_id, TTL: str(round(timeout * 1000))}
+        asked = replace(message, properties={**message.properties, **marks})
+        outgoing = await self._outgoing(asked)
+        with session.requests.reply_to(correlation_id) as reply:
+            try:
+                async with asyncio.timeout(timeout) as limit:
+                    await self._introduce(session, outgoing.topic)
+                    await self._send_outgoing(asked, outgoing, queue, timeout)
+                    return await reply
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                raise NoReply(
+                    f"no reply to message {outgoing.message_id} of topic {message.topic!r} within {timeout:g} s: does a "
+                    "consumer of the topic run, and does it reply?"
+                ) from error
+
+    async def reply(
+        self,
+        request: MessageView,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendReceipt:
+        """Answer a message that another producer's `request` sent; SendFailed when that one is gone."""
+        limit_s = timeout or self._options.timeout_s
+        return await send_reply(self._open_session, self._member.group, request, body, properties, limit_s)
+
+    @property
+    def late_replies(self) -> int:
+        """Replies to this client that came when nobody waited for them any more."""
+        return self._open_session.requests.late
+
+    async def _introduce(self, session: ClientSession, topic: str) -> None:
+        """A reply comes back through a broker, which must know this client before the request is there."""
+        route = await session.routes.find_writable(topic, self._options.topic_queue_count)
+        await session.introduce(ids[MASTER_ID] for ids in route.brokers.values() if MASTER_ID in ids)
+
+    async def _send_outgoing(
+        self,
+        message: Message,
+        outgoing: Outgoing,
+        queue: MessageQueue | QueueSelector | None,
+        timeout: float | None,
+    ) -> SendReceipt:
+        fixed, selector = self._choice(message, queue)
+        async with self._turn:
+            send = partial(self._running.send, outgoing, timeout or self._options.timeout_s, fixed, selector)
+            return (await self._watched([message], partial(self._receipts, send)))[0]
 
     def add_hook(
         self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None

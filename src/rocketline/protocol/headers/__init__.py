@@ -68,6 +68,7 @@ from rocketline.protocol.headers.read import (
 )
 from rocketline.protocol.headers.send import (
     ConsumerSendMsgBackHeader,
+    PushReplyHeader,
     RecallMessageHeader,
     RecallMessageResponseHeader,
     SendMessageHeader,
@@ -140,6 +141,7 @@ _CLIENTS: dict[int, type[Header]] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResetOffsetHeader,
     RequestCode.GET_CONSUMER_RUNNING_INFO: GetConsumerRunningInfoHeader,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: ConsumeMessageDirectlyHeader,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: PushReplyHeader,
 }
 
 _TOPICS: dict[int, type[Header]] = {
@@ -247,6 +249,7 @@ __all__ = [
     "OffsetResponseHeader",
     "PullMessageHeader",
     "PullMessageResponseHeader",
+    "PushReplyHeader",
     "PutKvConfigHeader",
     "QueryConsumeQueueHeader",
     "QueryConsumeTimeSpanHeader",

@@ -1,4 +1,5 @@
-"""Sending: codes 10, 310, 320, 324, 325 and their answer, handing a message back (36) and taking one back (370).
+"""Sending: codes 10, 310, 320, 324, 325 and their answer, a reply on its way (326), handing a message back (36) and taking
+one back (370).
 
 One struct serves both spellings of a send. Java's clients use the short one (V2, one letter per field) and so do we; code
 10 and its reply twin 324 spell the same fields out.
@@ -142,6 +143,25 @@ class SendMessageResponseHeader(Header):
         if self.recall_handle is not None:
             ext["recallHandle"] = self.recall_handle
         return ext
+
+
+class PushReplyHeader(Header):
+    """326, broker to client: a reply and what a stored record would tell of it; its body is the body."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_ms: Int64 = field(name="bornTimestamp")
+    flag: Int32
+    properties: str = ""
+    reconsume_times: Int32 = 0
+    unit_mode: bool = False
+    born_host: str = ""
+    store_host: str = ""
+    store_ms: Int64 = field(default=0, name="storeTimestamp")
 
 
 class ConsumerSendMsgBackHeader(Header):

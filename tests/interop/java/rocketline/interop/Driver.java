@@ -21,6 +21,8 @@ public final class Driver {
     private final Producers producers = new Producers();
     private final PushConsumers pushConsumers = new PushConsumers();
     private final LitePullConsumers litePullConsumers = new LitePullConsumers();
+    private final Transactions transactions = new Transactions();
+    private final Requests requests = new Requests();
     private final Queries queries = new Queries();
     private final Admin admin = new Admin();
     private final Filters filters = new Filters();
@@ -38,6 +40,13 @@ public final class Driver {
         commands.put("send_batch", producers::sendBatch);
         commands.put("send_many", producers::sendMany);
         commands.put("stop_producer", producers::stop);
+        commands.put("request", producers::request);
+        commands.put("start_replier", requests::start);
+        commands.put("stop_replier", requests::stop);
+        commands.put("start_transactional", transactions::start);
+        commands.put("send_in_transaction", transactions::send);
+        commands.put("poll_checks", transactions::checks);
+        commands.put("stop_transactional", transactions::stop);
         commands.put("start_push", pushConsumers::start);
         commands.put("poll_push", pushConsumers::poll);
         commands.put("persist_push", pushConsumers::persist);

@@ -74,6 +74,10 @@ final class Producers {
         return Reflect.call(producer, "recallMessage", args.string("topic"), args.string("handle"));
     }
 
+    Object request(Args args) throws Exception {
+        return Requests.request(open.get(args.string("name")), args);
+    }
+
     Object sendBatch(Args args) throws Exception {
         DefaultMQProducer producer = open.get(args.string("name"));
         Collection<Message> batch = new ArrayList<>(args.objects("messages").stream().map(Messages::from).toList());

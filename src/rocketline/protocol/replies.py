@@ -1,0 +1,21 @@
+"""Request and reply: the properties that bring an answer back to the client that asked."""
+
+from __future__ import annotations
+
+CORRELATION_ID = "CORRELATION_ID"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+TTL = "TTL"
+"""How long the asker waits, in milliseconds."""
+MSG_TYPE = "MSG_TYPE"
+REPLY = "reply"
+CLUSTER = "CLUSTER"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+ARRIVE_TIME = "ARRIVE_TIME"
+
+
+def reply_topic(cluster: str) -> str:
+    """
+    >>> reply_topic("DefaultCluster")
+    'DefaultCluster_REPLY_TOPIC'
+    """
+    return f"{cluster}_REPLY_TOPIC"

@@ -1,0 +1,42 @@
+"""What both ends of a transaction say to each other: outcomes, and the properties of half messages."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+MAX_CHECKS_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+TRAN_MSG = "TRAN_MSG"
+PGROUP = "PGROUP"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CHECK_IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+
+
+class Transaction(IntEnum):
+    """How a local transaction ended; the numbers are those of END_TRANSACTION and of a record's system flag."""
+
+    UNKNOWN = 0
+    """Not known yet: the broker asks again later."""
+    COMMIT = 8
+    ROLLBACK = 12
+
+
+def is_half(properties: dict[str, str]) -> bool:
+    """
+    >>> is_half({"TRAN_MSG": "TRUE"}), is_half({"TRAN_MSG": "false"}), is_half({})
+    (True, False, False)
+    """
+    return properties.get(TRAN_MSG, "").lower() == "true"
+
+
+def immunity_ms(properties: dict[str, str], default_ms: int) -> int:
+    """How old a half message must be before it is asked about; what is no number counts as not given.
+
+    >>> immunity_ms({"CHECK_IMMUNITY_TIME_IN_SECONDS": "30"}, 6000), immunity_ms({}, 6000)
+    (30000, 6000)
+    """
+    seconds = properties.get(CHECK_IMMUNITY_S, "")
+    return int(seconds) * 1000 if seconds.isascii() and seconds.isdecimal() and len(seconds) < 16 else default_ms

@@ -1,0 +1,282 @@
+"""Transactions and requests with Apache's Java clients and ours on both brokers: who sends, who answers, who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import pytest
+from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
+from tests.support.java import require_java
+from tests.support.java_client import JavaClient, Seen
+from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError
+from tests.support.reading import eventually, read_topic
+
+from rocketline.client import ConsumeFrom, Producer, PushConsumer, Transaction, TransactionalProducer
+from rocketline.errors import NoReply
+from rocketline.message import Message, MessageView
+from rocketline.testing import LocalCluster
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+
+QUICK = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionOpBatchInterval": "300"}
+COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"
+WAIT_S = 40.0
+
+
+class Cluster(Protocol):
+    @property
+    def namesrv(self) -> str: ...
+
+
+Name = Callable[[str], str]
+JavaClients = Callable[[str], JavaClient]
+
+
+@pytest.fixture(scope="module", params=["rocketline", "apache"])
+def quick(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Our broker, then Apache's, both asking about open transactions after a second."""
+    if request.param == "rocketline":
+        with LocalCluster(config=QUICK) as ours:
+            yield ours
+        return
+    require_java(*server_coordinates(SERVER_VERSION))
+    apache = ApacheCluster(tmp_path_factory.mktemp("apache"), jvm_options=QUICK_START, broker_conf=QUICK).start()
+    yield apache
+    apache.kill()  # a clean stop takes up to half a minute, and nobody looks at this store again
+
+
+@pytest.fixture
+def java(java_clients: JavaClients) -> JavaClient:
+    return java_clients(SERVER_VERSION)
+
+
+@pytest.fixture
+def topic(java: JavaClient, quick: Cluster, name: Name) -> str:
+    made = name("tx")
+    java.create_topic(quick.namesrv, made)
+    return made
+
+
+def asks_once(cluster: Cluster) -> bool:
+    """Apache's broker may ask about a transaction that was ended and not noted yet, and then store its message again."""
+    return isinstance(cluster, LocalCluster)
+
+
+def bodies(java: JavaClient, cluster: Cluster, topic: str, count: int) -> list[bytes]:
+    """What a topic holds once `count` messages are there."""
+
+    def found() -> list[bytes]:
+        return sorted(seen.body for seen in read_topic(java, cluster.namesrv, topic))
+
+    eventually(lambda: len(found()), count)
+    return found()
+
+
+def stored(java: JavaClient, cluster: Cluster, topic: str) -> Seen:
+    """The first message of a topic, once it is there."""
+    eventually(lambda: bool(read_topic(java, cluster.namesrv, topic)), True)
+    return read_topic(java, cluster.namesrv, topic)[0]
+
+
+def assert_committed(seen: Seen, group: str, unique: str, checks: str | None) -> None:
+    """A committed record as both brokers write it."""
+    assert seen.sys_flag & 0xC == 0x8
+    assert seen.prepared_transaction_offset > 0 or seen.commit_log_offset > 0
+    properties = seen.stored_properties
+    assert (properties["TRAN_MSG"], properties["PGROUP"], properties["__transactionId__"]) == ("true", group, unique)
+    assert properties.get("TRANSACTION_CHECK_TIMES") == checks
+    assert not {"REAL_TOPIC", "REAL_QID"} & properties.keys()
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+def test_java_commits_and_rolls_back(
+    version: str, java_clients: JavaClients, quick: Cluster, topic: str, name: Name
+) -> None:
+    java, group = java_clients(version), name("pg")
+    with java.transactional_producer(quick.namesrv, group) as producer:
+        sent = producer.send(topic, b"committed", COMMIT, tags="t", keys=["k"])
+        producer.send(topic, b"rolled back", ROLLBACK)
+        seen = stored(java, quick, topic)
+        assert (seen.body, seen.msg_id, seen.tags, seen.keys) == (b"committed", sent.msg_id, "t", "k")
+        assert_committed(seen, group, sent.msg_id, None)
+        if asks_once(quick):
+            assert producer.checks(1, timeout_s=4.0) == []
+    assert bodies(java, quick, topic, 1) == [b"committed"]
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize(("check", "count"), [(COMMIT, 1), (ROLLBACK, 0)])
+def test_java_is_asked_and_answers(
+    version: str, check: str, count: int, java_clients: JavaClients, quick: Cluster, topic: str, name: Name
+) -> None:
+    java, group = java_clients(version), name("pg")
+    with java.transactional_producer(quick.namesrv, group, check=check) as producer:
+        sent = producer.send(topic, b"open", UNKNOWN)
+        asked = producer.checks(1)[0]
+        assert (asked.topic, asked.body, asked.properties["UNIQ_KEY"]) == (topic, b"open", sent.msg_id)
+        assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        if count:
+            assert_committed(stored(java, quick, topic), group, sent.msg_id, "1")
+        if asks_once(quick):
+            assert producer.checks(1, timeout_s=4.0) == []
+            assert bodies(java, quick, topic, count) == [b"open"] * count
+    assert set(bodies(java, quick, topic, count)) == ({b"open"} if count else set())
+
+
+def test_java_is_asked_again_when_it_does_not_know(java: JavaClient, quick: Cluster, topic: str, name: Name) -> None:
+    with java.transactional_producer(quick.namesrv, name("pg"), check=UNKNOWN) as producer:
+        producer.send(topic, b"open", UNKNOWN)
+        asked = producer.checks(3)
+    assert [seen.properties["TRANSACTION_CHECK_TIMES"] for seen in asked[:3]] == ["1", "2", "3"]
+
+
+class Answers:
+    """A check function that keeps what it was asked."""
+
+    def __init__(self, outcome: Transaction) -> None:
+        self.asked: list[MessageView] = []
+        self._outcome = outcome
+        self._grown = asyncio.Condition()
+
+    async def __call__(self, message: MessageView) -> Transaction:
+        async with self._grown:
+            self.asked.append(message)
+            self._grown.notify_all()
+        return self._outcome
+
+    async def wait(self, count: int) -> list[MessageView]:
+        async with asyncio.timeout(WAIT_S), self._grown:
+            await self._grown.wait_for(lambda: len(self.asked) >= count)
+        return self.asked
+
+
+async def test_ours_commits_and_rolls_back(java: JavaClient, quick: Cluster, topic: str, name: Name) -> None:
+    group, answers = name("pg"), Answers(Transaction.COMMIT)
+    async with TransactionalProducer(quick.namesrv, group=group, check=answers) as producer:
+        done = await producer.send_in_transaction(
+            Message(topic, b"committed", tag="t", keys=["k"]), lambda message: Transaction.COMMIT
+        )
+        gone = await producer.send_in_transaction(Message(topic, b"rolled back"), lambda message: Transaction.ROLLBACK)
+    assert done.is_settled
+    assert gone.is_settled
+    seen = await asyncio.to_thread(stored, java, quick, topic)
+    assert (seen.body, seen.msg_id, seen.tags, seen.keys) == (b"committed", done.receipt.message_id, "t", "k")
+    assert_committed(seen, group, done.receipt.message_id, None)
+
+
+@pytest.mark.parametrize("outcome", [Transaction.COMMIT, Transaction.ROLLBACK])
+async def test_ours_is_asked_and_answers(
+    outcome: Transaction, java: JavaClient, quick: Cluster, topic: str, name: Name
+) -> None:
+    group, answers = name("pg"), Answers(outcome)
+    async with TransactionalProducer(quick.namesrv, group=group, check=answers) as producer:
+        done = await producer.send_in_transaction(Message(topic, b"open"), lambda message: Transaction.UNKNOWN)
+        assert (done.outcome, done.is_settled) == (Transaction.UNKNOWN, False)
+        asked = (await answers.wait(1))[0]
+        assert (asked.topic, asked.body, asked.transaction_id) == (topic, b"open", done.receipt.message_id)
+        if outcome is Transaction.COMMIT:
+            seen = await asyncio.to_thread(stored, java, quick, topic)
+            assert_committed(seen, group, done.receipt.message_id, "1")
+        if asks_once(quick):
+            await asyncio.sleep(3)  # several rounds: nobody asks again
+            assert len(answers.asked) == 1
+    wanted = 1 if outcome is Transaction.COMMIT else 0
+    found = await asyncio.to_thread(bodies, java, quick, topic, wanted)
+    assert found == [b"open"] * wanted or not asks_once(quick)
+
+
+async def test_javas_half_message_is_ended_by_our_producer(
+    java: JavaClient, quick: Cluster, topic: str, name: Name
+) -> None:
+    """Java's process is gone; ours, of the same group, is asked."""
+    group, answers = name("pg"), Answers(Transaction.COMMIT)
+
+    def send() -> str:
+        with java.transactional_producer(quick.namesrv, group, check=UNKNOWN) as producer:
+            return producer.send(topic, b"java's", UNKNOWN).msg_id
+
+    unique = await asyncio.to_thread(send)
+    async with TransactionalProducer(quick.namesrv, group=group, check=answers) as producer:
+        await producer.queues(topic)
+        asked = await answers.wait(1)
+        assert (asked[0].body, asked[0].transaction_id) == (b"java's", unique)
+        seen = await asyncio.to_thread(stored, java, quick, topic)
+    assert (seen.body, seen.msg_id) == (b"java's", unique)
+
+
+async def test_our_half_message_is_ended_by_javas_producer(
+    java: JavaClient, quick: Cluster, topic: str, name: Name
+) -> None:
+    group, answers = name("pg"), Answers(Transaction.UNKNOWN)
+    async with TransactionalProducer(quick.namesrv, group=group, check=answers) as producer:
+        done = await producer.send_in_transaction(Message(topic, b"ours"), lambda message: Transaction.UNKNOWN)
+
+    def answer() -> Seen:
+        with java.transactional_producer(quick.namesrv, group, check=COMMIT, topic=topic) as javas:
+            assert javas.checks(1)[0].properties["UNIQ_KEY"] == done.receipt.message_id
+            return stored(java, quick, topic)
+
+    seen = await asyncio.to_thread(answer)
+    assert (seen.body, seen.msg_id) == (b"ours", done.receipt.message_id)
+
+
+@asynccontextmanager
+async def our_replier(cluster: Cluster, group: str, topic: str) -> AsyncIterator[None]:
+    async with PushConsumer(cluster.namesrv, group=group, from_where=ConsumeFrom.FIRST) as consumer:
+
+        async def handle(message: MessageView) -> None:
+            await consumer.reply(message, b"re " + message.body, properties={"by": "ours"})
+
+        consumer.subscribe(topic, "*", handle)
+        await consumer.start()
+        yield
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+async def test_java_asks_and_ours_replies(
+    version: str, java_clients: JavaClients, quick: Cluster, topic: str, name: Name
+) -> None:
+    java = await asyncio.to_thread(java_clients, version)
+
+    def ask() -> None:
+        with java.producer(quick.namesrv, name("askers")) as producer:
+            for number in range(5):
+                body, properties = producer.request(topic, b"%d" % number)
+                assert (body, properties["by"], properties["MSG_TYPE"]) == (b"re %d" % number, "ours", "reply")
+            body, _ = producer.request(topic, b"long " * 2000)
+            assert body == b"re " + b"long " * 2000
+
+    async with our_replier(quick, name("repliers"), topic):
+        await asyncio.to_thread(ask)
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+async def test_ours_asks_and_java_replies(
+    version: str, java_clients: JavaClients, quick: Cluster, topic: str, name: Name
+) -> None:
+    java = await asyncio.to_thread(java_clients, version)
+    replier = await asyncio.to_thread(java.replier, quick.namesrv, name("repliers"), topic)
+    async with Producer(quick.namesrv, group=name("askers")) as producer:
+        for number in range(5):
+            reply = await producer.request(Message(topic, b"%d" % number), timeout=20.0)
+            assert reply.body == b"re %d" % number
+        reply = await producer.request(Message(topic, b"long " * 2000), timeout=20.0)
+        assert reply.body == b"re " + b"long " * 2000
+        assert producer.late_replies == 0
+    await asyncio.to_thread(replier.stop)
+
+
+async def test_nobody_replies(java: JavaClient, quick: Cluster, topic: str, name: Name) -> None:
+    async with Producer(quick.namesrv, group=name("askers")) as producer:
+        with pytest.raises(NoReply):
+            await producer.request(Message(topic, b"anybody?"), timeout=1.0)
+
+    def ask() -> None:
+        with java.producer(quick.namesrv, name("askers")) as javas, pytest.raises(JavaCallError) as failure:
+            javas.request(topic, b"anybody?", timeout_s=1.0)
+        assert failure.value.class_name == "RequestTimeoutException"
+
+    await asyncio.to_thread(ask)
