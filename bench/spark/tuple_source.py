@@ -1,0 +1,51 @@
+"""The log source as it would be without columns: one decoded record, one tuple at a time. Only to be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rocketline.protocol.records import MAGIC_BLANK, decode_message, read_start
+from rocketline.spark.log_plan import LogRange
+from rocketline.spark.log_source import LogPartition, LogSource, LogSourceReader
+
+
+class TupleSource(LogSource):
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq-log-tuples"
+
+    def reader(self, schema: Any) -> TupleReader:
+        return TupleReader(super().reader(schema))
+
+
+class TupleReader(DataSourceReader):
+    def __init__(self, planner: LogSourceReader) -> None:
+        self._planner = planner
+
+    def partitions(self) -> list[InputPartition]:
+        return self._planner.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        if isinstance(partition, LogPartition):
+            yield from rows(partition.part)
+
+
+def rows(part: LogRange) -> Iterator[tuple[Any, ...]]:
+    with part.path.open("rb") as file:
+        file.seek(part.start - part.base)
+        content = file.read(part.limit - part.start)
+    position = 0
+    while position < part.end - part.start and read_start(content, position)[1] != MAGIC_BLANK:
+        view = decode_message(content, position, len(content))
+        position += view.stored_bytes
+        born = datetime.fromtimestamp(view.born_ms / 1000, UTC)
+        stored = datetime.fromtimestamp(view.store_ms / 1000, UTC)
+        yield (
+            view.topic, None, view.queue_id, view.queue_offset, view.log_offset, view.message_id, view.tag,
+            view.properties.get("KEYS"), view.body, view.properties, born, stored, view.born_host,
+            view.reconsume_times, view.sys_flag,
+        )  # fmt: skip

@@ -1,0 +1,334 @@
+"""Stored records as Arrow columns: what both data sources and the tools for stores give to Spark.
+
+    plan = ColumnPlan(("topic", "body"), "broker-a")      what to decode; made once, sent to every task
+    for batch, faults in decode(answer_of_a_pull, plan):  records laid back to back, all of them
+        ...
+    for batch, faults in plan.decode(table):              records located, and perhaps picked, before
+        ...
+
+Only the columns a plan names are decoded. Bodies come inflated, and `sysFlag` is without its bit for compression, as a
+consumer sees a message; `msgId` is the producer's unique id or, without one, the broker's offset id; `tags` and `keys`
+are null where there are none. A record whose body does not match its checksum or cannot be inflated, or whose topic is
+not UTF-8, is a `Fault` and has no row: what becomes of it is the caller's policy.
+
+There is no Python loop over messages here, except for bodies that are compressed, for checksums if they are asked for,
+and for what `property_columns` finds odd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketline.errors import CorruptRecord, ProtocolError
+from rocketline.message import KEYS, TAGS, UNIQ_KEY
+from rocketline.protocol.compression import decompress
+from rocketline.protocol.message_ids import decode_host
+from rocketline.protocol.records import BORN_IPV6, COMPRESSED, STORE_IPV6
+from rocketline.spark.property_columns import MAP, PropertyColumns, split_properties
+from rocketline.spark.record_table import Buffer, Positions, RecordTable, cut_out, locate, record_starts
+
+TIME = pa.timestamp("us", "UTC")
+
+COLUMNS = pa.schema(
+    {
+        "topic": pa.string(),
+        "brokerName": pa.string(),
+        "queueId": pa.int32(),
+        "queueOffset": pa.int64(),
+        "commitLogOffset": pa.int64(),
+        "msgId": pa.string(),
+        "tags": pa.string(),
+        "keys": pa.string(),
+        "body": pa.binary(),
+        "properties": MAP,
+        "bornTimestamp": TIME,
+        "storeTimestamp": TIME,
+        "bornHost": pa.string(),
+        "reconsumeTimes": pa.int32(),
+        "sysFlag": pa.int32(),
+    }
+)
+"""The columns a source has unless it is told otherwise."""
+
+MORE_COLUMNS = pa.schema(
+    {
+        "flag": pa.int32(),
+        "storeHost": pa.string(),
+        "storeSize": pa.int32(),
+        "bodyCRC": pa.int32(),
+        "preparedTransactionOffset": pa.int64(),
+    }
+)
+"""Columns that are there for those who name them in a schema."""
+
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999, which is what Spark and Python can show; a time outside is null."""
+
+_HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), "<u2")
+_BORN_HOST_AT = 48
+
+
+MAX_BATCH_ROWS = 1 << 16
+MAX_INFLATED_BYTES = 256 << 20
+"""Of one batch: a chunk of well compressed bodies must not become more than an executor, or an Arrow array, can hold."""
+
+
+class _TooMuch(Exception):
+    """The records do not fit into one batch."""
+
+
+class Fault(NamedTuple):
+    """A record without a row."""
+
+    log_offset: int
+    size: int
+    reason: str
+
+
+class Decoded(NamedTuple):
+    batch: pa.RecordBatch
+    faults: list[Fault]
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """What to decode, and how; may be pickled."""
+
+    columns: tuple[str, ...] = tuple(COLUMNS.names)
+    broker_name: str | None = None
+    check_crc: bool = True
+    max_body_bytes: int | None = None
+    """Cap on an inflated body; None is the protocol's."""
+
+    def __post_init__(self) -> None:
+        for name in self.columns:
+            if name not in _MAKERS:
+                raise ValueError(f"there is no column {name!r}: there are {', '.join(_MAKERS)}")
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([column_field(name) for name in self.columns])
+
+    def decode(self, table: RecordTable) -> Iterator[Decoded]:
+        """A row for each record of the table, in order, except for faulty ones; more than one batch if it is much."""
+        for first in range(0, len(table), MAX_BATCH_ROWS):
+            yield from self._decode(table.stretch(first, MAX_BATCH_ROWS))
+
+    def _decode(self, table: RecordTable) -> Iterator[Decoded]:
+        try:
+            yield _Batch(table, self).decoded()
+        except _TooMuch:
+            half = len(table) // 2
+            yield from self._decode(table.stretch(0, half))
+            yield from self._decode(table.stretch(half, len(table)))
+
+
+def column_field(name: str) -> pa.Field:
+    """Name and type of a column."""
+    return (COLUMNS if name in COLUMNS.names else MORE_COLUMNS).field(name)
+
+
+def decode(buffer: Buffer, plan: ColumnPlan) -> Iterator[Decoded]:
+    """All records of an answer to a pull, laid back to back; CorruptRecord, before any row, when something is no record."""
+    starts, end = record_starts(buffer)
+    table = locate(buffer, starts)
+    if end != len(buffer) or len(table) != len(starts):
+        position = end if len(table) == len(starts) else int(starts[len(table)])
+        raise CorruptRecord(f"no sound record at byte {position} of {len(buffer)}")
+    return plan.decode(table)
+
+
+class _Batch:
+    """One table on its way to a record batch; what several columns need is made once."""
+
+    def __init__(self, table: RecordTable, plan: ColumnPlan) -> None:
+        self.table = table
+        self.plan = plan
+        self._reasons: dict[int, str] = {}
+
+    def decoded(self) -> Decoded:
+        plan, table = self.plan, self.table
+        if plan.check_crc:
+            self._check_bodies()
+        schema = plan.schema
+        arrays = [_MAKERS[name](self) for name in plan.columns]
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * len(table), pa.struct([])))
+        if not self._reasons:
+            return Decoded(batch, [])
+        rows = sorted(self._reasons)
+        kept = np.ones(len(table), np.bool_)
+        kept[rows] = False
+        faults = [
+            Fault(int(table.head["log_offset"][row]), int(table.head["size"][row]), self._reasons[row]) for row in rows
+        ]
+        return Decoded(batch.filter(pa.array(kept)), faults)
+
+    def _check_bodies(self) -> None:
+        table = self.table
+        buffer, begins, ends = table.buffer, table.body_at.tolist(), table.body_end.tolist()
+        found = np.array([crc32(buffer[begin:end]) for begin, end in zip(begins, ends)], np.uint32) & 0x7FFFFFFF
+        for row in np.flatnonzero(found != table.head["body_crc"]).tolist():
+            self._reasons[row] = "its body does not match its CRC"
+
+    def bodies(self) -> pa.Array:
+        table = self.table
+        stored = cut_out(table.buffer, table.body_at, table.body_end)
+        packed = (table.sys_flag & COMPRESSED) != 0
+        if not packed.any():
+            return stored
+        rows = np.flatnonzero(packed).tolist()
+        inflated = self._inflate(rows)
+        return pc.replace_with_mask(stored, pa.array(packed), pa.array(inflated, pa.binary()))
+
+    def _inflate(self, rows: list[int]) -> list[bytes]:
+        bodies: list[bytes] = []
+        size = 0
+        for row in rows:
+            bodies.append(self._inflated(row))
+            size += len(bodies[-1])
+            if size > MAX_INFLATED_BYTES and len(self.table) > 1:
+                raise _TooMuch
+        return bodies
+
+    def _inflated(self, row: int) -> bytes:
+        table = self.table
+        body = bytes(table.buffer[int(table.body_at[row]) : int(table.body_end[row])])
+        try:
+            return decompress(body, int(table.sys_flag[row]), self.plan.max_body_bytes)
+        except ProtocolError as error:
+            self._reasons.setdefault(row, str(error))
+            return b""
+
+    def topics(self) -> pa.Array:
+        table = self.table
+        raw = cut_out(table.buffer, table.topic_at, table.topic_end)
+        try:
+            return raw.cast(pa.string())
+        except pa.ArrowInvalid:
+            return pa.array([self._topic(row, text) for row, text in enumerate(raw.to_pylist())], pa.string())
+
+    def _topic(self, row: int, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self._reasons.setdefault(row, "its topic is not UTF-8")
+            return ""
+
+    @cached_property
+    def properties(self) -> PropertyColumns:
+        table, columns = self.table, self.plan.columns
+        names = [name for column, name in _NAMED.items() if column in columns]
+        texts = cut_out(table.buffer, table.properties_at, table.ends)
+        return split_properties(texts, names, "properties" in columns)
+
+    def message_ids(self) -> pa.Array:
+        unique = self.properties.named[UNIQ_KEY]
+        if not unique.null_count:
+            return unique
+        missing = unique.is_null().to_numpy(zero_copy_only=False)
+        return pc.replace_with_mask(unique, pa.array(missing), _offset_ids(self.table.select(missing)))
+
+    def broker_names(self) -> pa.Array:
+        name, count = self.plan.broker_name, len(self.table)
+        return pa.nulls(count, pa.string()) if name is None else pa.repeat(pa.scalar(name), count)
+
+
+def _offset_ids(table: RecordTable) -> pa.Array:
+    offsets = _bytes_of(table.gather(table.starts + 28, "V8"), 8)
+    return _by_width(
+        table,
+        STORE_IPV6,
+        lambda rows, width: _hex(
+            np.hstack([_bytes_of(table.gather(table.store_host_at[rows], f"V{width}"), width), offsets[rows]])
+        ),
+    )
+
+
+def _hosts(table: RecordTable, at: Positions, wide_flag: int) -> pa.Array:
+    """`ip:port` texts; each address is formatted once, however many records have it."""
+
+    def texts(rows: npt.NDArray[Any], width: int) -> pa.Array:
+        raw = table.gather(at[rows], f"V{width}")
+        kind = pa.uint64() if width == 8 else pa.binary(width)
+        found = pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(raw.tobytes())]).dictionary_encode()
+        distinct = found.dictionary.to_pylist()
+        if width == 8:
+            distinct = [host.to_bytes(8, "little") for host in distinct]
+        return pa.array([decode_host(host) for host in distinct], pa.string()).take(found.indices)
+
+    return _by_width(table, wide_flag, texts)
+
+
+def _by_width(table: RecordTable, wide_flag: int, texts: Callable[[npt.NDArray[Any], int], pa.Array]) -> pa.Array:
+    """Texts of hosts, which take 8 bytes or 20: made for each width, then put in the order of the records."""
+    is_wide = (table.sys_flag & wide_flag) != 0
+    narrow, wide = np.flatnonzero(~is_wide), np.flatnonzero(is_wide)
+    if not len(wide):
+        return texts(narrow, 8)
+    if not len(narrow):
+        return texts(wide, 20)
+    order = np.empty(len(table), np.int64)
+    order[narrow] = np.arange(len(narrow))
+    order[wide] = np.arange(len(wide)) + len(narrow)
+    return pa.concat_arrays([texts(narrow, 8), texts(wide, 20)]).take(pa.array(order))
+
+
+def _bytes_of(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(values.tobytes(), np.uint8).reshape(-1, width)
+
+
+def _hex(rows: npt.NDArray[np.uint8]) -> pa.Array:
+    count, width = rows.shape
+    digits = _HEX[rows].tobytes()
+    offsets = np.arange(0, (count + 1) * width * 2, width * 2, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+
+
+def _times(ms: npt.NDArray[Any]) -> pa.Array:
+    native = ms.astype(np.int64)
+    outside = (native < _FIRST_MS) | (native > _LAST_MS)
+    if not outside.any():
+        return pa.array(native * 1000).view(TIME)
+    return pa.array(np.where(outside, 0, native) * 1000, mask=outside).view(TIME)
+
+
+def _ints(values: npt.NDArray[Any]) -> pa.Array:
+    return pa.array(values.astype(values.dtype.newbyteorder("=")))
+
+
+_NAMED = {"msgId": UNIQ_KEY, "tags": TAGS, "keys": KEYS}
+
+_MAKERS: dict[str, Callable[[_Batch], pa.Array]] = {
+    "topic": _Batch.topics,
+    "brokerName": _Batch.broker_names,
+    "queueId": lambda batch: _ints(batch.table.head["queue_id"]),
+    "queueOffset": lambda batch: _ints(batch.table.head["queue_offset"]),
+    "commitLogOffset": lambda batch: _ints(batch.table.head["log_offset"]),
+    "msgId": _Batch.message_ids,
+    "tags": lambda batch: batch.properties.named[TAGS],
+    "keys": lambda batch: batch.properties.named[KEYS],
+    "body": _Batch.bodies,
+    "properties": lambda batch: batch.properties.maps,
+    "bornTimestamp": lambda batch: _times(batch.table.head["born_ms"]),
+    "storeTimestamp": lambda batch: _times(batch.table.store_ms),
+    "bornHost": lambda batch: _hosts(batch.table, batch.table.starts + _BORN_HOST_AT, BORN_IPV6),
+    "reconsumeTimes": lambda batch: _ints(batch.table.tail["reconsume_times"]),
+    "sysFlag": lambda batch: pa.array(batch.table.sys_flag & ~COMPRESSED),
+    "flag": lambda batch: _ints(batch.table.head["flag"]),
+    "storeHost": lambda batch: _hosts(batch.table, batch.table.store_host_at, STORE_IPV6),
+    "storeSize": lambda batch: _ints(batch.table.head["size"]),
+    "bodyCRC": lambda batch: _ints(batch.table.head["body_crc"]),
+    "preparedTransactionOffset": lambda batch: _ints(batch.table.tail["prepared"]),
+}

@@ -1,0 +1,189 @@
+"""Properties of many records at once: the text `name 0x01 value 0x02 ...` of each as a map, or only some names as columns.
+
+Nearly every text is *even*: pairs one after the other, each with both separators, valid UTF-8, no name twice. Those are
+split by finding all separators of a batch together. The others, which readers must put up with (`protocol.properties`),
+are decoded one by one, and their rows are put back in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketline.protocol.properties import decode_properties
+
+MAP = pa.map_(pa.string(), pa.string())
+
+_NAME_END, _VALUE_END = 1, 2
+_MAX_FLAGS = 1 << 26
+"""Memory for finding names that occur twice: a byte for each combination of a row and a name."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PropertyColumns:
+    """What was asked for of the properties of a batch."""
+
+    maps: pa.MapArray | None
+    named: dict[str, pa.StringArray]
+    """A column for each name, null where a record has no such property."""
+
+
+def split_properties(texts: pa.BinaryArray, names: Sequence[str], with_maps: bool) -> PropertyColumns:
+    """The properties of each text."""
+    odd = np.zeros(len(texts), np.bool_)
+    even_texts = texts
+    while True:
+        content = _Content(even_texts)
+        found = content.odd_rows()
+        if found is None:
+            pairs = _Pairs(content)
+            found = pairs.rows_with_twins()
+            if found is None:
+                break
+        odd[np.flatnonzero(~odd)[found]] = True
+        even_texts = texts.filter(pa.array(~odd))
+    even = PropertyColumns(pairs.maps() if with_maps else None, {name: pairs.column(name) for name in names})
+    if even_texts is texts:
+        return even
+    return _merged(even, _one_by_one(texts.filter(pa.array(odd)), names, with_maps), odd)
+
+
+class _Content:
+    """The bytes of all texts, one after the other; where each text begins and ends in them, and where separators are."""
+
+    def __init__(self, texts: pa.BinaryArray) -> None:
+        _, offsets, data = texts.buffers()
+        self.texts = texts
+        self.offsets = np.zeros(1, np.int32)
+        self.data = np.empty(0, np.uint8)
+        if len(texts):
+            within = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+            self.offsets = within - within[0]
+            if data is not None:
+                self.data = np.frombuffer(data, np.uint8)[within[0] : within[-1]]
+        # Of both separators at once: one less than a separator is below two, and nothing else is.
+        self.separators = np.flatnonzero((self.data - np.uint8(1)) < 2)
+
+    def odd_rows(self) -> Mask | None:
+        """Which texts are not pairs with all their separators, or not UTF-8; None when all are well."""
+        wrong = _not_utf8(self.texts)
+        if self._separators_are_even():
+            return wrong
+        return self._uneven_rows() if wrong is None else wrong | self._uneven_rows()
+
+    def _separators_are_even(self) -> bool:
+        at = self.separators
+        kinds = self.data[at]
+        last = self.data[self.offsets[1:][np.diff(self.offsets) > 0] - 1]
+        return (
+            len(at) % 2 == 0
+            and bool((kinds[0::2] == _NAME_END).all())
+            and bool((kinds[1::2] == _VALUE_END).all())
+            and bool((last == _VALUE_END).all())
+            and (not len(at) or int(np.diff(at, prepend=-1).min()) > 1)
+        )
+
+    def _uneven_rows(self) -> Mask:
+        at, offsets = self.separators, self.offsets
+        firsts = np.searchsorted(at, offsets)
+        counts = np.diff(firsts)
+        odd: Mask = counts % 2 == 1
+        filled = np.flatnonzero(np.diff(offsets) > 0)
+        odd[filled[self.data[offsets[1:][filled] - 1] != _VALUE_END]] = True
+        rows = np.repeat(np.arange(len(counts)), counts)
+        place = np.arange(len(at)) - firsts[rows]
+        # A name or value is empty when its separator stands right behind the one before it, or at the text's begin.
+        begins = np.where(place == 0, offsets[rows], np.concatenate([[0], at[:-1] + 1]))
+        odd[rows[(self.data[at] != place % 2 + 1) | (at == begins)]] = True
+        return odd
+
+
+class _Pairs:
+    """Names and values of even texts, laid end to end; text number i has the pairs `offsets[i]` to `offsets[i + 1]`."""
+
+    def __init__(self, content: _Content) -> None:
+        at = content.separators
+        cuts = np.zeros(2 * len(at) + 1, np.int32)
+        cuts[1::2] = at
+        cuts[2::2] = at + 1
+        # Elements in turn: a name, its separator, a value, its separator. UTF-8 cut at an ASCII character stays UTF-8.
+        laid = pa.Array.from_buffers(pa.string(), 2 * len(at), [None, pa.py_buffer(cuts), pa.py_buffer(content.data)])
+        self._names = laid.take(pa.array(np.arange(0, 2 * len(at), 4, dtype=np.int32)))
+        self._values = laid.take(pa.array(np.arange(2, 2 * len(at), 4, dtype=np.int32)))
+        self._offsets = np.searchsorted(at[1::2], content.offsets).astype(np.int32)
+        encoded = self._names.dictionary_encode()
+        self._codes = encoded.indices.to_numpy()
+        self._distinct: list[str] = encoded.dictionary.to_pylist()
+
+    def _rows(self) -> npt.NDArray[Any]:
+        """The number of the text each pair is in."""
+        return np.repeat(np.arange(len(self._offsets) - 1), np.diff(self._offsets))
+
+    def rows_with_twins(self) -> Mask | None:
+        """Which texts have a name twice; None when no text does."""
+        count, kinds = len(self._offsets) - 1, len(self._distinct)
+        places = self._rows() * kinds + self._codes
+        if count * kinds <= _MAX_FLAGS:
+            seen = np.zeros(count * kinds, np.bool_)
+            seen[places] = True
+            if np.count_nonzero(seen) == len(places):
+                return None
+        distinct, counts = np.unique(places, return_counts=True)
+        if len(distinct) == len(places):
+            return None
+        rows = np.zeros(count, np.bool_)
+        rows[distinct[counts > 1] // kinds] = True
+        return rows
+
+    def column(self, name: str) -> pa.StringArray:
+        count = len(self._offsets) - 1
+        if name not in self._distinct:
+            return pa.nulls(count, pa.string())
+        at = np.flatnonzero(self._codes == self._distinct.index(name))
+        if len(at) == count:
+            return self._values.take(pa.array(at))
+        indices = np.full(count, -1, np.int64)
+        indices[self._rows()[at]] = at
+        return self._values.take(pa.array(indices, mask=indices < 0))
+
+    def maps(self) -> pa.MapArray:
+        return pa.MapArray.from_arrays(pa.array(self._offsets), self._names, self._values)
+
+
+def _one_by_one(texts: pa.BinaryArray, names: Sequence[str], with_maps: bool) -> PropertyColumns:
+    decoded = [decode_properties(text.decode("utf-8", "replace")) for text in texts.to_pylist()]
+    maps = pa.array([list(properties.items()) for properties in decoded], MAP) if with_maps else None
+    named = {name: pa.array([properties.get(name) for properties in decoded], pa.string()) for name in names}
+    return PropertyColumns(maps, named)
+
+
+def _merged(even: PropertyColumns, others: PropertyColumns, is_other: Mask) -> PropertyColumns:
+    even_count = len(is_other) - np.count_nonzero(is_other)
+    indices = pa.array(np.where(is_other, even_count + np.cumsum(is_other) - 1, np.cumsum(~is_other) - 1))
+    named = {name: pa.concat_arrays([even.named[name], others.named[name]]).take(indices) for name in even.named}
+    if even.maps is None or others.maps is None:
+        return PropertyColumns(None, named)
+    return PropertyColumns(pa.concat_arrays([even.maps, others.maps]).take(indices), named)
+
+
+def _not_utf8(texts: pa.BinaryArray) -> Mask | None:
+    try:
+        texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([_is_not_utf8(text) for text in texts.to_pylist()], np.bool_)
+    return None
+
+
+def _is_not_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return True
+    return False

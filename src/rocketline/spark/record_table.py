@@ -1,0 +1,236 @@
+"""Many stored records in one buffer, located all at once: where each one and its parts are, as numpy arrays.
+
+The layout is that of `protocol.records`. Only `record_starts` may go from record to record, because only a record's
+size tells where the next one is; everything else is done for all records together. What a record says of itself is
+checked as `decode_record` does it: magic, sizes and, if asked for, the log offset. Sizes behind a record that fails
+cannot be trusted, so a table ends there, and its `end` says where that is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketline.protocol.records import BORN_IPV6, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, STORE_IPV6
+
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Buffer = bytes | memoryview
+
+MAX_BUFFER_BYTES = (1 << 31) - 1
+"""Arrow's binary arrays count in 32 bits."""
+
+_HEAD = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">i4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("log_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_ms", ">i8"),
+    ]
+)
+_TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_bytes", ">i4")])
+_LONG = np.dtype(">i8")
+_SHORT = np.dtype(">i2")
+
+_BORN_HOST_AT = _HEAD.itemsize
+_IPV4_BYTES = 8
+_IPV6_MORE_BYTES = 12
+
+_size_at = struct.Struct(">i").unpack_from
+_EVEN_RUN = 64
+_STEPS = 2048
+
+
+def record_starts(buffer: Buffer, start: int = 0) -> tuple[Positions, int]:
+    """Where records begin from `start` on, going by their sizes; and where that ended: all of them are whole."""
+    pieces: list[Positions] = []
+    position, length = start, len(buffer)
+    while position <= length - MIN_RECORD_BYTES:
+        size = _size_at(buffer, position)[0]
+        if size < MIN_RECORD_BYTES or position + size > length:
+            break
+        count = _even_run(buffer, position, size)
+        if count:
+            pieces.append(np.arange(position, position + count * size, size, dtype=np.int64))
+            position += count * size
+        else:
+            steps, position = _step(buffer, position)
+            pieces.append(np.array(steps, dtype=np.int64))
+    return (np.concatenate(pieces) if pieces else np.empty(0, np.int64)), position
+
+
+def _even_run(buffer: Buffer, position: int, size: int) -> int:
+    """How many records of one size follow each other; 0 when they are too few to be worth it."""
+    room = (len(buffer) - position) // size
+    if room < _EVEN_RUN:
+        return 0
+    sizes: npt.NDArray[Any] = np.ndarray((room,), ">i4", buffer, position, (size,))
+    if not (sizes[:_EVEN_RUN] == size).all():
+        return 0
+    same = sizes == size
+    return room if same.all() else int(same.argmin())
+
+
+def _step(buffer: Buffer, position: int) -> tuple[list[int], int]:
+    """The next few records one by one."""
+    starts: list[int] = []
+    add, size_at = starts.append, _size_at
+    length = len(buffer)
+    last = length - MIN_RECORD_BYTES
+    for _ in range(_STEPS):
+        if position > last:
+            break
+        size = size_at(buffer, position)[0]
+        if size < MIN_RECORD_BYTES:
+            break
+        add(position)
+        position += size
+    if position > length:
+        position = starts.pop()
+    return starts, position
+
+
+@dataclass(frozen=True, eq=False)
+class RecordTable:
+    """The records of a buffer; every array has an element for each of them. Ends are exclusive."""
+
+    buffer: Buffer
+    starts: Positions
+    head: npt.NDArray[Any]
+    store_ms: npt.NDArray[Any]
+    tail: npt.NDArray[Any]
+    sys_flag: npt.NDArray[np.int32]
+    store_host_at: Positions
+    body_at: Positions
+    topic_at: Positions
+    topic_end: Positions
+    ends: Positions
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def body_end(self) -> Positions:
+        ends: Positions = self.body_at + self.tail["body_bytes"]
+        return ends
+
+    @property
+    def properties_at(self) -> Positions:
+        return self.topic_end + 2
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends; 0 when there is none."""
+        return int(self.ends[-1]) if len(self) else 0
+
+    def select(self, rows: Mask) -> RecordTable:
+        """Only some of the records."""
+        return self if rows.all() else self._subset(rows)
+
+    def stretch(self, first: int, count: int) -> RecordTable:
+        """A stretch of the records."""
+        return self if not first and count >= len(self) else self._subset(slice(first, first + count))
+
+    def _subset(self, rows: Mask | slice) -> RecordTable:
+        arrays = {field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]}
+        return RecordTable(self.buffer, **arrays)
+
+    def of_topics(self, topics: Collection[str]) -> RecordTable:
+        """Only the records of these topics."""
+        names = cut_out(self.buffer, self.topic_at, self.topic_end)
+        wanted = pc.is_in(names, value_set=pa.array([topic.encode() for topic in topics], pa.binary()))
+        return self.select(wanted.to_numpy(zero_copy_only=False))
+
+    def gather(self, positions: Positions, dtype: np.dtype[Any] | str) -> npt.NDArray[Any]:
+        """The bytes at each position, read as `dtype`."""
+        return _gather(self.buffer, positions, np.dtype(dtype))
+
+
+def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> RecordTable:
+    """The records at `starts`, up to the first that is not sound; `log_offset` is that of the buffer's first byte.
+
+    Without it the records' own offsets are taken as they are, as in the answer to a pull.
+    """
+    if len(buffer) > MAX_BUFFER_BYTES:
+        raise ValueError(f"a buffer of {len(buffer)} bytes is too large: at most {MAX_BUFFER_BYTES}")
+    head = _gather(buffer, starts, _HEAD)
+    sys_flag = head["sys_flag"].astype(np.int32)
+    store_ms_at = starts + (_BORN_HOST_AT + _IPV4_BYTES)
+    store_host_at = store_ms_at + 8
+    tail_at = store_host_at + _IPV4_BYTES
+    ends = starts + head["size"]
+    if (sys_flag & (BORN_IPV6 | STORE_IPV6)).any():
+        born = np.where(sys_flag & BORN_IPV6, _IPV6_MORE_BYTES, 0)
+        store_ms_at, store_host_at = store_ms_at + born, store_host_at + born
+        tail_at = tail_at + born + np.where(sys_flag & STORE_IPV6, _IPV6_MORE_BYTES, 0)
+    body_at = tail_at + _TAIL.itemsize
+    is_v1 = head["magic"] == MAGIC_V1
+    sound = (is_v1 | (head["magic"] == MAGIC_V2)) & (body_at + 3 <= ends)
+    if log_offset is not None:
+        sound &= head["log_offset"] == starts + log_offset
+    if not sound.all():
+        return locate(buffer, starts[: sound.argmin()], log_offset)
+
+    tail = _gather(buffer, tail_at, _TAIL)
+    body_end = body_at + tail["body_bytes"]
+    sound = (tail["body_bytes"] >= 0) & (body_end + 3 <= ends)
+    if not sound.all():
+        return locate(buffer, starts[: sound.argmin()], log_offset)
+
+    topic_at, topic_end = _topics(buffer, body_end, is_v1)
+    sound = (topic_end >= topic_at) & (topic_end + 2 <= ends)
+    if not sound.all():
+        return locate(buffer, starts[: sound.argmin()], log_offset)
+    sound = _gather(buffer, topic_end, _SHORT) == ends - topic_end - 2
+    if not sound.all():
+        return locate(buffer, starts[: sound.argmin()], log_offset)
+    return RecordTable(
+        buffer, starts, head, _gather(buffer, store_ms_at, _LONG), tail, sys_flag, store_host_at, body_at,
+        topic_at, topic_end, ends,
+    )  # fmt: skip
+
+
+def _topics(buffer: Buffer, at: Positions, is_v1: Mask) -> tuple[Positions, Positions]:
+    """Begin and end of the topics whose lengths stand at `at`."""
+    lengths: npt.NDArray[Any] = np.frombuffer(buffer, np.uint8)[at]
+    if is_v1.all():
+        return at + 1, at + 1 + lengths
+    lengths = np.where(is_v1, lengths, _gather(buffer, at, _SHORT))
+    topic_at = at + np.where(is_v1, 1, 2)
+    return topic_at, topic_at + lengths
+
+
+def _gather(buffer: Buffer, positions: Positions, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    width = dtype.itemsize
+    if not len(positions):
+        return np.empty(0, dtype)
+    # One element for each byte of the buffer, overlapping: indexing copies those that are asked for and no others.
+    everywhere: npt.NDArray[Any] = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, 0, (1,))
+    return everywhere[positions].view(dtype)
+
+
+def cut_out(buffer: Buffer, begins: Positions, ends: Positions) -> pa.BinaryArray:
+    """The stretches of a buffer as an array; they ascend and do not overlap.
+
+    An Arrow array is laid over the buffer whose elements are, in turn, a stretch and what lies before the next one.
+    """
+    count = len(begins)
+    if not count:
+        return pa.array([], pa.binary())
+    offsets = np.empty(2 * count, np.int32)
+    offsets[0::2] = begins
+    offsets[1::2] = ends
+    laid = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
+    return laid.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))

@@ -1,0 +1,78 @@
+"""One local Spark session for the whole folder; tests that use it are marked `spark`.
+
+It needs Java: where that is missing they skip, and fail when CI=true.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.java import JavaUnavailable, tool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "store"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            # With several test processes, all tests of the session run in one: a second session costs a gigabyte.
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small session of two cores."""
+    try:
+        tool("java")
+    except JavaUnavailable as error:
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(f"CI must have Java: {error}", pytrace=False)
+        pytest.skip(str(error))
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers are started by the JVM, and know neither this interpreter nor its path otherwise.
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("rocketline tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.memory", "768m")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+            .config("spark.local.dir", str(scratch / "local"))
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[[str], Path]:
+    """`golden("clean")`: the folder of a store that Apache's broker wrote."""
+
+    def unpack(name: str) -> Path:
+        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / name / "store"
+
+    return unpack
