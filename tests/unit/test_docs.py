@@ -42,7 +42,7 @@ def name_of(path: Path) -> str:
 def rows() -> list[list[str]]:
     """The cells of every row: number, mechanism, where, shown by, state."""
     lines = MECHANISMS.read_text("utf-8").splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| B\d+ ", line)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| [AB]\d+ ", line)]
 
 
 def quoted(cell: str) -> list[str]:
@@ -62,7 +62,8 @@ def named_in(path: Path) -> frozenset[str]:
 
 
 def test_every_mechanism_has_its_row() -> None:
-    assert [row[0] for row in rows()] == [f"B{number}" for number in range(1, 240)]
+    every = [f"B{number}" for number in range(1, 240)] + [f"A{number}" for number in range(1, 277)]
+    assert [row[0] for row in rows()] == every
     assert all(len(row) == 5 for row in rows())
 
 

@@ -297,6 +297,7 @@ class Broker:
                 readable=bool(config.permission & READ),
                 suspend_s=self._suspend_s,
                 statistics=self._statistics,
+                clock=self._clock,
                 slave_read=config.slave_read,
             )
         )

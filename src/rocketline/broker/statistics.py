@@ -32,6 +32,7 @@ DAY = Window(3600.0, 25)
 WINDOWS = (MINUTE, HOUR, DAY)
 
 TO_DEAD_LETTERS = "SEND_BACK_TO_DLQ"
+READ_TIMES = "GROUP_GET_LATENCY"
 
 
 class Sample(NamedTuple):
@@ -39,24 +40,26 @@ class Sample(NamedTuple):
     messages: int
     size: int
     times: int
+    took_ms: float
 
 
 class Traffic:
-    """Messages, their bytes, and the requests that carried them."""
+    """Messages, their bytes, the requests that carried them, and how long those took if anybody measured it."""
 
-    __slots__ = ("_samples", "messages", "size", "times")
+    __slots__ = ("_samples", "messages", "size", "times", "took_ms")
 
     def __init__(self) -> None:
         self.messages = 0
         self.size = 0
         self.times = 0
+        self.took_ms = 0.0
         self._samples: dict[Window, deque[Sample]] = {window: deque(maxlen=window.kept) for window in WINDOWS}
 
     def sample(self, window: Window, now_ms: int) -> None:
         samples = self._samples[window]
         if not samples:
-            samples.append(Sample(now_ms - int(window.interval_s * 1000), 0, 0, 0))
-        samples.append(Sample(now_ms, self.messages, self.size, self.times))
+            samples.append(Sample(now_ms - int(window.interval_s * 1000), 0, 0, 0, 0.0))
+        samples.append(Sample(now_ms, self.messages, self.size, self.times, self.took_ms))
 
     def over(self, window: Window, *, size: bool = False) -> StatsItem:
         """The growth of messages, or of bytes, between the ends of a window."""
@@ -67,6 +70,12 @@ class Traffic:
         grown = last.size - first.size if size else last.messages - first.messages
         span_ms, times = last.ms - first.ms, last.times - first.times
         return StatsItem(grown, grown * 1000 / span_ms if span_ms > 0 else 0.0, grown / times if times > 0 else 0.0)
+
+    def time_over(self, window: Window) -> StatsItem:
+        """The average time of a request between the ends of a window, in milliseconds; without a sum, as Apache's."""
+        samples = self._samples[window]
+        times = samples[-1].times - samples[0].times if samples else 0
+        return StatsItem(0, 0.0, (samples[-1].took_ms - samples[0].took_ms) / times if times > 0 else 0.0)
 
 
 class BrokerStatistics:
@@ -104,8 +113,8 @@ class BrokerStatistics:
         """A delayed message came to its topic."""
         self.put(topic, 1, size)
 
-    def got(self, group: str, topic: str, messages: int, size: int) -> None:
-        """A group was given messages."""
+    def got(self, group: str, topic: str, messages: int, size: int, took_s: float = 0.0) -> None:
+        """A group was given messages, read in so many seconds."""
         key = f"{topic}@{group}"
         traffic = self._gets.get(key)
         if traffic is None:
@@ -113,6 +122,7 @@ class BrokerStatistics:
         traffic.messages += messages
         traffic.size += size
         traffic.times += 1
+        traffic.took_ms += took_s * 1000
 
     def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
         """A group handed a message back; it comes again, or goes to the dead letters."""
@@ -123,6 +133,9 @@ class BrokerStatistics:
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """A counter over its windows; None when there is no such."""
+        if name == READ_TIMES:
+            read = self._gets.get(key)
+            return None if read is None else BrokerStatsData(*map(read.time_over, WINDOWS))
         table, size = self._tables.get(name, ({}, False))
         traffic = table.get(key)
         if traffic is None:

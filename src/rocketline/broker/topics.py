@@ -130,9 +130,9 @@ class Topics:
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
 
-    def require_derived(self, name: str, queue_count: int) -> TopicConfig:
-        """A group's retry or dead-letter topic, created on demand."""
-        self.require_all_derived({name: queue_count})
+    def require_derived(self, name: str, queue_count: int, unit_mode: bool = False) -> TopicConfig:
+        """A group's retry or dead-letter topic, created on demand; marked when its consumer is in unit mode."""
+        self.require_all_derived({name: queue_count}, {name} if unit_mode else ())
         return self.table[name]
 
     def require_all_derived(self, queue_counts: dict[str, int], unit_subs: Collection[str] = ()) -> None:

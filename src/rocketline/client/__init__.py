@@ -19,6 +19,7 @@ from rocketline.client.consumer import (
     machine_room_nearby,
 )
 from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
+from rocketline.client.middleware import Middleware
 from rocketline.client.producer import (
     Producer,
     SendReceipt,
@@ -36,6 +37,7 @@ __all__ = [
     "ConsumeFrom",
     "ConsumeOutcome",
     "MessageModel",
+    "Middleware",
     "OrderedResult",
     "Producer",
     "PullConsumer",

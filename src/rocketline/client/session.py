@@ -20,6 +20,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from rocketline.client.incoming import CheckBack, ConsumerMember, broker_requests
+from rocketline.client.middleware import Middleware, MiddlewareClient
 from rocketline.client.pending import PendingRequests
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
@@ -47,8 +48,16 @@ class ProducerMember(Protocol):
 class ClientSession:
     """Shared by the clients of one id; made by `open_session`, left by `release`."""
 
-    def __init__(self, client_id: str, name_servers: Sequence[str], timing: ClientTiming, clock: Clock) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        name_servers: Sequence[str],
+        timing: ClientTiming,
+        clock: Clock,
+        middleware: Middleware | None = None,
+    ) -> None:
         self.client_id = client_id
+        self.middleware = middleware
         self.timing = timing
         self.clock = clock
         self.unique_ids = UniqueIds(client_id.partition("@")[0], clock)
@@ -58,7 +67,8 @@ class ClientSession:
         self.checks: dict[str, CheckBack] = {}
         """Who answers for the transactions of a producer group."""
         self.requests = PendingRequests()
-        self.remoting = RemotingClient(broker_requests(self.consumers, self.checks, self.requests, clock))
+        router = broker_requests(self.consumers, self.checks, self.requests, clock)
+        self.remoting = MiddlewareClient(router, middleware) if middleware is not None else RemotingClient(router)
         self.name_server = RemoteNameServer(
             self.remoting, name_servers, timeout_s=timing.call_s, next_server_s=timing.next_server_s
         )
@@ -250,18 +260,28 @@ _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientSession]
 
 
 def open_session(
-    client_id: str, name_servers: Sequence[str], timing: ClientTiming | None = None, clock: Clock = SYSTEM_CLOCK
+    client_id: str,
+    name_servers: Sequence[str],
+    timing: ClientTiming | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    middleware: Middleware | None = None,
 ) -> ClientSession:
     """The session of a client id on this event loop; every call needs its `release`."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     session = sessions.get(client_id)
     if session is None:
-        session = sessions[client_id] = ClientSession(client_id, name_servers, timing or ClientTiming(), clock)
+        session = ClientSession(client_id, name_servers, timing or ClientTiming(), clock, middleware)
+        sessions[client_id] = session
         session._start()
     elif set(session.name_server.addresses) != set(name_servers):
         raise ConfigError(
             f"client id {client_id} is in use for name servers {';'.join(session.name_server.addresses)} and cannot "
             f"serve {';'.join(name_servers)} too: give each client its own instance_name"
+        )
+    elif session.middleware is not middleware:
+        raise ConfigError(
+            f"client id {client_id} is in use with middleware {session.middleware!r} and cannot have {middleware!r} "
+            "too: its clients share their connections; give each its own instance_name"
         )
     session._users += 1
     return session

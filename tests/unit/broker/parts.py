@@ -307,6 +307,7 @@ class Parts:
                 readable=bool(setup.permission & READ),
                 suspend_s=setup.long_polling_s,
                 statistics=self.statistics,
+                clock=self.clock,
                 slave_read=setup.slave_read,
             )
         )

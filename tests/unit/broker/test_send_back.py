@@ -25,6 +25,7 @@ def send_back(
     delay_level: int = 0,
     max_reconsume_times: int | None = 16,
     version: int = 493,
+    unit_mode: bool = False,
 ) -> Command:
     header = ConsumerSendMsgBackHeader(
         log_offset=log_offset,  # type: ignore[arg-type]
@@ -32,6 +33,7 @@ def send_back(
         delay_level=delay_level,
         origin_msg_id="whatever",
         origin_topic="whatever",
+        unit_mode=unit_mode,
         max_reconsume_times=max_reconsume_times,
     )
     return Command(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode(), version=version)
@@ -98,6 +100,12 @@ async def test_the_retry_topic_is_made_on_demand(parts: Parts, queue_count: int)
     assert {item.properties["REAL_QID"] for item in parts.messages(SCHEDULE, 2)} == {
         str(number) for number in range(queue_count)
     }
+
+
+async def test_the_retry_topic_of_a_consumer_in_unit_mode_is_marked(parts: Parts) -> None:
+    message = one_message(parts)
+    back(parts, message.log_offset, unit_mode=True)
+    assert parts.topics.require(RETRY).topic_sys_flag == 2
 
 
 async def test_the_copy_keeps_what_the_message_was(parts: Parts) -> None:

@@ -59,6 +59,20 @@ async def test_reads_count_by_group(parts: Parts) -> None:
     assert in_minute(parts, "BROKER_GET_NUMS", CLUSTER) == 3
 
 
+async def test_the_times_of_reads_are_averaged_by_group(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(parts, 3)
+    ticks = iter([10.0, 10.004, 20.0, 20.002, 30.0, 99.0])
+    monkeypatch.setattr(parts.clock, "monotonic", lambda: next(ticks))
+    for offset in (0, 1, 3):  # the last one finds nothing and does not count
+        parts.peer().ask(pull_request(queue_offset=offset, sys_flag=4))
+    parts.statistics.sample(MINUTE)
+    item = view(parts, "GROUP_GET_LATENCY", "orders@readers").stats_minute
+    assert (item.sum, item.tps) == (0, 0)
+    assert item.avgpt == pytest.approx(3.0)
+    assert view(parts, "GROUP_GET_LATENCY", "orders@readers").stats_day.avgpt == 0
+    assert parts.statistics.view("GROUP_GET_LATENCY", "orders@nobody") is None
+
+
 async def test_what_comes_back_counts_by_group_and_real_topic(parts: Parts) -> None:
     fill(parts, 1)
     (message,) = parts.messages("orders")

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster
 
+from rocketline.client import MessageModel, PushConsumer
 from rocketline.client.consumer.offsets import BrokerOffsets, LocalOffsets
 from rocketline.client.session import open_session
+from rocketline.errors import ConfigError
 from rocketline.message import ConsumerOffset, MessageQueue
 
 A = MessageQueue("T", "broker-a", 0)
@@ -111,3 +113,38 @@ async def test_many_may_want_the_local_file_written_at_once(tmp_path: Path) -> N
     again = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "g")
     await again.load()
     assert [again.get(queue) for queue in queues] == list(range(20))
+
+
+@pytest.mark.parametrize("backup", [None, "", "{half"])
+async def test_without_a_readable_file_nothing_starts(tmp_path: Path, backup: str | None) -> None:
+    """An empty table would make the consumer skip to the end of its queues without a word."""
+    path = tmp_path / "127.0.0.1@DEFAULT" / "g" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{half")
+    if backup is not None:
+        path.with_name("offsets.json.bak").write_text(backup)
+    with pytest.raises(ConfigError, match="neither the offsets of this consumer nor their backup") as caught:
+        await local(tmp_path).load()
+    assert str(path) in str(caught.value)
+    assert "remove both" in str(caught.value)
+    assert path.read_text() == "{half", "evidence is kept"
+
+
+async def test_a_consumer_with_damaged_offsets_says_so_and_asks_for_nothing(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster.add_topic("T", 1)
+    consumer = PushConsumer(
+        cluster.namesrv, group="g", model=MessageModel.BROADCASTING, timing=QUICK, offsets_folder=tmp_path
+    )
+    path = tmp_path / consumer.client_id / "g" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("garbage")
+    async with consumer:
+        consumer.subscribe("T", "*", lambda message: None)
+        with pytest.raises(ConfigError, match=r"offsets\.json"):
+            await consumer.start()
+        assert not cluster.broker.requests
+        path.unlink()
+        await consumer.start()
+        assert len(consumer.assigned) == 1

@@ -6,6 +6,7 @@ once, when it first arrives; when it is woken it is read again without holding.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, Topics
 from rocketline.broker.waiters import PullWaiters
+from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import RequestRejected
 from rocketline.message import QueueOffset
 from rocketline.protocol.bodies import MASTER_ID, SubscriptionData, SubscriptionGroupConfig
@@ -27,6 +29,8 @@ from rocketline.protocol.headers.read import COMMIT_OFFSET, SUSPEND
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES
 from rocketline.transport import Channel, Reply
+
+log = logging.getLogger(__name__)
 
 MAX_SUSPEND_S = 120.0
 
@@ -56,6 +60,7 @@ class PullParts:
     suspend_s: Callable[[int], float]
     """How long to hold a pull that asks to be held for so many milliseconds."""
     statistics: BrokerStatistics
+    clock: Clock = SYSTEM_CLOCK
     slave_read: bool = False
     """Whether groups are sent to the brokers their settings name."""
 
@@ -116,7 +121,9 @@ class PullHandlers:
 
     def _read(self, header: PullMessageHeader, selected: Selection) -> ReadResult:
         asked = header.max_msg_bytes
-        return self._parts.store.read(
+        monotonic = self._parts.clock.monotonic
+        started = monotonic()
+        found = self._parts.store.read(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -126,6 +133,8 @@ class PullHandlers:
             accept_ext=selected.accept_ext,
             max_bytes=asked if asked is not None and asked > 0 else MAX_READ_BYTES,
         )
+        self._count(header, found, monotonic() - started)
+        return found
 
     def _check(self, header: PullMessageHeader) -> SubscriptionGroupConfig:
         parts = self._parts
@@ -195,17 +204,20 @@ class PullHandlers:
         if code is None:
             moved = header.queue_offset != 0
             code = ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            log.info("group %s asked for offset %d of %s queue %d, which has %d to %d, and is sent to %d",
+                     header.consumer_group, header.queue_offset, header.topic, header.queue_id, found.min_offset,
+                     found.max_offset, found.next_queue_offset)  # fmt: skip
         ext = PullMessageResponseHeader(
             QueueOffset(found.next_queue_offset),
             QueueOffset(found.min_offset),
             QueueOffset(found.max_offset),
             self._next_broker(header.consumer_group, found) if self._parts.slave_read else MASTER_ID,
         ).encode()
-        self._count(header, found)
         return request.reply(code, ext, remark=found.status.name, chunks=found.chunks or None)
 
-    def _count(self, header: PullMessageHeader, found: ReadResult) -> None:
+    def _count(self, header: PullMessageHeader, found: ReadResult, took_s: float) -> None:
         group, topic = header.consumer_group, header.topic
         self._parts.offsets.note_pulled(group, topic, header.queue_id, found.next_queue_offset)
         if found.message_count:
-            self._parts.statistics.got(group, topic, found.message_count, found.total_bytes)
+            self._parts.statistics.got(group, topic, found.message_count, found.total_bytes, took_s)

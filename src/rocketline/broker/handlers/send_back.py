@@ -62,7 +62,7 @@ class SendBackHandlers:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         if group.retry_queue_nums <= 0:
             return request.reply(ResponseCode.SUCCESS)
-        retry = self.topics.require_derived(retry_topic(header.group), group.retry_queue_nums)
+        retry = self.topics.require_derived(retry_topic(header.group), group.retry_queue_nums, header.unit_mode)
         if not retry.perm & WRITE:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"the topic[{retry.topic_name}] sending message is forbidden"

@@ -1,6 +1,7 @@
 """Delivery of messages to handlers, a bounded number at a time; concurrent delivery, in no particular order.
 
-A handler that returns has consumed its messages; one that raises gets them again later. Then:
+A handler that returns has consumed its messages, whatever it returns; one that raises gets them again later, or of a
+list those that its RetryLater names. Then:
 
 * queue dropped meanwhile: the outcome counts for nothing, the queue's new owner delivers again
 * success: the messages leave their buffer and progress moves to the lowest one still there
@@ -19,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from rocketline.client.consumer.handlers import Handler, NotDone, RetryLater
+from rocketline.client.consumer.loop_pulse import LoopPulse
 from rocketline.client.consumer.pull_loop import CONSUME_START_TIME, PullLoop
 from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.consumer_info import ProcessQueueInfo
@@ -30,6 +32,9 @@ log = logging.getLogger(__name__)
 
 EXPIRED_DELAY_LEVEL = 3
 EXPIRED_PER_QUEUE = 16
+
+BLOCKED_S = 3.0
+"""A handler that keeps the event loop this long is warned about."""
 
 GiveBack = Callable[[MessageView, MessageQueue, int], Awaitable[bool]]
 Batch = tuple[PullLoop, list[MessageView]]
@@ -63,8 +68,11 @@ class Delivery(ABC):
         self._idle.set()
         self._stopping = False
         self._watch = watch or ConsumeWatch(group, clock)
+        self._pulse = LoopPulse(clock, BLOCKED_S)
+        self._told_of_results: set[str] = set()
 
     def start(self) -> None:
+        self._tasks.start(self._pulse.run(), f"{self._group} pulse")
         for number in range(self._concurrency):
             self._tasks.start(self._work(), f"{self._group} worker {number}")
 
@@ -107,13 +115,16 @@ class Delivery(ABC):
 
     def _begin(self) -> None:
         """What follows, up to `_end`, is given time to finish by `stop`."""
+        if not self._busy:
+            self._idle.clear()
+            self._pulse.begin()
         self._busy += 1
-        self._idle.clear()
 
     def _end(self) -> None:
         self._busy -= 1
         if not self._busy:
             self._idle.set()
+            self._pulse.rest()
 
     async def _run(self, messages: list[MessageView], queue: MessageQueue | None) -> object:
         """What the handler returned, or the exception that it raised; without a queue, nobody else hears of it."""
@@ -131,6 +142,8 @@ class Delivery(ABC):
         outcome = await self._call(handler, messages)
         took_s = clock.monotonic() - started
         watch.stats.handled(queue.topic, took_s * 1000)
+        if took_s > BLOCKED_S and handler.on_loop:
+            self._tell_if_blocked(handler, started)
         if context is not None:
             await watch.after(context, outcome if isinstance(outcome, Exception) else None, took_s)
         return outcome
@@ -148,6 +161,21 @@ class Delivery(ABC):
             return RuntimeError(f"the handler was cancelled from inside: {error!r}")
         except Exception as error:
             return error
+
+    def _tell_if_blocked(self, handler: Handler, started_s: float) -> None:
+        if (blocked_s := self._pulse.standstill_since(started_s)) > BLOCKED_S:
+            log.warning("group %s: the event loop stood still for %.1f s while handler %s ran; pulls, heartbeats and locks "
+                        "waited with it. What blocks belongs into a plain function, which runs in a thread",
+                        self._group, blocked_s, handler.name)  # fmt: skip
+
+    def _tell_of_result(self, topic: str, result: object) -> None:
+        """Somebody may have meant "failed" by it: say once how that is said."""
+        if topic not in self._told_of_results:
+            self._told_of_results.add(topic)
+            handler = self._handler_of(topic)
+            log.warning("group %s: handler %s of topic %s returned %.200r, which means nothing: a handler that returns has "
+                        "consumed its messages, one that raises gets them again", self._group,
+                        handler.name if handler is not None else "?", topic, result)  # fmt: skip
 
     def _finish(self, source: PullLoop, messages: list[MessageView]) -> None:
         offset = source.finish(messages)
@@ -228,12 +256,31 @@ class ConcurrentDelivery(Delivery):
         if isinstance(outcome, NotDone):
             return
         if isinstance(outcome, Exception):
-            self._watch.stats.failed(source.queue.topic, len(messages))
-            messages = await self._return(source, messages, outcome)
+            failed = self._failed_of(messages, outcome)
+            self._watch.stats.failed(source.queue.topic, len(failed))
+            # What succeeded counts at once: handing the rest back may take its time.
+            if len(failed) < len(messages):
+                again = {message.queue_offset for message in failed}
+                done = [message for message in messages if message.queue_offset not in again]
+                self._watch.stats.succeeded(source.queue.topic, len(done))
+                self._finish(source, done)
+            messages = await self._return(source, failed, outcome) if failed else failed
         else:
             self._watch.stats.succeeded(source.queue.topic, len(messages))
+            if outcome is not None:
+                self._tell_of_result(messages[0].topic, outcome)
         if messages:
             self._finish(source, messages)
+
+    def _failed_of(self, messages: list[MessageView], error: Exception) -> list[MessageView]:
+        if not isinstance(error, RetryLater):
+            return messages
+        failed = error.failed_of(messages)
+        if failed is None:
+            log.warning("group %s: a handler wants messages later that it was not given: its whole list of %d comes again",
+                        self._group, len(messages))  # fmt: skip
+            return messages
+        return failed
 
     async def _return(self, source: PullLoop, messages: list[MessageView], error: Exception) -> list[MessageView]:
         """Hand failed messages back; returns those that are settled."""

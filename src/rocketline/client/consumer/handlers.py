@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from enum import Enum
 from typing import Any
@@ -18,12 +18,27 @@ class RetryLater(Exception):
     """Raise it in a handler to get the message again later; any other exception means the same, with a log line.
 
     `delay_level` 0 lets the broker decide (10 s, 30 s, 1 min, ...), 1 to 18 picks a level, -1 sends the message
-    straight to the dead letters.
+    straight to the dead letters. A handler of lists may name the `messages` that failed: the others of its list are
+    consumed. Without them, and for an ordered consumer, the whole list comes again.
     """
 
-    def __init__(self, reason: str = "later", *, delay_level: int = 0) -> None:
+    def __init__(
+        self, reason: str = "later", *, delay_level: int = 0, messages: Iterable[MessageView] | None = None
+    ) -> None:
         self.delay_level = delay_level
+        self.messages = None if messages is None else tuple(messages)
+        for message in self.messages or ():
+            if not isinstance(message, MessageView):
+                raise TypeError(f"messages of a RetryLater are those the handler got, not {message!r}")
         super().__init__(reason)
+
+    def failed_of(self, batch: list[MessageView]) -> list[MessageView] | None:
+        """Which messages of a batch come again; None when some were named that are not in it."""
+        if self.messages is None:
+            return batch
+        named = {(message.queue, message.queue_offset) for message in self.messages}
+        failed = [message for message in batch if (message.queue, message.queue_offset) in named]
+        return failed if len(failed) == len(named) else None
 
 
 class SuspendQueue(Exception):
@@ -56,7 +71,7 @@ class NotDone(Exception):
 class Handler:
     """A function and how to call it."""
 
-    __slots__ = ("_function", "_in_thread", "_takes_list")
+    __slots__ = ("_function", "_in_thread", "_takes_list", "name")
 
     def __init__(self, function: HandlerFunction, *, takes_list: bool, in_thread: bool | None = None) -> None:
         """Plain functions run in a thread unless `in_thread` is False; async ones always on the event loop."""
@@ -66,8 +81,14 @@ class Handler:
             getattr(function, "__call__", None)  # noqa: B004 (asked whether it is async, not whether it is there)
         )
         self._function = function
+        self.name = getattr(function, "__qualname__", None) or repr(function)
         self._takes_list = takes_list
         self._in_thread = in_thread is not False and not is_async
+
+    @property
+    def on_loop(self) -> bool:
+        """Whether the function runs on the event loop, where it must not block."""
+        return not self._in_thread
 
     async def __call__(self, messages: list[MessageView], executor: Executor) -> Any:
         """Run the function to its end; whatever it returns or raises comes out."""

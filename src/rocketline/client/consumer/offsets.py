@@ -94,7 +94,8 @@ class BrokerOffsets(_Table):
 class LocalOffsets(_Table):
     """Progress of one broadcasting consumer, in the file that Java's client uses too.
 
-    The previous version stays beside it as `.bak` and is used when the file cannot be read.
+    The previous version stays beside it as `.bak` and is used when the file cannot be read. When that cannot be read
+    either, the consumer does not start: it would skip to the end, or repeat everything.
     """
 
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
@@ -106,14 +107,21 @@ class LocalOffsets(_Table):
         self._offsets = await asyncio.to_thread(self._load)
 
     def _load(self) -> dict[MessageQueue, ConsumerOffset]:
+        problem: Exception | None = None
         for path in (self._path, backup_of(self._path)):
             try:
                 table = decode_file(ResetOffsetBody, path.read_bytes()).offset_table
                 return {parse_queue_key(key): ConsumerOffset(offset) for key, offset in table.items()}
             except FileNotFoundError:
                 continue
-            except (ProtocolError, ConfigError) as error:
+            except (ProtocolError, ConfigError, OSError) as error:
                 log.warning("the offsets in %s cannot be read, trying an older version: %s", path, error)
+                problem = problem or error
+        if problem is not None:
+            raise ConfigError(
+                f"{self._path}: neither the offsets of this consumer nor their backup can be read ({problem}); mend "
+                "one of the two files, or remove both to start as a new consumer does"
+            ) from problem
         return {}
 
     async def read(self, queue: MessageQueue) -> ConsumerOffset | None:

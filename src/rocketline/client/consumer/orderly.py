@@ -204,6 +204,8 @@ class OrderlyDelivery(Delivery):
             self._watch.stats.failed(source.queue.topic, len(messages))
             return await self._failed(source, queue, messages, outcome)
         self._watch.stats.succeeded(source.queue.topic, len(messages))
+        if outcome is not None and outcome is not OrderedResult.COMMIT:
+            self._tell_of_result(messages[0].topic, outcome)
         if self._auto_commit or outcome is OrderedResult.COMMIT:
             self._finish(source, queue.taken)
             queue.taken = []

@@ -19,6 +19,7 @@ from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.subscription import Sql
 from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
+from rocketline.client.middleware import Middleware
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
@@ -76,6 +77,7 @@ class PullConsumer:
         unit_name: str | None = None,
         instance_name: str | None = None,
         client_ip: str | None = None,
+        middleware: Middleware | None = None,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -103,6 +105,7 @@ class PullConsumer:
             instance_name = DEFAULT_INSTANCE
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name, stream=True)
         self._name_servers = parse_name_servers(name_servers)
+        self._middleware = middleware
         self._timing = timing
         self._clock = clock
         self._session: ClientSession | None = None
@@ -116,7 +119,7 @@ class PullConsumer:
     async def __aenter__(self) -> Self:
         if self._session is not None:
             raise ConsumerClosed(f"consumer {self.group!r} is already open")
-        session = open_session(self.client_id, self._name_servers, self._timing, self._clock)
+        session = open_session(self.client_id, self._name_servers, self._timing, self._clock, self._middleware)
         try:
             watch = ConsumeWatch(self.group, self._clock, namespace=self._namespace)
             member = PullMember(session, self._options, watch)

@@ -75,10 +75,14 @@ class PullSettings:
     timeout_s: float = 30.0
     interval_s: float = 0.0
     limits: BufferLimits = field(default_factory=BufferLimits)
+    post_subscription: bool = False
+    """Whether pulls carry the expression, which brokers then need not know from a heartbeat."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= 1024:
             raise ConfigError(f"a pull of {self.batch} messages: 1 to 1024 expected")
+        if self.interval_s < 0:
+            raise ConfigError(f"a pause of {self.interval_s} s between pulls: 0 or more expected")
         if not 0 < self.suspend_s < self.timeout_s:
             raise ConfigError(f"suspend {self.suspend_s} s must be above 0 and below the time limit {self.timeout_s} s")
 
@@ -238,7 +242,8 @@ class PullLoop:
 
     async def _pull(self, broker: RemoteBroker, broker_id: int) -> PullAnswer:
         settings, queue = self._settings, self.queue
-        sys_flag = SUSPEND | (SUBSCRIPTION | LITE_PULL if self._subscribes else 0)
+        posts = self._subscribes or settings.post_subscription
+        sys_flag = SUSPEND | (SUBSCRIPTION if posts else 0) | (LITE_PULL if self._subscribes else 0)
         commit = self._owner.commit_offset(queue) if broker_id == 0 else None
         if commit is not None and commit > 0:
             sys_flag |= COMMIT_OFFSET
@@ -254,7 +259,7 @@ class PullLoop:
             commit,
             round(settings.suspend_s * 1000),
             0 if self._subscribes else self.subscription.version,
-            self.subscription.expression if self._subscribes else None,
+            self.subscription.expression if posts else None,
             self.subscription.data.expression_type,
             LITE_MAX_BYTES if self._subscribes else PUSH_MAX_BYTES,
             broker_name=queue.broker_name,

@@ -27,6 +27,7 @@ from rocketline.client.consumer.watch import ConsumeWatch, MessageFilter
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction
 from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
+from rocketline.client.middleware import Middleware
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.replies import send_reply
 from rocketline.client.session import ClientSession, open_session
@@ -75,6 +76,7 @@ class PushConsumer:
         max_span: int = 2000,
         max_topic_messages: int | None = None,
         max_topic_mib: int | None = None,
+        post_subscription_when_pull: bool = False,
         strategy: Strategy | str = "AVG",
         offsets: OffsetStore | None = None,
         offsets_folder: Path | None = None,
@@ -85,16 +87,19 @@ class PushConsumer:
         unit_name: str | None = None,
         instance_name: str | None = None,
         client_ip: str | None = None,
+        middleware: Middleware | None = None,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`concurrency` handlers run at once. `suspend` is how long a broker may hold a pull that finds nothing.
         `max_cached_messages`, `max_cached_mib` and `max_span` pause a queue whose messages are not consumed fast
-        enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. A message that failed
-        `max_reconsume_times` goes to the dead letters; -1 means 16 times, with `ordered` never. `strategy` shares the
-        queues out: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or a function, the same for all members of the group. A
+        enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. With
+        `post_subscription_when_pull` every pull carries its expression instead of relying on heartbeats. A message that
+        failed `max_reconsume_times` goes to the dead letters; -1 means 16 times, with `ordered` never. `strategy` shares
+        the queues out: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or a function, the same for all members of the group. A
         broadcasting consumer keeps its offsets in `offsets_folder`. `namespace` goes before topics and the group on the
-        wire and is not seen here. With `enable_trace` every delivery is told to `trace_topic`.
+        wire and is not seen here. With `enable_trace` every delivery is told to `trace_topic`. Every request passes
+        through `middleware`; clients of one `instance_name` have the same.
 
         `ordered` delivers each queue's messages one after the other; brokers lock the queues, so that no two members of
         the group work on the same one. It holds for all subscriptions of a consumer, and every member of a group should
@@ -114,7 +119,9 @@ class PushConsumer:
             max_reconsume_times=max_reconsume_times,
             consume_timeout_s=consume_timeout,
             stop_timeout_s=stop_timeout,
-            pull=PullSettings(pull_batch, suspend, pull_timeout, pull_interval, limits),
+            pull=PullSettings(
+                pull_batch, suspend, pull_timeout, pull_interval, limits, post_subscription=post_subscription_when_pull
+            ),
             max_topic_messages=max_topic_messages,
             max_topic_mib=max_topic_mib,
             strategy=find_strategy(strategy),
@@ -130,6 +137,7 @@ class PushConsumer:
             instance_name = DEFAULT_INSTANCE
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
         self._name_servers = parse_name_servers(name_servers)
+        self._middleware = middleware
         self._timing = timing
         self._clock = clock
         self._subscriptions: dict[str, Subscription] = {}
@@ -142,7 +150,7 @@ class PushConsumer:
     async def __aenter__(self) -> Self:
         if self._session is not None or self._stopped.is_set():
             raise ConsumerClosed(f"consumer {self.group!r} was used before: make a new one")
-        self._session = open_session(self.client_id, self._name_servers, self._timing, self._clock)
+        self._session = open_session(self.client_id, self._name_servers, self._timing, self._clock, self._middleware)
         return self
 
     async def __aexit__(self, *_: object) -> None:

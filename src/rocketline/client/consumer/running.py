@@ -76,6 +76,10 @@ class PushOptions:
             raise ConfigError(f"batch_size {self.batch_size}: 1 to 1024 expected")
         if self.max_reconsume_times < -1 or self.consume_timeout_s <= 0 or self.stop_timeout_s < 0:
             raise ConfigError("max_reconsume_times starts at -1, stop_timeout at 0, consume_timeout above 0")
+        for name, most in (("max_topic_messages", 6553500), ("max_topic_mib", 102400)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ConfigError(f"{name} {value}: 1 to {most} expected, or None for no limit")
         if self.suspend_queue_s <= 0:
             raise ConfigError(f"suspend_queue {self.suspend_queue_s}: a time above 0 is needed")
         if not self.auto_commit and not self.ordered:

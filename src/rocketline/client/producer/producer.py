@@ -14,6 +14,7 @@ import msgspec
 
 from rocketline.client.hooks import HookFunction, Hooks, SendContext, send_with_hooks
 from rocketline.client.identity import check_group, client_id, parse_name_servers
+from rocketline.client.middleware import Middleware
 from rocketline.client.producer.batching import outgoing_batch
 from rocketline.client.producer.outgoing import (
     MAX_MESSAGE_BYTES,
@@ -81,12 +82,13 @@ class Producer:
         unit_name: str | None = None,
         instance_name: str | None = None,
         client_ip: str | None = None,
+        middleware: Middleware | None = None,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
         chance: random.Random | None = None,
     ) -> None:
         """`namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace` every
-        message stored is told to `trace_topic`."""
+        message stored is told to `trace_topic`. Every request passes through `middleware`, see client/middleware.py."""
         self._namespace = Namespace(namespace)
         self._member = _Member(check_group(self._namespace.wrap(group)))
         self.group = self._namespace.unwrap(group)
@@ -109,6 +111,7 @@ class Producer:
         self._plain = not self._namespace and not enable_trace
         """Whether nothing has to be done to receipts: asked for every message."""
         self._max_in_flight = max_in_flight
+        self._middleware = middleware
         self._timing = timing
         self._clock = clock
         self._chance = chance
@@ -119,7 +122,7 @@ class Producer:
     async def __aenter__(self) -> Self:
         if self._session is not None:
             raise ProducerClosed(f"producer {self.group!r} is already running")
-        session = open_session(self.client_id, self._name_servers, self._timing, self._clock)
+        session = open_session(self.client_id, self._name_servers, self._timing, self._clock, self._middleware)
         try:
             session.add_producer(self._member)
         except BaseException:
