@@ -24,11 +24,13 @@ from .outcome import Outcome
 from .results import FOLDER, record, recorded, table, write_document
 from .scenarios import (
     bit_rot,
+    consumers,
     derived_files,
     failing_flush,
     full_disk,
     kills,
     metadata,
+    name_servers,
     ownership,
     power_cuts,
     slow_disk,
@@ -82,6 +84,8 @@ def parts() -> list[Part]:
         Part("S6", failing_flush.run, "patched", 20, 10, seed_step=10),
         Part("S7", full_disk.run, full_disk.INJECTED, 18, 10),
         *(Part("S8", metadata.run, variant, 5, 10) for variant in metadata.VARIANTS),
+        *(Part("S13", name_servers.run, variant, 10, 5) for variant in name_servers.VARIANTS),
+        *(Part("S14", consumers.run, variant, 10, 5) for variant in consumers.VARIANTS),
         Part("S23", slow_disk.run, slow_disk.RUNNING, 9, 10),
         Part("S23", slow_disk.run, slow_disk.FROM_START, 1, 10),
         *(Part("S26", ownership.run, variant, 2, 10) for variant in ownership.VARIANTS),
@@ -113,7 +117,9 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.soak", description=__doc__)
-    parser.add_argument("--scenario", action="append", default=[], help="S1 to S8, S23 or S26; may be repeated")
+    parser.add_argument(
+        "--scenario", action="append", default=[], help="S1 to S8, S13, S14, S23 or S26; may be repeated"
+    )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(
         "--seed", type=int, help="repeat one item with this seed instead of soaking; nothing is recorded"

@@ -8,11 +8,13 @@ import pytest
 
 from .scenarios import (
     bit_rot,
+    consumers,
     derived_files,
     failing_flush,
     full_disk,
     kills,
     metadata,
+    name_servers,
     ownership,
     power_cuts,
     slow_disk,
@@ -88,6 +90,20 @@ async def test_s8_death_inside_a_metadata_write(variant: str, tmp_path: Path) ->
     seed = SEED + metadata.VARIANTS.index(variant) // 2
     outcome = await metadata.run(tmp_path, seed, variant)
     assert not outcome.violations, outcome
+
+
+@pytest.mark.parametrize("variant", name_servers.VARIANTS)
+async def test_s13_name_servers_gone_and_stale(variant: str, tmp_path: Path) -> None:
+    outcome = await name_servers.run(tmp_path, SEED, variant)
+    assert not outcome.violations, outcome
+    assert outcome.acked
+
+
+@pytest.mark.parametrize("variant", consumers.VARIANTS)
+async def test_s14_consumers_that_hang_or_vanish(variant: str, tmp_path: Path) -> None:
+    outcome = await consumers.run(tmp_path, SEED, variant)
+    assert not outcome.violations, outcome
+    assert outcome.acked
 
 
 async def test_s23_slow_disk(tmp_path: Path) -> None:

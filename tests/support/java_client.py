@@ -358,8 +358,8 @@ class JavaLitePullConsumer(_Handle):
 class JavaClient(JavaDriver):
     """A JVM with Apache's client of one version, and everything that client can be asked to do."""
 
-    def __init__(self, version: str, serialize: str = "JSON") -> None:
-        super().__init__(version, serialize)
+    def __init__(self, version: str, serialize: str = "JSON", jvm_options: Sequence[str] = ()) -> None:
+        super().__init__(version, serialize, jvm_options=jvm_options)
         self._numbers = itertools.count(1)
 
     def producer(
@@ -427,7 +427,8 @@ class JavaClient(JavaDriver):
         """Collects deliveries; each message fails its first `fail_first`, to come back at `retry_level`. `sql` are SQL92
         expressions by topic.
 
-        `more`: trace, trace_topic, namespace, unit_name (which switches unit mode on)."""
+        `more`: trace, trace_topic, namespace, unit_name (which switches unit mode on), journal (a file that is told of
+        every delivery before it counts as consumed)."""
         name = self._name("push")
         self.call(
             "start_push",

@@ -78,10 +78,17 @@ class JavaDriver:
     `coordinates` may name other jars, which must have the client and its tools among them: a broker's, for its filters.
     """
 
-    def __init__(self, version: str, serialize: str = "JSON", coordinates: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        version: str,
+        serialize: str = "JSON",
+        coordinates: Sequence[str] = (),
+        jvm_options: Sequence[str] = (),
+    ) -> None:
         self.version = version
         self._coordinates = coordinates or client_coordinates(version)
         self.serialize = serialize
+        self._jvm_options = (*JVM_OPTIONS, *jvm_options)
         self._home = tempfile.mkdtemp(prefix="rocketline-java-")
         self._calling = threading.Lock()
         self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -132,7 +139,7 @@ class JavaDriver:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         class_path = f"{driver_classes()}:{classpath(*self._coordinates)}"
-        command = [tool("java"), *JVM_OPTIONS, f"-Duser.home={self._home}", f"-Djava.io.tmpdir={self._home}"]
+        command = [tool("java"), *self._jvm_options, f"-Duser.home={self._home}", f"-Djava.io.tmpdir={self._home}"]
         command += [f"-Drocketmq.serialize.type={self.serialize}", "-cp", class_path, "rocketline.interop.Driver"]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)

@@ -2,7 +2,8 @@
 
 The one that answered last is asked first. When it fails, or stays silent for a moment, the next is asked as well and
 the first answer wins, so an unreachable name server costs half a second once and never the whole time limit. "I do not
-know this topic" is taken from one server only after the others said so too: one of them may just have started.
+know this topic" is taken from one server only after the others said so too, as it may just have started; one that stays
+silent is waited for a moment, or a single name server that hangs would keep everybody from making topics.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from rocketline.client.tasks import cancel_and_wait
-from rocketline.errors import BrokerError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
+from rocketline.errors import BrokerError, RequestTimeout, RocketlineError, RouteNotFound, TopicNotExist, TransportError
 from rocketline.protocol.bodies import TopicRouteData, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -19,6 +20,9 @@ from rocketline.protocol.headers import GetRouteHeader
 from rocketline.transport import RemotingClient
 
 Answer = tuple[str, Command]
+
+CONTRADICTION_S = 0.5
+"""How long the others have to contradict a server that does not know a topic."""
 
 
 class RemoteNameServer:
@@ -59,8 +63,13 @@ class RemoteNameServer:
                     address = waiting.pop(0)
                     left_s = max(0.001, deadline - asyncio.get_running_loop().time())
                     calls[asyncio.ensure_future(self._call(address, request(), doing, left_s))] = address
-                pause_s = self._next_server_s if waiting else None
+                absent = any(isinstance(error, TopicNotExist) for error in failures.values())
+                pause_s = self._next_server_s if waiting else CONTRADICTION_S if absent else None
                 done, _ = await asyncio.wait(calls, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                if not done and not waiting and absent:
+                    silent = RequestTimeout(f"nothing for {CONTRADICTION_S:g} s")
+                    failures.update(dict.fromkeys(calls.values(), silent))
+                    return None
                 for call in done:
                     address = calls.pop(call)
                     error = call.exception()

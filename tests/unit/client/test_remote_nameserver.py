@@ -82,6 +82,18 @@ async def test_one_server_not_knowing_a_topic_is_not_the_last_word(
     assert await asking(remoting, servers[0].address, servers[1].address).route("T") == ROUTE
 
 
+async def test_a_silent_server_does_not_keep_a_topic_from_being_new(
+    servers: list[FakeNameServer], remoting: RemotingClient
+) -> None:
+    """Or nobody could make one while a name server hangs."""
+    servers[0].script(GET_ROUTE, SILENCE)
+    addresses = [server.address for server in servers]
+    with pytest.raises(RouteNotFound) as caught:
+        await asking(remoting, *addresses, timeout_s=600.0).route("T")
+    assert isinstance(caught.value.__cause__, TopicNotExist)
+    assert all(f"{address} said: " in str(caught.value) for address in addresses)
+
+
 async def test_a_missing_topic_names_everybody_asked(servers: list[FakeNameServer], remoting: RemotingClient) -> None:
     addresses = [server.address for server in servers]
     with pytest.raises(RouteNotFound) as caught:

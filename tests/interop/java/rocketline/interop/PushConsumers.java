@@ -1,5 +1,9 @@
 package rocketline.interop;
 
+import java.io.FileWriter;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.io.Writer;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -66,8 +70,11 @@ final class PushConsumers {
         private final int retryLevel;
         private final Map<String, Integer> failures = new ConcurrentHashMap<>();
         private List<Map<String, Object>> deliveries = new ArrayList<>();
+        /** Where every delivery is told before it counts as consumed, for those who kill us; or null. */
+        private final Writer journal;
 
         Collecting(Args args) throws Exception {
+            journal = args.has("journal") ? new FileWriter(args.string("journal"), true) : null;
             failFirst = args.integer("fail_first", 0);
             retryLevel = args.integer("retry_level", 0);
             client = new DefaultMQPushConsumer(
@@ -130,10 +137,24 @@ final class PushConsumers {
                     delivery.put("accepted", accepted);
                     delivery.put("deliveredAt", System.currentTimeMillis());
                     deliveries.add(delivery);
+                    tell(message);
                 }
                 notifyAll();
             }
             return accepted;
+        }
+
+        private void tell(MessageExt message) {
+            if (journal == null) {
+                return;
+            }
+            try {
+                journal.write(String.format("[%d, %d, %d, \"%s\"]%n", System.currentTimeMillis(),
+                    message.getQueueId(), message.getQueueOffset(), Hex.encode(message.getBody())));
+                journal.flush();
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
         }
 
         synchronized List<Map<String, Object>> drain(int count, long timeoutMs) throws InterruptedException {

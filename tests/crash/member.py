@@ -1,0 +1,117 @@
+"""A member of a consumer group in a process of its own, to be stopped, killed, or to hang by itself.
+
+    python -m tests.crash.member PLAN        a plan as JSON
+
+It writes a line for every message before it is consumed, the body in hex, so what a member said is never less than what its
+group committed. What it wrote before it was killed is not lost. Before it hangs it says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from rocketline.client import ConsumeFrom, PushConsumer
+from rocketline.message import MessageView
+
+from .child import REPOSITORY, STOP_LIMIT_S
+from .traffic import QUICK
+
+HANDLER, LOOP = "handler", "loop"
+HANGS = b"hangs\n"
+
+
+class MemberPlan(msgspec.Struct, frozen=True):
+    namesrv: str
+    group: str
+    topic: str
+    hangs: str = ""
+    """What hangs for ever at the `hangs_at`th message: its handler, or with it the event loop and so the whole client."""
+    hangs_at: int = 0
+    consume_timeout_s: float = 900.0
+
+
+class Member:
+    """The process as the harness sees it."""
+
+    def __init__(self, plan: MemberPlan, log_path: Path) -> None:
+        self.bodies: list[bytes] = []
+        """Of every message it consumed."""
+        self.hangs = threading.Event()
+        with open(log_path, "a") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.member", msgspec.json.encode(plan).decode()],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=REPOSITORY,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))},
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line == HANGS:
+                self.hangs.set()
+            elif line.endswith(b"\n"):  # the last line of one that was killed may be half a line
+                self.bodies.append(bytes.fromhex(line.decode()))
+
+    def pause(self) -> None:
+        """It stands still, and nobody is told: its connections stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9; once everything it wrote is here."""
+        self._process.kill()
+        self._process.wait(STOP_LIMIT_S)
+        self._reader.join(STOP_LIMIT_S)
+
+    def close(self) -> None:
+        self.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class _Handler:
+    def __init__(self, plan: MemberPlan) -> None:
+        self._plan = plan
+        self._calls = 0
+
+    async def __call__(self, message: MessageView) -> None:
+        self._calls += 1
+        if self._plan.hangs and self._calls == self._plan.hangs_at:
+            say(HANGS)
+            if self._plan.hangs == LOOP:
+                time.sleep(1e6)
+            await asyncio.get_running_loop().create_future()
+        say(message.body.hex().encode() + b"\n")
+
+
+def say(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+async def main(plan: MemberPlan) -> None:
+    first = ConsumeFrom.FIRST
+    async with PushConsumer(
+        plan.namesrv, group=plan.group, from_where=first, timing=QUICK, consume_timeout=plan.consume_timeout_s
+    ) as consumer:
+        consumer.subscribe(plan.topic, "*", _Handler(plan))
+        await consumer.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=MemberPlan)))
