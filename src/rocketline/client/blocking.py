@@ -254,6 +254,16 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
         self._do(lambda: client.add_hook(before, after))
 
     @property
+    def concurrency(self) -> int:
+        client = self._open
+        return self._do(lambda: client.concurrency)
+
+    @concurrency.setter
+    def concurrency(self, count: int) -> None:
+        client = self._open
+        self._do(lambda: setattr(client, "concurrency", count))
+
+    @property
     def stats(self) -> dict[str, ConsumeStatus]:
         client = self._open
         return self._do(lambda: client.stats)

@@ -172,6 +172,48 @@ async def test_handlers_run_at_once_up_to_the_limit(cluster: FakeCluster) -> Non
     assert most == 4
 
 
+async def test_more_or_fewer_handlers_run_when_told(cluster: FakeCluster) -> None:
+    cluster.add_topic("T", 1)
+    running, seen = 0, 0
+    turns = asyncio.Semaphore(0)
+
+    async def handle(message: MessageView) -> None:
+        nonlocal running, seen
+        running += 1
+        await turns.acquire()
+        running -= 1
+        seen += 1
+
+    def store(count: int) -> None:
+        for _ in range(count):
+            cluster.broker.store("T", 0, b"x")
+
+    def let_end(count: int) -> None:
+        for _ in range(count):
+            turns.release()
+
+    store(20)
+    async with consuming(cluster, handle, concurrency=2) as consumer:
+        await until(lambda: running == 2)
+        consumer.concurrency = 5
+        await until(lambda: running == 5)
+        consumer.concurrency = 1
+        assert running == 5, "those at work are left alone"
+        let_end(4)
+        await until(lambda: (running, seen) == (1, 4))
+        let_end(16)
+        await until(lambda: (running, seen) == (0, 20))
+        consumer.concurrency = 6
+        consumer.concurrency = 3  # now they wait for work
+        store(10)
+        await until(lambda: running == 3)
+        with pytest.raises(ConfigError, match="concurrency 0"):
+            consumer.concurrency = 0
+        let_end(10)
+        await until(lambda: seen == 30)
+    assert running == 0
+
+
 async def test_plain_functions_run_in_threads_unless_told_otherwise(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     threads: list[threading.Thread] = []

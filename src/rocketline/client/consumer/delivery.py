@@ -17,7 +17,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, islice
+from typing import TypeVar
 
 from rocketline.client.consumer.handlers import Handler, NotDone, RetryLater
 from rocketline.client.consumer.loop_pulse import LoopPulse
@@ -38,6 +39,9 @@ BLOCKED_S = 3.0
 
 GiveBack = Callable[[MessageView, MessageQueue, int], Awaitable[bool]]
 Batch = tuple[PullLoop, list[MessageView]]
+T = TypeVar("T")
+
+MAX_CONCURRENCY = 1000
 
 
 class Delivery(ABC):
@@ -61,8 +65,11 @@ class Delivery(ABC):
         self._clock = clock
         self._concurrency = concurrency
         self._batch_size = batch_size
-        self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix=f"rocketline-{group}")
+        # Threads are made as they are needed; how many are, the workers decide.
+        self._executor = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix=f"rocketline-{group}")
         self._tasks = OwnedTasks()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[None]] = set()
         self._busy = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -73,8 +80,37 @@ class Delivery(ABC):
 
     def start(self) -> None:
         self._tasks.start(self._pulse.run(), f"{self._group} pulse")
-        for number in range(self._concurrency):
-            self._tasks.start(self._work(), f"{self._group} worker {number}")
+        self.resize(self._concurrency)
+
+    def resize(self, concurrency: int) -> None:
+        """Have more or fewer workers; those at work end after what they are doing."""
+        self._concurrency = concurrency
+        for _ in range(concurrency - len(self._workers)):
+            worker = self._tasks.start(self._work(), f"{self._group} worker")
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        for worker in islice(tuple(self._waiting), max(0, len(self._workers) - concurrency)):
+            self._leave(worker)
+            worker.cancel()
+
+    def _leave(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        self._waiting.discard(worker)
+
+    async def _next_of(self, queue: asyncio.Queue[T]) -> T | None:
+        """What is to be done next; None for a worker that is one too many."""
+        worker = asyncio.current_task()
+        assert worker is not None
+        if len(self._workers) > self._concurrency:
+            self._leave(worker)
+            return None
+        if not queue.empty():
+            return queue.get_nowait()
+        self._waiting.add(worker)
+        try:
+            return await queue.get()
+        finally:
+            self._waiting.discard(worker)
 
     @abstractmethod
     def submit(self, source: PullLoop, messages: list[MessageView]) -> None:
@@ -86,7 +122,7 @@ class Delivery(ABC):
 
     @abstractmethod
     async def _work(self) -> None:
-        """What one worker does until it is cancelled."""
+        """What one worker does until it is cancelled or one too many."""
 
     async def stop(self, timeout_s: float) -> None:
         """Start nothing new, give running handlers time to finish, then cancel them."""
@@ -235,8 +271,8 @@ class ConcurrentDelivery(Delivery):
             self._finish(source, [message])
 
     async def _work(self) -> None:
-        while True:
-            source, messages = await self._batches.get()
+        while (batch := await self._next_of(self._batches)) is not None:
+            source, messages = batch
             if source.dropped or self._stopping:
                 continue
             self._begin()

@@ -128,8 +128,7 @@ class OrderlyDelivery(Delivery):
         self._given_up = set(self._running)
 
     async def _work(self) -> None:
-        while True:
-            source = await self._ready.get()
+        while (source := await self._next_of(self._ready)) is not None:
             if source.dropped or self._stopping:
                 continue
             if source.queue in self._running:

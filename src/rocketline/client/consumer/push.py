@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -268,6 +269,17 @@ class PushConsumer:
         if self._session is None:
             raise ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")
         return await send_reply(self._session, INNER_GROUP, request, body, properties, timeout)
+
+    @property
+    def concurrency(self) -> int:
+        """How many handlers may run at once; may be set at any time, and running ones are left alone."""
+        return self._options.concurrency
+
+    @concurrency.setter
+    def concurrency(self, count: int) -> None:
+        self._options = replace(self._options, concurrency=count)
+        if self._running is not None:
+            self._running.resize(self._options)
 
     def pause(self) -> None:
         """Pull nothing new until `resume`; what is already here is still delivered."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rocketline.client.consumer.assigned_queues import AssignedQueues
 from rocketline.client.consumer.assignment import Strategy, allocate_averagely
-from rocketline.client.consumer.delivery import ConcurrentDelivery, Delivery
+from rocketline.client.consumer.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery
 from rocketline.client.consumer.expression_check import check_expressions
 from rocketline.client.consumer.handlers import Handler, RetryLater, Rollback, SuspendQueue
 from rocketline.client.consumer.held_locks import HeldLocks
@@ -70,8 +70,8 @@ class PushOptions:
     unit_mode: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.concurrency <= 1000:
-            raise ConfigError(f"concurrency {self.concurrency}: 1 to 1000 expected")
+        if not 1 <= self.concurrency <= MAX_CONCURRENCY:
+            raise ConfigError(f"concurrency {self.concurrency}: 1 to {MAX_CONCURRENCY} expected")
         if not 1 <= self.batch_size <= 1024:
             raise ConfigError(f"batch_size {self.batch_size}: 1 to 1024 expected")
         if self.max_reconsume_times < -1 or self.consume_timeout_s <= 0 or self.stop_timeout_s < 0:
@@ -230,6 +230,11 @@ class RunningConsumer:
                 log.warning("group %s waits for topic %s: %s", self.group, topic, result)
         if len(errors) == len(topics) and not any(isinstance(error.__cause__, TopicNotExist) for error in errors):
             raise errors[0]
+
+    def resize(self, options: PushOptions) -> None:
+        """Run another number of handlers at once from now on."""
+        self._options = options
+        self._delivery.resize(options.concurrency)
 
     def subscriptions_changed(self, topic: str) -> None:
         """A topic was subscribed to, anew or no longer: tell the brokers, then take up or drop its queues."""
