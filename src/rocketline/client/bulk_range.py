@@ -105,6 +105,8 @@ class RangeReading:
         self._step = reader.batch
         self._ahead = 1
         self._until_all = ASK_FOR_ALL_EVERY
+        self._short: RangeNotAvailable | None = None
+        """What there is to say, if nothing comes any more."""
 
     def replies(self) -> Iterator[BulkReply]:
         deadline = self._reader.deadline()
@@ -114,9 +116,12 @@ class RangeReading:
                     reply = self._next_reply(deadline)
                 except (TransportError, BrokerError, RouteNotFound) as error:
                     self._forget_asked()
+                    if self._short is not None and self._reader.is_over(deadline):
+                        raise self._short from error
                     self._reader.wait_after(error, self._queue, deadline)
                     continue
                 if reply is not None:
+                    self._short = None
                     yield reply
                     deadline = self._reader.deadline()
         finally:
@@ -194,12 +199,13 @@ class RangeReading:
             self._moved(better, int(fields.min_offset))
         elif better > at:
             self._at = better  # nothing matched up to there
-        elif self._reader.is_over(deadline):
-            raise RangeNotAvailable(
+        else:
+            self._short = RangeNotAvailable(
                 f"{self._queue} has nothing at {at}, though [.., {self._end}) is to be read; it ends at {fields.max_offset}",
                 int(fields.max_offset),
             )
-        else:
+            if self._reader.is_over(deadline):
+                raise self._short
             time.sleep(PAUSE_S)
 
     def _moved(self, better: int, first: int) -> None:

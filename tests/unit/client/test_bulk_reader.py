@@ -159,12 +159,22 @@ def test_deleted_messages_are_told_of_or_skipped(cluster: FakeCluster) -> None:
 
 
 def test_a_range_beyond_the_end_is_told_of(cluster: FakeCluster) -> None:
-    queue = cluster.broker.queues["T", 0]
-    with reading(cluster, timeout=0.2) as reader:
+    with reading(cluster) as reader:
         with pytest.raises(RangeNotAvailable, match="ends at 100") as beyond:
             list(reader.read(QUEUE, 105, 110))
         assert beyond.value.available_offset == 100
-        cluster.broker.on[PULL] = lambda request: request.reply(ResponseCode.PULL_NOT_FOUND, pull_fields(queue, 100))
+
+
+def test_the_end_is_told_of_also_when_the_last_question_is_not_answered(cluster: FakeCluster) -> None:
+    queue = cluster.broker.queues["T", 0]
+    asked = iter(range(1000))
+
+    def once(request: Command) -> Command | None:
+        return request.reply(ResponseCode.PULL_NOT_FOUND, pull_fields(queue, 100)) if next(asked) < 3 else None
+
+    with reading(cluster, timeout=1.0) as reader:
+        reader.bounds(QUEUE)
+        cluster.broker.on[PULL] = once
         with pytest.raises(RangeNotAvailable, match="nothing at 100"):
             list(reader.read(QUEUE, 100, 101))
 
