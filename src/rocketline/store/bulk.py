@@ -7,51 +7,67 @@ harm. A name no folder can have is passed over: such a record can only come from
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import TypeVar
 
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
 from rocketline.store.commit_log import is_storable_topic
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.record_runs import Row
 
 QueueKey = tuple[str, int]
+RowT = TypeVar("RowT", bound=Row)
 
 log = logging.getLogger(__name__)
 
+_new_entry = tuple.__new__
 
-def by_queue(entries: Iterable[LogEntry]) -> dict[QueueKey, list[LogEntry]]:
-    """The entries that belong into consume queues, by queue."""
-    found: dict[QueueKey, list[LogEntry]] = {}
-    for entry in entries:
-        if not entry[7] & NOT_QUEUED:
-            key = (entry[2], entry[3])
-            try:
-                found[key].append(entry)
-            except KeyError:
-                found[key] = [entry]
-    return found
+
+def by_queue(rows: Iterable[RowT]) -> dict[QueueKey, list[RowT]]:
+    """The rows that belong into consume queues, by queue."""
+    found: defaultdict[QueueKey, list[RowT]] = defaultdict(list)
+    not_queued = NOT_QUEUED
+    for row in rows:
+        if not row[7] & not_queued:
+            found[row[2], row[3]].append(row)
+    return dict(found)
 
 
 def put_in_queues(
-    queues: ConsumeQueues, entries: Iterable[LogEntry], tags_code_for: Callable[[LogEntry], int] | None = None
+    queues: ConsumeQueues, rows: Iterable[Row], tags_code_for: Callable[[LogEntry], int] | None = None
 ) -> set[QueueKey]:
     """Returns the queues that had messages and lacked some between their last one and the first of these."""
     gaps: set[QueueKey] = set()
-    for (topic, queue_id), group in by_queue(entries).items():
-        if not is_storable_topic(topic) or queue_id < 0:
-            first = group[0].log_offset
-            log.warning(
-                "record at %d is in no queue: no folder can be topic %r, queue %d", first, topic[:300], queue_id
-            )
-            continue
+    for key, group in by_queue(rows).items():
+        queue = queues.by_key.get(key)
+        if queue is None:
+            topic, queue_id = key
+            if not is_storable_topic(topic) or queue_id < 0:
+                log.warning(
+                    "record at %d is in no queue: no folder can be topic %r, queue %d",
+                    group[0][0],
+                    topic[:300],
+                    queue_id,
+                )
+                continue
+            queue = queues.obtain(topic, queue_id)
         if tags_code_for is not None:
-            group = [entry._replace(tags_code=tags_code_for(entry)) for entry in group]
-        queue = queues.obtain(topic, queue_id)
-        if 0 < queue.max_offset < group[0].queue_offset:
-            gaps.add((topic, queue_id))
+            group = _with_codes(group, tags_code_for)
+        if 0 < queue.max_offset < group[0][4]:
+            gaps.add(key)
         queue.put_many(group)
     return gaps
 
 
-def put_in_index(index: KeyIndex, entries: Sequence[LogEntry]) -> None:
-    index.put_many([entry for entry in entries if entry[7] & TRANSACTION_MASK != TRANSACTION_ROLLBACK])
+def _with_codes(rows: list[Row], tags_code_for: Callable[[LogEntry], int]) -> list[Row]:
+    # Most messages keep the code they have.
+    codes = map(tags_code_for, map(_new_entry, repeat(LogEntry), rows))
+    return [row if code == row[5] else (*row[:5], code, *row[6:]) for row, code in zip(rows, codes)]
+
+
+def put_in_index(index: KeyIndex, rows: Sequence[Row]) -> None:
+    mask, rollback = TRANSACTION_MASK, TRANSACTION_ROLLBACK
+    index.put_many([row for row in rows if row[7] & mask != rollback])

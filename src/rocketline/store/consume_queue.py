@@ -21,11 +21,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from rocketline.errors import CorruptRecord, StoreError, WrongFiles
-from rocketline.protocol.records import Buffer, LogEntry, decode_record
+from rocketline.protocol.records import Buffer, decode_record
 from rocketline.store.commit_log import CommitLog, is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.ext_queue import ADDRESS_MIN, ExtQueue, ExtQueues
+from rocketline.store.record_runs import Row
 from rocketline.store.segment import MapPool
 from rocketline.store.segmented_file import SegmentedFile
 
@@ -40,7 +41,6 @@ _ZEROS = bytes(_RESERVE_BYTES)
 _LOOK_BYTES = 512
 _SHARED_PREFIX = "%LMQ%"
 """Queues of such topics list records that belong to other topics."""
-_pack = UNIT.pack
 _pack_into = UNIT.pack_into
 
 
@@ -86,16 +86,17 @@ class ConsumeQueue:
             self.is_dirty = True
             self._dirty_queues.append(self)
 
-    def put_many(self, entries: Sequence[LogEntry]) -> None:
-        """`put` for each entry of a stretch of the log; all of them are of this queue."""
-        first, last = entries[0], entries[-1]
+    def put_many(self, rows: Sequence[Row]) -> None:
+        """`put` for each row of a stretch of the log; all of them are of this queue."""
+        first, last = rows[0], rows[-1]
         start = self.max_offset
-        numbers = [entry[4] for entry in entries]
-        if first[0] < self.next_log_offset or numbers != list(range(start, start + len(entries))):
-            for log_offset, size, _, _, queue_offset, tags_code, *_ in entries:
+        numbers = [row[4] for row in rows]
+        if first[0] < self.next_log_offset or numbers != list(range(start, start + len(rows))):
+            for log_offset, size, _, _, queue_offset, tags_code, *_ in rows:
                 self.put(queue_offset, log_offset, size, tags_code)
             return
-        units = b"".join([_pack(entry[0], entry[1], entry[5]) for entry in entries])
+        pack = UNIT.pack
+        units = b"".join([pack(row[0], row[1], row[5]) for row in rows])
         done = 0
         while done < len(units):
             position = start * UNIT_BYTES + done
@@ -105,7 +106,7 @@ class ConsumeQueue:
             end = min(done + self._limit - position, len(units))
             self._tail.open()[position - self._base : position - self._base + end - done] = units[done:end]
             done = end
-        self.max_offset = start + len(entries)
+        self.max_offset = start + len(rows)
         self.next_log_offset = last[0] + last[1]
         if not self.is_dirty:
             self.is_dirty = True

@@ -14,6 +14,7 @@ from rocketline.store.bulk import put_in_index, put_in_queues
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.record_runs import Row
 
 TagsCodeFor = Callable[[LogEntry], int]
 OnArrivals = Callable[[list[LogEntry]], None]
@@ -73,13 +74,13 @@ class Dispatcher:
             ready.append(entries.popleft())
         return ready
 
-    def replay(self, entries: Sequence[LogEntry]) -> None:
-        """Handle entries read back from the log at start: nobody is told, and a name no folder can have is passed over."""
-        self.gaps |= put_in_queues(self._queues, entries, self._tags_code_for)
+    def replay(self, rows: Sequence[Row]) -> None:
+        """Handle what was read back from the log at start: nobody is told, and a name no folder can have is passed over."""
+        self.gaps |= put_in_queues(self._queues, rows, self._tags_code_for)
         if self._index is not None:
-            put_in_index(self._index, entries)
-        if entries:
-            self._note(entries[-1])
+            put_in_index(self._index, rows)
+        if rows:
+            self._note(LogEntry._make(rows[-1]))
 
     def _note(self, entry: LogEntry) -> None:
         self.last = entry

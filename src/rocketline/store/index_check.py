@@ -127,7 +127,7 @@ class IndexCheck:
             (entry.log_offset, index_keys(entry)) for entry in entries if _is_indexed(entry) and entry.properties
         ]
         self._with_tag += sum(TAGS in entry.properties for entry in entries)
-        hashes = self._hashes.of([key for _, keys in records for key in keys])
+        hashes = self._hashes.of([key for _, keys in records for key in keys]).tolist()
         offsets: list[int] = [log_offset for log_offset, keys in records for _ in keys]
         if self._take(list(zip(hashes, offsets))):
             return

@@ -7,7 +7,7 @@ of them at once, each in its own 64 bits:
     eight times 8 bits   a b c d e f g h
     four times 16 bits   31a+b  31c+d  31e+f  31g+h
     two times 32 bits    31^2(31a+b)+(31c+d)  ...
-    one time 64 bits     the hash of the eight characters, not yet cut to 32 bits
+    one time 64 bits     the hash of the eight characters, to which what comes before them is added
 
 What comes before the last eight is remembered: keys made by one program mostly begin alike.
 """
@@ -32,6 +32,8 @@ def _repeated(pattern: str) -> int:
 _EACH_8 = _repeated("00FF00FF00FF00FF")
 _EACH_16 = _repeated("0000FFFF0000FFFF")
 _EACH_32 = _repeated("00000000FFFFFFFF")
+_EACH_31 = _repeated("000000007FFFFFFF")
+_ONES = _repeated("0000000000000001")
 
 
 class KeyHashes:
@@ -41,39 +43,40 @@ class KeyHashes:
         self._heads: dict[str, dict[str | int, int]] = {}
         self._kept = 0
 
-    def of(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
+    def of(self, pairs: Sequence[tuple[str, str]]) -> array[int]:
         """`index_key_hash` of each (topic, key).
 
-        >>> KeyHashes().of([("orders", "7F000001000018B4AAC2541A6F3C0000"), ("orders", "k1")])
+        >>> KeyHashes().of([("orders", "7F000001000018B4AAC2541A6F3C0000"), ("orders", "k1")]).tolist()
         [909904027, 390723708]
         """
         shares: list[int] = []
         tails: list[str] = []
         add_share, add_tail, heads = shares.append, tails.append, self._heads
         for topic, key in pairs:
+            tail = key[-8:]
+            # Of a short key the length is remembered, with zeros before it that add nothing.
+            head: str | int = key[:-8]
+            if len(tail) < 8:
+                head, tail = len(tail), tail.rjust(8, "\0")
             try:
-                # Of a short key the length is remembered, with zeros before it that add nothing.
-                add_share(heads[topic][key[:-8] if len(key) >= 8 else len(key)])
+                add_share(heads[topic][head])
             except KeyError:
                 add_share(self._share(topic, key))
-            add_tail(key[-8:] if len(key) >= 8 else key.rjust(8, "\0"))
+            add_tail(tail)
         text = "".join(tails)
         if not text.isascii():
             return self._with_odd_ones(pairs)
         raw = text.encode("ascii")
-        found: list[int] = []
-        for start in range(0, len(tails), _LANES):
-            found += [
-                total if (total := share + tail & 0xFFFFFFFF) < 0x80000000 else (0x100000000 - total) & 0x7FFFFFFF
-                for share, tail in zip(shares[start : start + _LANES], _tail_hashes(raw[start * 8 :][: _LANES * 8]))
-            ]
+        found = array("I")
+        for start in range(0, len(shares), _LANES):
+            found += _hashes(raw[start * 8 : (start + _LANES) * 8], shares[start : start + _LANES])
         return found
 
-    def _with_odd_ones(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
+    def _with_odd_ones(self, pairs: Sequence[tuple[str, str]]) -> array[int]:
         """Keys that end with letters beyond ASCII are done one by one."""
         is_plain = [key[-8:].isascii() for _, key in pairs]
         plain = iter(self.of(list(compress(pairs, is_plain))))
-        return [next(plain) if good else index_key_hash(*pair) for good, pair in zip(is_plain, pairs)]
+        return array("I", [next(plain) if good else index_key_hash(*pair) for good, pair in zip(is_plain, pairs)])
 
     def _share(self, topic: str, key: str) -> int:
         """What all but the last eight characters add to the hash."""
@@ -86,8 +89,8 @@ class KeyHashes:
         return share
 
 
-def _tail_hashes(text: bytes) -> array[int]:
-    """The hash, not cut to 32 bits, of each eight bytes."""
+def _hashes(text: bytes, shares: list[int]) -> array[int]:
+    """The hash of each eight bytes, with the share of what comes before them."""
     unused = 64 * _LANES - 8 * len(text)
     each = _EACH_8 >> unused
     lanes = int.from_bytes(text, "big")
@@ -96,7 +99,18 @@ def _tail_hashes(text: bytes) -> array[int]:
     lanes = (lanes >> 16 & each) * 31**2 + (lanes & each)
     each = _EACH_32 >> unused
     lanes = (lanes >> 32 & each) * 31**4 + (lanes & each)
-    found = array("Q", lanes.to_bytes(len(text), "big"))
+    lanes = (lanes & each) + _side_by_side(shares) & each
+    # Java's absolute value, in which the lowest number counts as 0: flip the bits of negative ones and add one.
+    negative = lanes >> 31 & _ONES >> unused
+    lanes = (lanes ^ negative * 0xFFFFFFFF) + negative & _EACH_31 >> unused
+    halves = array("I", lanes.to_bytes(len(text), "big"))
     if sys.byteorder == "little":
-        found.byteswap()
-    return found
+        halves.byteswap()
+    return halves[1::2]
+
+
+def _side_by_side(numbers: list[int]) -> int:
+    lanes = array("Q", numbers)
+    if sys.byteorder == "little":
+        lanes.byteswap()
+    return int.from_bytes(lanes.tobytes(), "big")

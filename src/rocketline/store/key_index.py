@@ -17,20 +17,21 @@ import logging
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from datetime import datetime
-from operator import mul
+from operator import itemgetter, mul
 from pathlib import Path
 
 from rocketline.clock import Clock
 from rocketline.errors import WrongFiles
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.hashing import index_key_hash, java_string_hash
-from rocketline.protocol.records import LogEntry
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk, MappedFile
 from rocketline.store.key_hashes import KeyHashes
 from rocketline.store.progress import IndexShape
+from rocketline.store.record_runs import Row
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ _HEADS_KEPT = 16384
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
 _write_entry = _ENTRY.pack_into
+_offset_of = itemgetter(0)
 
 
 class IndexFile:
@@ -64,7 +66,6 @@ class IndexFile:
         self._file: MappedFile = disk.open_mapped(path, index_file_bytes(slots, entries), pinned=True, scattered=True)
         self._view = self._file.buffer
         self._reserved = 0
-        self._newest: array[int] | None = None
         header: tuple[int, ...] = _HEADER.unpack_from(self._view, 0)
         self.is_damaged = not _is_possible(header, entries)
         if self.is_damaged:
@@ -105,47 +106,42 @@ class IndexFile:
         self.end_ms = store_ms
         self.end_log_offset = log_offset
 
-    def put_run(self, hashes: Sequence[int], log_offsets: Sequence[int], store_times: Sequence[int]) -> None:
+    def put_run(self, hashes: array[int], log_offsets: Sequence[int], store_times: Sequence[int]) -> None:
         """`put` for many entries; the caller has made sure that there is room for all."""
-        view, slots = self._view, self._slots
-        first = number = self.count
-        position, end = self._entries_at + first * 20, self._entries_at + (first + len(hashes)) * 20
+        first, count = self.count, len(hashes)
+        position, end = self._entries_at + first * 20, self._entries_at + (first + count) * 20
         if end > self._reserved:
             self._reserve(end)
         if first == 1:
             self.begin_ms, self.begin_log_offset = store_times[0], log_offsets[0]
         begin_ms = self.begin_ms
-        previous: list[int] = []
-        if self._newest is not None:
-            newest_of, add = self._newest, previous.append
-            for number, key_hash in enumerate(hashes, first):
-                slot = key_hash % slots
-                add(newest_of[slot])
-                newest_of[slot] = number
-        else:
-            for number, key_hash in enumerate(hashes, first):
-                slot_at = 40 + key_hash % slots * 4
-                newest = _read_slot(view, slot_at)[0]
-                previous.append(newest if 0 < newest < number else 0)
-                _write_slot(view, slot_at, number)
+        previous = self._chain(hashes, first)
         seconds = [(store_ms - begin_ms) // 1000 if store_ms > begin_ms else 0 for store_ms in store_times]
         if max(seconds) > 0x7FFFFFFF:
             seconds = [min(of, 0x7FFFFFFF) for of in seconds]
-        view[position:end] = b"".join(map(_ENTRY.pack, hashes, log_offsets, seconds, previous))
+        self._view[position:end] = b"".join(map(_ENTRY.pack, hashes, log_offsets, seconds, previous))
         self._slots_used += previous.count(0)
-        self.count = number + 1
+        self.count = first + count
         self.end_ms, self.end_log_offset = store_times[-1], log_offsets[-1]
 
-    def hold_slots(self) -> None:
-        """Keep the slots of a new file in memory until `flush`: for building it whole, nothing is found before."""
-        self._newest = array("i", bytes(self._slots * _SLOT.size))
+    def _chain(self, hashes: array[int], first: int) -> list[int]:
+        """Make the slots point at new entries, numbered from `first`; returns which ones they pointed at before."""
+        numbers = array("i", range(first, first + len(hashes)))
+        ours, size = _in_file_order(numbers), self._slots
+        found: list[int] = []
+        add = found.append
+        # One number at a time through `struct` would take twice as long.
+        with self._view[_HEADER.size : self._entries_at].cast("i") as slots:
+            for key_hash, number in zip(hashes, ours):
+                slot = key_hash % size
+                add(slots[slot])
+                slots[slot] = number
+        return [old if 0 < old < new else 0 for old, new in zip(_in_file_order(array("i", found)), numbers)]
 
     def _write_slots(self, slots: array[int]) -> None:
         end = self._entries_at
-        if sys.byteorder == "little":
-            slots.byteswap()
         self._reserve(max(end, self._reserved))
-        self._view[_HEADER.size : end] = slots.tobytes()
+        self._view[_HEADER.size : end] = _in_file_order(slots).tobytes()
 
     def _reserve(self, end: int) -> None:
         end = min(-(-end // _RESERVE_BYTES) * _RESERVE_BYTES, self._file.size)
@@ -176,9 +172,6 @@ class IndexFile:
         header = (
             self.begin_ms, self.end_ms, self.begin_log_offset, self.end_log_offset, self._slots_used, self.count,
         )  # fmt: skip
-        if self._newest is not None:
-            self._write_slots(self._newest)
-            self._newest = None
         self._file.sync()
         _HEADER.pack_into(self._view, 0, *header)
         self._file.sync()
@@ -188,9 +181,7 @@ class IndexFile:
     def drop_uncounted(self) -> None:
         """After a crash: make no slot point at an entry the header does not count."""
         end = self._entries_at
-        slots = array("i", bytes(self._view[_HEADER.size : end]))
-        if sys.byteorder == "little":
-            slots.byteswap()
+        slots = _in_file_order(array("i", bytes(self._view[_HEADER.size : end])))
         if not slots or max(slots) < self.count:
             return
         slots = array("i", bytes(len(slots) * slots.itemsize))
@@ -217,6 +208,14 @@ class IndexFile:
     def delete(self) -> None:
         self.close()
         self._disk.remove(self.path)
+
+
+def _in_file_order(numbers: array[int]) -> array[int]:
+    """Numbers with their bytes turned round, from ours to the file's order or back."""
+    turned = array(numbers.typecode, numbers)
+    if sys.byteorder == "little":
+        turned.byteswap()
+    return turned
 
 
 def _is_possible(header: tuple[int, ...], entries: int) -> bool:
@@ -247,10 +246,8 @@ def _is_index_name(name: str) -> bool:
 class KeyIndex:
     """The chain of index files, oldest first."""
 
-    def __init__(self, disk: Disk, folder: Path, config: StoreConfig, clock: Clock, *, in_bulk: bool = False) -> None:
-        """With `in_bulk` the index is built whole, by `put_many` only; nothing is found before `flush`."""
+    def __init__(self, disk: Disk, folder: Path, config: StoreConfig, clock: Clock) -> None:
         self.files: list[IndexFile] = []
-        self._in_bulk = in_bulk
         self._disk = disk
         self._folder = folder
         self._slots = config.index_slots
@@ -360,31 +357,30 @@ class KeyIndex:
             self._put(topic, f"T#{tags}", log_offset, store_ms)
         self._indexed_to = log_offset
 
-    def put_many(self, entries: Iterable[LogEntry]) -> None:
-        """`put` for each entry of a stretch of the log, in a fraction of the time."""
+    def put_many(self, rows: Sequence[Row]) -> None:
+        """`put` for each row of a stretch of the log, in a fraction of the time."""
         keys: list[tuple[str, str]] = []
-        owners: list[LogEntry] = []
-        add_key, add_owner = keys.append, owners.append
-        indexed_to = self._indexed_to
-        for entry in entries:
-            if entry[0] <= indexed_to:
-                continue
-            topic, properties = entry[2], entry[8]
-            if unique := properties.get(UNIQ_KEY):
-                add_key((topic, unique))
-                add_owner(entry)
-            if words := properties.get(KEYS):
-                for word in words.split():
-                    add_key((topic, word))
-                    add_owner(entry)
+        owners: list[Row] = []
+        add_key, add_owner, unique_name = keys.append, owners.append, UNIQ_KEY
+        for row in rows[bisect_right(rows, self._indexed_to, key=_offset_of) :]:
+            properties = row[8]
+            unique = properties.get(unique_name)
+            if unique:
+                add_key((row[2], unique))
+                add_owner(row)
+                if len(properties) == 1:
+                    continue
+            for word in properties.get(KEYS, "").split():
+                add_key((row[2], word))
+                add_owner(row)
             if tags := properties.get(TAGS):
-                add_key((topic, "T#" + tags))
-                add_owner(entry)
-            indexed_to = entry[0]
-        self._put_run(self._hashes.of(keys), [entry[0] for entry in owners], [entry[6] for entry in owners])
-        self._indexed_to = indexed_to
+                add_key((row[2], "T#" + tags))
+                add_owner(row)
+        self._put_run(self._hashes.of(keys), [row[0] for row in owners], [row[6] for row in owners])
+        if rows:
+            self._indexed_to = max(self._indexed_to, rows[-1][0])
 
-    def _put_run(self, hashes: list[int], log_offsets: list[int], store_times: list[int]) -> None:
+    def _put_run(self, hashes: array[int], log_offsets: list[int], store_times: list[int]) -> None:
         done = 0
         while done < len(hashes):
             files = self.files
@@ -419,12 +415,7 @@ class KeyIndex:
 
     def _add_file(self) -> IndexFile:
         self._disk.make_folder(self._folder)
-        if self._in_bulk:
-            # One set of slots in memory at a time is enough.
-            self.flush()
         file = IndexFile(self._disk, self._folder / self._new_name(), self._slots, self._entries)
-        if self._in_bulk:
-            file.hold_slots()
         self.files.append(file)
         return file
 

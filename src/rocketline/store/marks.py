@@ -7,7 +7,8 @@ times, then the checkpoint, and last the table, which says how long every queue 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -68,6 +69,7 @@ class Marks:
         self._progress = progress
         self._flush_log = flush_log
         self._lock = threading.Lock()
+        self._leaving = ""
         self._saved_table: QueueTable | None = None
 
     def make(self, last: LogEntry | None, with_table: bool, closed: bool = False) -> None:
@@ -104,20 +106,34 @@ class Marks:
             return 0, 0, 0
         return last.log_offset, last.size, crc32(record[:PROOF_BYTES])
 
-    def save_table(self, leaving_out: str = "") -> None:
-        """Write down how long every queue is on disk, but for those of one topic."""
-        extents: dict[str, dict[str, Extent]] = {}
-        log_min_offset = self._log.min_offset
-        for (topic, queue_id), queue in list(self._queues.by_key.items()):
-            if topic != leaving_out:
-                extent = Extent(queue.first_needed_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
-                extents.setdefault(topic, {})[str(queue_id)] = extent
-        mark = self._progress.mark
+    @contextmanager
+    def without(self, topic: str) -> Iterator[None]:
+        """While a topic's queues are deleted: the table does not speak of them, whoever writes it."""
+        self._leaving = topic
+        try:
+            self.save_table()
+            yield
+        finally:
+            self._leaving = ""
+
+    def save_table(self) -> None:
+        """Write down how long every queue is on disk; owner and flusher thread."""
+        # Looked at under the lock as well: a look from before another's deletion must not be written after it.
         with self._lock:
-            table = QueueTable(mark.safe, log_min_offset, extents) if mark is not None else None
+            mark = self._progress.mark
+            table = self._table(mark.safe) if mark is not None else None
             if table is not None and table != self._saved_table:
                 self._disk.write_atomic(self._path, msgspec.json.encode(table))
                 self._saved_table = table
+
+    def _table(self, safe: int) -> QueueTable:
+        extents: dict[str, dict[str, Extent]] = {}
+        log_min_offset = self._log.min_offset
+        for (topic, queue_id), queue in list(self._queues.by_key.items()):
+            if topic != self._leaving:
+                extent = Extent(queue.first_needed_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
+                extents.setdefault(topic, {})[str(queue_id)] = extent
+        return QueueTable(safe, log_min_offset, extents)
 
 
 def store_sizes(config: StoreConfig) -> tuple[int, int, int, int, int]:

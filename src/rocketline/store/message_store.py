@@ -19,35 +19,30 @@ Folder: `commitlog/`, `consumequeue/TOPIC/QUEUE/`, `consumequeue_ext/TOPIC/QUEUE
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreInUse, StoreReadOnly
+from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
-from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, StoreMessage, refused
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
-from rocketline.store.disk import Disk, FolderLock, RealDisk
+from rocketline.store.disk import Disk, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
 from rocketline.store.flush import Committer, LogFlusher, QueueFlusher
 from rocketline.store.key_index import MAX_FOUND, KeyIndex
-from rocketline.store.marks import Marks, load_extents, store_sizes
-from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
+from rocketline.store.marks import Marks
+from rocketline.store.opening import StoreFiles
 from rocketline.store.progress import Progress
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
-from rocketline.store.rebuild import finish_rebuild
-from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
+from rocketline.store.recovery import RecoveryReport
 from rocketline.store.retention import CleanUp, Retention
 from rocketline.store.staging import Staging
 from rocketline.store.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
@@ -101,9 +96,6 @@ class MessageStore:
         """Told the next log offset that cannot be dispatched yet; from the committer thread, with a transient pool."""
         self._disk = disk or RealDisk()
         self._clock = clock
-        self._lock: FolderLock | None = None
-        self._checkpoint: Checkpoint | None = None
-        self._progress: Progress | None = None
         self._marks: Marks | None = None
         self.damage = Damage()
         """What was found to be damaged."""
@@ -114,6 +106,7 @@ class MessageStore:
         self._log = CommitLog(self._disk, root / "commitlog", config, store_host, clock)
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
         self._index = KeyIndex(self._disk, root / "index", config, clock) if config.index_enabled else None
+        self._files = StoreFiles(root, self._disk, config, self._log, self._queues, self._index)
         self._codes = TagsCodes(self._log, self._queues, tags_code_for, bitmap_for)
         code_for = self._codes.extended if config.ext.enabled else tags_code_for
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, code_for, config.flush.is_sync)
@@ -133,45 +126,26 @@ class MessageStore:
         if self._refusal is not _NOT_OPEN:
             raise StoreError(f"the store {self.root} was opened before; make a new one to open it again")
         self._refusal = "the store could not be opened"
-        self._disk.make_folder(self.root)
-        self._take_lock()
+        report = self._files.open(self._dispatcher, self._codes, self.damage)
         try:
-            report = self._recover()
+            self._start()
         except BaseException:
-            self._release()
+            self._files.close()
             raise
         self._is_open = True
         self._refusal = ""
         return report
 
-    def _take_lock(self) -> None:
-        running = self._disk.read(self.root / "abort") or b""
-        try:
-            self._lock = self._disk.lock(self.root / "lock")
-        except StoreInUse as error:
-            pid = running.decode("ascii", "replace").strip()
-            by = f" (its abort file names process {pid})" if pid.isdigit() else ""
-            raise StoreInUse(f"{error}{by}; stop that one first or use another folder") from error
-
-    def _recover(self) -> RecoveryReport:
-        known = self._look()
-        self._disk.write_atomic(self.root / "abort", str(os.getpid()).encode())
-        checkpoint, progress = self._checkpoint, self._progress
+    def _start(self) -> None:
+        checkpoint, progress = self._files.checkpoint, self._files.progress
         assert checkpoint is not None
         assert progress is not None
-        if known.mark is not None and known.mark.closed:
-            progress.save(msgspec.structs.replace(known.mark, closed=False))
-        report = Recovery(
-            self._log, self._queues, self._index, self._dispatcher, checkpoint, self._codes, known, self.damage
-        ).run()
-        # The log may be shorter than it was: another broker's recovery cut it. The old word must not outlive that.
-        progress.note_flushed(self._log.flushed)
         if self.config.transient_pool:
             self._stage()
         self._make_flushers(checkpoint, progress)
         assert self._log_flusher is not None
         assert self._queue_flusher is not None
-        if report.after_crash or report.rebuilt or known.mark is None:
+        if self._files.must_flush:
             self._queue_flusher.run_round(everything=True)
             if self._queue_flusher.failure is not None:
                 raise self._queue_flusher.failure
@@ -179,38 +153,6 @@ class MessageStore:
         self._queue_flusher.start()
         if self._committer is not None:
             self._committer.start()
-        return report
-
-    def _look(self) -> Known:
-        """Take up the files and what is written down about them; StoreError for a folder that must be left alone."""
-        config, disk = self.config, self._disk
-        has_abort = disk.exists(self.root / "abort")
-        self._log.load()
-        # What is no log of ours must be known before anything is made or changed in the folder.
-        refuse_unknown(self._log, self._queues)
-        finish_rebuild(disk, self.root)
-        checkpoint = self._checkpoint = Checkpoint(disk, self.root / "checkpoint")
-        progress = self._progress = Progress(disk, self.root / PROGRESS_NAME)
-        mark = progress.valid_mark(checkpoint.times)
-        after_crash = has_abort or (mark is not None and not mark.closed)
-        can_rebuild = mark is not None and mark.sizes == store_sizes(config)
-        broken = self._queues.load(after_crash, can_rebuild)
-        refuse_unknown(self._log, self._queues)
-        extents, are_exact = (
-            load_extents(disk, self.root, mark, self._log.min_offset) if mark is not None else ({}, False)
-        )
-        return Known(
-            after_crash=after_crash,
-            check_crc=config.check_crc,
-            parse_properties=decode_properties if self._codes.needs_all_properties else None,
-            verify=config.verify_on_start,
-            mark=mark,
-            flushed=progress.flushed,
-            extents=extents,
-            are_exact=are_exact and not after_crash,
-            broken=broken,
-            index_broken=self._index is not None and not self._index.load(can_rebuild),
-        )
 
     def _make_flushers(self, checkpoint: Checkpoint, progress: Progress) -> None:
         flush = self.config.flush
@@ -281,23 +223,10 @@ class MessageStore:
                 if not self._has_failed:
                     assert self._marks is not None
                     self._marks.make(self._dispatcher.last, with_table=True, closed=True)
-                    self._disk.remove(self.root / "abort")
+                    self._files.note_clean_stop()
         finally:
             self._refusal = "the store is closed"
-            self._release()
-
-    def _release(self) -> None:
-        self._log.close()
-        self._queues.close()
-        if self._index is not None:
-            self._index.close()
-        if self._checkpoint is not None:
-            self._checkpoint.close()
-        if self._progress is not None:
-            self._progress.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+            self._files.close()
 
     def _flushed_from_thread(self, next_log_offset: int) -> None:
         if self.on_flushed is not None:
@@ -374,12 +303,12 @@ class MessageStore:
         """Delete the queues of a topic; its records leave with the log files they are in."""
         self._require_open()
         assert self._marks is not None
-        # Written down first: a queue that is missing without a word would be built anew at the next start.
-        self._marks.save_table(leaving_out=topic)
         assert self._retention is not None
-        self._retention.forget(self.root / "consumequeue" / topic)
-        for queue_id in self._queues.delete_topic(topic):
-            self._log.queue_offsets.pop((topic, queue_id), None)
+        # Written down first: a queue that is missing without a word would be built anew at the next start.
+        with self._marks.without(topic):
+            self._retention.forget(self.root / "consumequeue" / topic)
+            for queue_id in self._queues.delete_topic(topic):
+                self._log.queue_offsets.pop((topic, queue_id), None)
 
     # Old files and a full disk
 

@@ -170,7 +170,7 @@ def _build(plan: _Plan) -> RebuildResult:
     for part in PARTS:
         plan.disk.make_folder(plan.folder / part)
     queues = ConsumeQueues(plan.disk, plan.folder / QUEUE_FOLDER, plan.config)
-    index = KeyIndex(plan.disk, plan.folder / INDEX_FOLDER, plan.config, plan.clock, in_bulk=True)
+    index = KeyIndex(plan.disk, plan.folder / INDEX_FOLDER, plan.config, plan.clock)
     try:
         result = _file_all(plan, queues, index if plan.config.index_enabled else None)
         for queue in queues:
@@ -192,8 +192,8 @@ def _file_all(plan: _Plan, queues: ConsumeQueues, index: KeyIndex | None) -> Reb
     gaps: list[Gap] = []
     scan = LogScan(plan.segments, plan.segments[0].base, check_crc=False)
     while True:
-        for batch in scan:
-            kept = [entry for entry in batch if entry.topic not in others] if others else batch
+        for batch in scan.rows():
+            kept = [row for row in batch if row[2] not in others] if others else batch
             put_in_queues(queues, kept, plan.tags_code_for)
             if index is not None:
                 put_in_index(index, batch)

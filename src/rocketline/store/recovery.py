@@ -41,7 +41,8 @@ from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import Extent
 from rocketline.store.progress import PROOF_BYTES, Mark
-from rocketline.store.scan import END_OF_LOG, LogScan, ParseProperties, sound_record
+from rocketline.store.record_runs import ParseProperties, Row
+from rocketline.store.scan import END_OF_LOG, LogScan, sound_record
 from rocketline.store.segment import Segment
 from rocketline.store.tags_codes import TagsCodes
 
@@ -318,7 +319,7 @@ class Recovery:
         """Queues with a unit that is not the one its record asks for, by reading the whole log."""
         differing: set[QueueKey] = set()
         for batch in self._batches(self._scan(self._log.min_offset)):
-            for entry in batch:
+            for entry in map(LogEntry._make, batch):
                 key = (entry.topic, entry.queue_id)
                 queue = self._queues.by_key.get(key)
                 if queue is None or key in broken or key in differing or entry.queue_offset >= queue.max_offset:
@@ -332,7 +333,7 @@ class Recovery:
         scan = self._scan(start)
         for batch in self._batches(scan):
             self._records_scanned += len(batch)
-            self._last_store_ms = max(self._last_store_ms, batch[-1].store_ms)
+            self._last_store_ms = max(self._last_store_ms, batch[-1][6])
             self._dispatcher.replay(batch)
         assert scan.stop is not None
         self._ended_by = scan.stop.reason
@@ -342,10 +343,10 @@ class Recovery:
         known = self._known
         return LogScan(self._log.file, start, check_crc=known.check_crc, parse_properties=known.parse_properties)
 
-    def _batches(self, scan: LogScan) -> Iterator[list[LogEntry]]:
+    def _batches(self, scan: LogScan) -> Iterator[list[Row]]:
         """Everything up to the end of the log, whatever is damaged on the way."""
         while True:
-            yield from scan
+            yield from scan.rows()
             damaged = self._rotted(scan)
             if damaged is not None:
                 yield [damaged]

@@ -66,12 +66,11 @@ def test_queues(step: int, doubled: int) -> None:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("in_bulk", [False, True])
 @pytest.mark.parametrize("step", [1, 7, 500])
-def test_the_index(step: int, in_bulk: bool) -> None:
+def test_the_index(step: int) -> None:
     one, many = MemoryDisk(), MemoryDisk()
     of_one = KeyIndex(one, FOLDER, tiny(), ManualClock())
-    of_many = KeyIndex(many, FOLDER, tiny(), ManualClock(), in_bulk=in_bulk)
+    of_many = KeyIndex(many, FOLDER, tiny(), ManualClock())
     made = entries(500)
     for entry in made:
         if entry.sys_flag != TRANSACTION_ROLLBACK:

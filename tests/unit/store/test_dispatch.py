@@ -1,4 +1,5 @@
 import errno
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,25 @@ def test_a_full_disk_leaves_the_rest_for_later(part: str, operation: str) -> Non
     assert [parts.in_queue(queue_id=number) for number in range(3)] == [1, 1, 1]
     assert parts.found("k2") == 1
     assert [entry.queue_id for entry in parts.arrived] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("count", [5, 11, 12, 60])
+def test_a_full_disk_amid_many_loses_and_doubles_nothing(count: int) -> None:
+    """Every place where room is made, once: nothing is lost, announced twice, or filed more than once too often."""
+    for part in ("consumequeue", "index"):
+        for nth in range(1, 6):
+            parts = Parts()
+            for number in range(count):
+                parts.log.append(message(queue_id=number % 3, KEYS=f"key-{number}", UNIQ_KEY=f"id-{number:020}"))
+            parts.disk.fail("reserve", errno.ENOSPC, nth=nth, part=part)
+            with suppress(DiskFull):
+                parts.dispatcher.dispatch()
+            told = len(parts.arrived)
+            assert parts.dispatcher.dispatch() == count - told
+            assert [entry.properties["KEYS"] for entry in parts.arrived] == [f"key-{n}" for n in range(count)]
+            assert sum(parts.in_queue(queue_id=number) for number in range(3)) == count
+            assert [parts.found(f"key-{number}") for number in range(count)] == [1] * count
+            assert sum(file.count - 1 for file in parts.index.files) <= 2 * count + 2
 
 
 def test_a_failing_listener_does_not_make_a_message_arrive_twice() -> None:

@@ -184,8 +184,8 @@ class TestAsyncFlush:
         clock.advance(2)
         flusher.run_round()
         assert disk.crash().read(queue_file) == disk.read(queue_file)
-        assert store._checkpoint is not None
-        assert store._checkpoint.queues_ms == store._checkpoint.index_ms == store.last_store_ms
+        assert store._files.checkpoint is not None
+        assert store._files.checkpoint.queues_ms == store._files.checkpoint.index_ms == store.last_store_ms
         store.close()
 
     def test_the_checkpoint_follows_what_was_flushed(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.store.config import FlushConfig
+from rocketline.store.marks import TABLE_NAME
 from rocketline.store.progress import FILE_NAME, PROGRESS_BYTES, IndexShape, Mark, Progress
 from rocketline.testing.disks import MemoryDisk
 
@@ -17,6 +19,21 @@ from .test_recovery import bodies, filled, keys_found, killed, write
 FOLDER = Path("/p")
 PATH = FOLDER / FILE_NAME
 MARK = Mark(700, (600, 100, 12345), (4096, 200, 256, 50, 20), IndexShape("1", "2", 7), (3, 2, 1), (0, 0, 0), False)
+
+
+class _Overtaken:
+    """A lock that somebody else gets first, once."""
+
+    def __init__(self, first: Callable[[], None]) -> None:
+        self._first: Callable[[], None] | None = first
+
+    def __enter__(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            first()
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
 @pytest.fixture
@@ -91,12 +108,12 @@ class TestInAStore:
         filled(store, 4)
         assert store._queue_flusher is not None
         store._queue_flusher.run_round()
-        assert store._progress is not None
-        assert store._progress.mark is not None
-        assert store._progress.mark.safe == 0
+        assert store._files.progress is not None
+        assert store._files.progress.mark is not None
+        assert store._files.progress.mark.safe == 0
         filled(store, 4, first=4)
         store._queue_flusher.run_round()
-        assert store._progress.mark.safe == store.log_next_offset == store.flushed_offset
+        assert store._files.progress.mark.safe == store.log_next_offset == store.flushed_offset
         store.close()
 
     def test_a_log_that_is_not_the_marked_one_is_read_by_the_checkpoint(self) -> None:
@@ -157,6 +174,41 @@ class TestInAStore:
         report = again.open()
         assert (report.rebuilt, again.topics()) == ((), {"other"})
         again.close()
+
+    @pytest.mark.parametrize("when", ["it waits to write", "the files go"])
+    def test_nor_is_one_deleted_while_the_flusher_writes_its_table(
+        self, when: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The table must not speak of queues that are gone, or going, whenever the flusher looked at them."""
+        disk = MemoryDisk()
+        store = filled(opened(disk), 10)
+        store.append(message(topic="other"))
+        store.dispatch()
+        store.flush_now()
+        marks, queues = store._marks, store._queues
+        assert marks is not None
+        if when == "it waits to write":
+            monkeypatch.setattr(marks, "_lock", _Overtaken(lambda: store.delete_topic("orders")))
+            marks.save_table()
+        else:
+            delete = queues.delete_topic
+            monkeypatch.setattr(queues, "delete_topic", lambda topic: (marks.save_table(), delete(topic))[1])
+            store.delete_topic("orders")
+        again = new_store(killed(disk, store))
+        report = again.open()
+        assert (report.rebuilt, again.topics()) == ((), {"other"})
+        again.close()
+
+    def test_a_topic_made_again_is_in_the_table_again(self) -> None:
+        disk = MemoryDisk()
+        store = filled(opened(disk), 10)
+        store.flush_now()
+        store.delete_topic("orders")
+        assert b"orders" not in (disk.read(ROOT / TABLE_NAME) or b"")
+        filled(store, 3)
+        store.flush_now()
+        assert b"orders" in (disk.read(ROOT / TABLE_NAME) or b"")
+        store.close()
 
     def test_a_queue_flushed_beyond_the_mark_is_not_taken_for_a_damaged_one(self) -> None:
         """The table may know of units that were flushed while the mark was made; reading the log brings them back."""

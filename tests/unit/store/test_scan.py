@@ -15,7 +15,8 @@ from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import BLANK_BYTES, MAGIC_BLANK, LogEntry, log_entry, read_start
 from rocketline.store.commit_log import CommitLog, StoreMessage
-from rocketline.store.scan import END_OF_LOG, LogScan, Stop, index_properties, sound_record
+from rocketline.store.record_runs import index_properties
+from rocketline.store.scan import END_OF_LOG, LogScan, Stop, sound_record
 from rocketline.store.segment import Segment
 from rocketline.testing.disks import MemoryDisk
 
@@ -300,3 +301,74 @@ def test_a_file_cut_short_ends_early(tmp_path: Path) -> None:
     assert entries == [used_only(entry) for entry in careful(log)[0] if entry.log_offset + entry.size <= 1500]
     assert scan.stop is not None
     assert scan.stop.is_damage
+
+
+ID = "7F000001000018B4AAC2541A6F3C%04X"
+
+
+def with_raw(raw: str, topic: str = "orders") -> StoreMessage:
+    made = message(b"body", topic)
+    made.properties_raw = raw.encode()
+    return made
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "UNIQ_KEY\x01{id}\x02WAIT\x01true\x02",
+        "UNIQ_KEY\x01{id}\x02TAGS\x01red\x02",
+        "TAGS\x01red\x02UNIQ_KEY\x01{id}\x02WAIT\x01true\x02",
+        "KEYS\x01a b\x02UNIQ_KEY\x01{id}\x02TAGS\x01red\x02",
+        "UNIQ_KEY\x01{id}",
+        "UNIQ_KEY\x01{id}\x02",
+        "WAIT\x01true\x02UNIQ_KEY\x01{id}0\x02",
+        "UNIQ_KEY\x01{id}\x02UNIQ_KEY\x01second\x02",
+        "UNIQ_KEY\x01short\x02TAGS\x01{id}\x02",
+        "other\x01xUNIQ_KEY\x01{id}\x02TAGS\x01red\x02",
+        "TAGS\x01UNIQ_KEY\x01{id}\x02WAIT\x01true\x02",
+        "UNIQ_KEY\x01\x02{id}x\x02TAGS\x01red\x02",
+        "WAIT\x01true\x02",
+        "",
+    ],
+)
+@pytest.mark.parametrize("topic", ["orders", "UNIQ_KEY", "ünïcode"])
+def test_endings_that_come_again_are_read_as_if_each_were_the_first(form: str, topic: str) -> None:
+    log = new_log(segment_bytes=1 << 16)
+    odd = ["x", "7F000001 00018B4AAC2541A6F3C0007", "ü" * 16, "\x02" * 32, "TAGS\x01blue\x02" * 3, ID % 9 + "\x01"]
+    for made in [*[ID % number for number in range(4)], *odd, ID % 10]:
+        log.append(with_raw(form.replace("{id}", made), topic))
+    assert scanned(LogScan(log.file, 0)) == [used_only(entry) for entry in careful(log)[0]]
+
+
+def test_more_endings_than_are_remembered() -> None:
+    log = new_log(segment_bytes=4 << 20)
+    for number in range(4200):
+        log.append(with_raw(f"UNIQ_KEY\x01{ID % number}\x02TAGS\x01{number % 4150}\x02"))
+    assert scanned(LogScan(log.file, 0)) == [used_only(entry) for entry in careful(log)[0]]
+
+
+@pytest.mark.parametrize("damaged", range(1, 20, 3))
+def test_a_familiar_record_that_lost_a_sector_is_seen(damaged: int) -> None:
+    log = new_log(segment_bytes=1 << 16)
+    for number in range(20):
+        log.append(with_raw(f"UNIQ_KEY\x01{ID % number}\x02other\x01{'z' * 400}\x02"))
+    entry = scanned(LogScan(log.file, 0))[damaged]
+    segment, end = log.file.segment_at(0), entry.log_offset + entry.size
+    assert segment is not None
+    first = end - end % 512
+    segment.open()[first:end] = bytes(end - first)
+    scan = LogScan(log.file, 0)
+    assert (len(scanned(scan)), scan.stop) == (damaged, careful(log)[1])
+    assert scan.stop is not None
+    assert scan.stop.is_damage
+
+
+def test_a_familiar_ending_in_a_record_of_another_size_is_not_believed() -> None:
+    log = new_log(segment_bytes=1 << 16)
+    for number in range(3):
+        log.append(with_raw(f"UNIQ_KEY\x01{ID % number}\x02WAIT\x01true\x02"))
+    segment, entries = log.file.segment_at(0), scanned(LogScan(log.file, 0))
+    assert segment is not None
+    segment.open()[entries[1].log_offset + 87] += 1
+    scan = LogScan(log.file, 0, check_crc=False)
+    assert (len(scanned(scan)), scan.stop) == (1, careful(log, check_crc=False)[1])

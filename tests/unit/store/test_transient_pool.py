@@ -341,11 +341,11 @@ class TestCommit:
         clock.advance(60)
         store.append(message())
         assert store._log_flusher is not None
-        assert store._checkpoint is not None
+        assert store._files.checkpoint is not None
         store._log_flusher.run_round()
-        assert store._checkpoint.log_ms == 1000
+        assert store._files.checkpoint.log_ms == 1000
         store.flush_now()
-        assert store._checkpoint.log_ms == 61_000
+        assert store._files.checkpoint.log_ms == 61_000
         store.close()
 
 
