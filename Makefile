@@ -9,7 +9,7 @@ WORKERS ?= 2
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java jars run test unit interop soak check format bench clean
+.PHONY: setup java jars run test unit interop soak sim check format bench clean
 
 setup: $(STAMP) java
 
@@ -40,6 +40,9 @@ interop: jars
 
 soak: $(STAMP)
 	@$(BIN)/python -m tests.crash.soak $(ARGS)
+
+sim: $(STAMP)
+	@PYTHONPATH=src:. $(BIN)/python -m tests.sim.day $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

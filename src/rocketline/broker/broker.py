@@ -63,6 +63,7 @@ from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.protocol.message_ids import UniqueIds, encode_host
 from rocketline.protocol.records import LogEntry
 from rocketline.store.disk import Disk, RealDisk
+from rocketline.store.flush import ThreadWorker, Workers
 from rocketline.store.message_store import MessageStore
 from rocketline.transport import RemotingClient, RemotingServer, Router
 
@@ -93,8 +94,10 @@ class Broker:
         disk: Disk | None = None,
         random: Random | None = None,
         on_failure: FailureHook | None = None,
+        workers: Workers = ThreadWorker,
     ) -> None:
-        """`on_failure` is told of every message that a group could not handle and handed back."""
+        """`on_failure` is told of every message that a group could not handle and handed back; `workers` make what flushes
+        the store."""
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
         self.config = config
@@ -102,6 +105,7 @@ class Broker:
         self._disk = disk or RealDisk()
         self._random = random or Random()
         self._on_failure = on_failure
+        self._workers = workers
         self._root = Path(config.store_root)
         self._levels_ms = parse_delay_levels(config.delay_levels)
         self._host = config.advertised_host or _own_address(config.bind_host)
@@ -173,6 +177,7 @@ class Broker:
             clock=self._clock,
             tags_code_for=deliver_time_codes(self._levels_ms),
             bitmap_for=self._filters.bitmap_for if filters.bitmaps and self.config.store.ext.enabled else None,
+            workers=self._workers,
         )
         log.info("%s", self._store.open())
 

@@ -285,3 +285,8 @@ def open_session(
         )
     session._users += 1
     return session
+
+
+def forget_session(loop: asyncio.AbstractEventLoop, client_id: str) -> None:
+    """For simulations, in which a process dies and the loop goes on: its successor begins anew."""
+    _sessions.get(loop, {}).pop(client_id, None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
@@ -33,37 +34,78 @@ from rocketline.store.progress import Progress
 _MARK_FILES = 8
 
 
-class _Rounds(ABC):
-    """A thread that does one round of work after another until it is stopped or a round fails."""
+class Worker(Protocol):
+    """Does the rounds of one kind of work, one after the other, until it is stopped or one fails."""
 
-    def __init__(self, name: str, interval_s: float, on_failed: Callable[[StoreError], None]) -> None:
-        self.failure: StoreError | None = None
-        self._interval_s = interval_s
-        self._on_failed = on_failed
+    def start(self) -> None: ...
+
+    def wake(self) -> None:
+        """A round is wanted now; called from any thread."""
+
+    def stop(self) -> None:
+        """Return when the round under way, if any, has ended."""
+
+
+Workers = Callable[["Rounds"], Worker]
+"""Makes the worker for some rounds: a thread, unless a simulation has other ideas of time."""
+
+
+class ThreadWorker:
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
         self._wake = threading.Event()
         self._stopping = False
-        self._busy = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=rounds.name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def wake(self) -> None:
+        self._wake.set()
+
     def stop(self) -> None:
-        """Return when the round under way, if any, has ended."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping and self.failure is None:
-            self._wait()
+        rounds = self._rounds
+        while not self._stopping and rounds.failure is None:
+            if rounds.may_wait():
+                self._wake.wait(rounds.interval_s)
+                self._wake.clear()
+            rounds.waited()
             if not self._stopping:
-                self.run_round()
+                rounds.run_round()
 
-    def _wait(self) -> None:
-        self._wake.wait(self._interval_s)
-        self._wake.clear()
+
+class Rounds(ABC):
+    """Work that is done again and again, by a worker or by hand, until a round fails."""
+
+    def __init__(
+        self, name: str, interval_s: float, on_failed: Callable[[StoreError], None], workers: Workers = ThreadWorker
+    ) -> None:
+        self.name = name
+        self.interval_s = interval_s
+        self.failure: StoreError | None = None
+        self._on_failed = on_failed
+        self._busy = threading.Lock()
+        self._worker = workers(self)
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Return when the round under way, if any, has ended."""
+        self._worker.stop()
+
+    def may_wait(self) -> bool:
+        """The worker is about to wait for its interval; False: there is work already."""
+        return True
+
+    def waited(self) -> None:  # noqa: B027 (nothing to do is a fine answer)
+        """The worker is about to begin a round."""
 
     def run_round(self, everything: bool = False) -> None:
         """One round now, in the calling thread; does nothing after a failure."""
@@ -84,7 +126,7 @@ class _Rounds(ABC):
         """The work; a StoreError ends it for good."""
 
 
-class LogFlusher(_Rounds):
+class LogFlusher(Rounds):
     def __init__(
         self,
         log: CommitLog,
@@ -94,8 +136,9 @@ class LogFlusher(_Rounds):
         clock: Clock,
         on_flushed: Callable[[int], None],
         on_failed: Callable[[StoreError], None],
+        workers: Workers = ThreadWorker,
     ) -> None:
-        super().__init__("rocketline-flush-log", config.log_interval_ms / 1000, on_failed)
+        super().__init__("rocketline-flush-log", config.log_interval_ms / 1000, on_failed, workers)
         self._log = log
         self._checkpoint = checkpoint
         self._progress = progress
@@ -111,13 +154,14 @@ class LogFlusher(_Rounds):
         self._is_asked = True
         if self._is_idle:
             self._is_idle = False
-            self._wake.set()
+            self._worker.wake()
 
-    def _wait(self) -> None:
-        # Idle is declared before looking for requests: one that comes in between sees it and sets the event.
+    def may_wait(self) -> bool:
+        # Idle is declared before looking for requests: one that comes in between sees it and wakes the worker.
         self._is_idle = True
-        if not self._is_asked:
-            super()._wait()
+        return not self._is_asked
+
+    def waited(self) -> None:
         self._is_idle = False
         # Forgotten before the round looks at the log's end: a later request means another round.
         self._is_asked = False
@@ -148,7 +192,7 @@ class LogFlusher(_Rounds):
         return now - self._last_flush >= config.log_thorough_ms / 1000
 
 
-class Committer(_Rounds):
+class Committer(Rounds):
     def __init__(
         self,
         log: CommitLog,
@@ -156,8 +200,9 @@ class Committer(_Rounds):
         clock: Clock,
         on_committed: Callable[[int], None],
         on_failed: Callable[[StoreError], None],
+        workers: Workers = ThreadWorker,
     ) -> None:
-        super().__init__("rocketline-commit-log", config.commit_interval_ms / 1000, on_failed)
+        super().__init__("rocketline-commit-log", config.commit_interval_ms / 1000, on_failed, workers)
         self._log = log
         self._least_bytes = config.commit_least_pages * PAGE_BYTES
         self._thorough_s = config.commit_thorough_ms / 1000
@@ -167,7 +212,7 @@ class Committer(_Rounds):
 
     def request(self) -> None:
         """Ask for a round now."""
-        self._wake.set()
+        self._worker.wake()
 
     def _round(self, everything: bool) -> None:
         log = self._log
@@ -184,7 +229,7 @@ class Committer(_Rounds):
             self._on_committed(log.readable)
 
 
-class QueueFlusher(_Rounds):
+class QueueFlusher(Rounds):
     def __init__(
         self,
         log: CommitLog,
@@ -195,8 +240,9 @@ class QueueFlusher(_Rounds):
         config: FlushConfig,
         clock: Clock,
         on_failed: Callable[[StoreError], None],
+        workers: Workers = ThreadWorker,
     ) -> None:
-        super().__init__("rocketline-flush-queues", config.queue_interval_ms / 1000, on_failed)
+        super().__init__("rocketline-flush-queues", config.queue_interval_ms / 1000, on_failed, workers)
         self._log = log
         self._dispatcher = dispatcher
         self._queues = queues

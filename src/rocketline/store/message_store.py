@@ -35,7 +35,7 @@ from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
 from rocketline.store.disk import Disk, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
-from rocketline.store.flush import Committer, LogFlusher, QueueFlusher
+from rocketline.store.flush import Committer, LogFlusher, QueueFlusher, ThreadWorker, Workers
 from rocketline.store.key_index import MAX_FOUND, KeyIndex
 from rocketline.store.marks import Marks
 from rocketline.store.opening import StoreFiles
@@ -85,7 +85,9 @@ class MessageStore:
         clock: Clock = SYSTEM_CLOCK,
         tags_code_for: TagsCodeFor | None = None,
         bitmap_for: BitmapFor | None = None,
+        workers: Workers = ThreadWorker,
     ) -> None:
+        """`workers` make what flushes and commits: threads, unless a simulation has other ideas of time."""
         self.root = root
         self.config = config
         self.on_flushed: Callable[[int], None] | None = None
@@ -96,6 +98,7 @@ class MessageStore:
         """Told the next log offset that cannot be dispatched yet; from the committer thread, with a transient pool."""
         self._disk = disk or RealDisk()
         self._clock = clock
+        self._workers = workers
         self._marks: Marks | None = None
         self.damage = Damage()
         """What was found to be damaged."""
@@ -157,7 +160,14 @@ class MessageStore:
     def _make_flushers(self, checkpoint: Checkpoint, progress: Progress) -> None:
         flush = self.config.flush
         self._log_flusher = LogFlusher(
-            self._log, checkpoint, progress, flush, self._clock, self._flushed_from_thread, self._disk_failed
+            self._log,
+            checkpoint,
+            progress,
+            flush,
+            self._clock,
+            self._flushed_from_thread,
+            self._disk_failed,
+            self._workers,
         )
         self._marks = Marks(
             self.root,
@@ -179,6 +189,7 @@ class MessageStore:
             flush,
             self._clock,
             self._disk_failed,
+            self._workers,
         )
         self._retention = Retention(
             self._disk,
@@ -197,7 +208,9 @@ class MessageStore:
         self._pool = TransientPool(config.transient_pool_size, config.log_segment_bytes)
         log.staging = Staging(self._pool, log.wrote, log.last_store_ms, config.fail_without_buffer)
         if not config.flush.is_sync:
-            self._committer = Committer(log, config.flush, self._clock, self._committed_from_thread, self._disk_failed)
+            self._committer = Committer(
+                log, config.flush, self._clock, self._committed_from_thread, self._disk_failed, self._workers
+            )
             log.staging.on_full = self._committer.request
 
     def close(self) -> None:

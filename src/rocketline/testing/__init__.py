@@ -1,4 +1,5 @@
-"""What tests of your own can start and hold: a real cluster on free ports, disks that fail on command, a clock that waits.
+"""What tests of your own can start and hold: a real cluster on free ports, disks that fail on command, a clock that waits,
+and a simulated world in which a day takes seconds.
 
 Nothing is imported before it is used: pytest loads the plugin beside this file into every test run on the machine.
 """
@@ -11,14 +12,16 @@ if TYPE_CHECKING:
     from rocketline.clock import ManualClock
     from rocketline.testing.disks import FaultyDisk, MemoryDisk
     from rocketline.testing.local_cluster import LocalCluster
+    from rocketline.testing.sim import SimWorld
 
-__all__ = ["FaultyDisk", "LocalCluster", "ManualClock", "MemoryDisk"]
+__all__ = ["FaultyDisk", "LocalCluster", "ManualClock", "MemoryDisk", "SimWorld"]
 
 _HOMES = {
     "FaultyDisk": "rocketline.testing.disks",
     "LocalCluster": "rocketline.testing.local_cluster",
     "ManualClock": "rocketline.clock",
     "MemoryDisk": "rocketline.testing.disks",
+    "SimWorld": "rocketline.testing.sim",
 }
 
 

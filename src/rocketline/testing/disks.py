@@ -111,6 +111,15 @@ class MemoryDisk:
                 kept.modified_ms = content.modified_ms
         return after
 
+    def after_kill(self) -> MemoryDisk:
+        """The disk after its process was killed: all that was written is there, no lock is held, the dead write no more."""
+        after = self.crash()
+        for path, content in self._files.items():
+            kept = _Content(bytearray(content.cached), content.durable and bytearray(content.durable), self._clock)
+            kept.written_end, kept.modified_ms = content.written_end, content.modified_ms
+            after._files[path] = kept
+        return after
+
     def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
         self._require_folder(path)
         content = self._files.get(path)

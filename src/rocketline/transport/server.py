@@ -44,13 +44,16 @@ class RemotingServer:
         """Take the port without accepting anyone yet: the port is known, early callers wait in the backlog."""
         if not 0 <= self._port <= 65535:
             raise ConfigError(f"cannot listen on {self._host}:{self._port}: ports go from 0 to 65535")
+        loop = asyncio.get_running_loop()
+        # A simulated network comes with its loop and has listening sockets of its own.
+        listen = getattr(loop, "listening_socket", _listen)
         try:
-            infos = await asyncio.get_running_loop().getaddrinfo(
+            infos = await loop.getaddrinfo(
                 self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             # Sockets of our own: uvloop reports neither a failed bind nor a failed listen of a server it has not started.
             for family, address in dict.fromkeys((info[0], info[4]) for info in infos):
-                self._sockets.append(_listen(family, (address[0], self._port, *address[2:])))
+                self._sockets.append(listen(family, (address[0], self._port, *address[2:])))
                 self._port = self._sockets[0].getsockname()[1]
         except OSError as error:
             self._close_sockets()

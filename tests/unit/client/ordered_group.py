@@ -141,7 +141,7 @@ class OrderedGroup:
 
     async def kill(self, name: str) -> None:
         del self.members[name]
-        await self.loop.kill(name)
+        await self.loop.end(name)
 
     def send(self, queue_id: int = 0) -> None:
         unique = f"7F00000100{queue_id:02X}{self.sent[queue_id]:020X}"

@@ -73,7 +73,8 @@ class Rebalancer:
         self._owner = owner
         self._strategy = strategy
         self._fixed = fixed
-        self._chance = chance or random.Random()
+        # From the shared generator: a simulation that seeds it can be repeated.
+        self._chance = chance or random.Random(random.getrandbits(64))
         self._stalled = stalled
         self._wanted = asyncio.Event()
         self._urgent = asyncio.Event()

@@ -31,7 +31,8 @@ class Sender:
     def __init__(self, session: ClientSession, options: SendOptions, chance: random.Random | None = None) -> None:
         self._session = session
         self._options = options
-        self._chance = chance or random.Random()
+        # From the shared generator: a simulation that seeds it can be repeated.
+        self._chance = chance or random.Random(random.getrandbits(64))
         self._turns: dict[str, QueuesInTurn] = {}
 
     async def send(

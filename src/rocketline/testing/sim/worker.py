@@ -1,0 +1,49 @@
+"""Does the background work of a store on virtual time, with a disk that takes its time.
+
+A round itself takes none. So what is appended between the wish for a round and the round is covered by it, as with a real
+disk, and a power cut in between finds it not flushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from rocketline.store.flush import Rounds
+
+
+class LoopWorker:
+    """Timers instead of a thread."""
+
+    def __init__(self, rounds: Rounds, chance: Random, sync_s: tuple[float, float] = (0.0005, 0.01)) -> None:
+        self._rounds = rounds
+        self._chance = chance
+        self._sync_s = sync_s
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_awake = False
+
+    def start(self) -> None:
+        if self._rounds.may_wait():
+            self._timer = self._loop.call_later(self._rounds.interval_s, self._round)
+        else:
+            self.wake()
+
+    def wake(self) -> None:
+        if self._is_awake:
+            return
+        self._is_awake = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._chance.uniform(*self._sync_s), self._round)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _round(self) -> None:
+        self._is_awake = False
+        self._rounds.waited()
+        self._rounds.run_round()
+        if self._rounds.failure is None:
+            self.start()

@@ -1,0 +1,193 @@
+"""The world of a simulation: hosts with real name servers, brokers and clients on virtual time.
+
+A host has a name, an address, and one process after the other (`m1#1`, `m1#2`, ...). A broker's disk belongs to its host and
+stays when the process dies: as it was written after a kill, as it was flushed, and perhaps a little more, after a power cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from random import Random
+from typing import Any, TypeVar
+
+from rocketline.broker import Broker
+from rocketline.broker.config import BrokerConfig
+from rocketline.client.session import forget_session
+from rocketline.errors import ConfigError, RocketlineError
+from rocketline.nameserver import NameServer, NameServerConfig
+from rocketline.settings import load
+from rocketline.store.flush import Rounds
+from rocketline.testing.disks import MemoryDisk
+from rocketline.testing.sim.loop import SimLoop, belongs_to
+from rocketline.testing.sim.worker import LoopWorker
+
+T = TypeVar("T")
+
+NAME_SERVER_PORT = 9876
+BROKER_PORT = 10911
+STORE_ROOT = "/data"
+
+SMALL_AND_SAFE = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": "131072",
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+}
+"""Settings of simulated brokers unless told otherwise: what they acknowledge survives a power cut; files are small."""
+
+
+class ProcessDied(RocketlineError):
+    """A process was killed before it had done what was asked of it."""
+
+
+class SimWorld:
+    """Everything in one simulation; made by `run_world`."""
+
+    def __init__(self, loop: SimLoop, seed: int) -> None:
+        self.loop, self.seed = loop, seed
+        self.network, self.clock = loop.network, loop.clock
+        self.chance = Random(seed)
+        self.brokers: dict[str, Broker] = {}
+        """Those that run, by host."""
+        self.disks: dict[str, MemoryDisk] = {}
+        self._name_servers: dict[str, NameServer] = {}
+        self._name_server_hosts: list[str] = []
+        self._broker_settings: dict[str, dict[str, str]] = {}
+        self._lives: Counter[str] = Counter()
+        self._clients: dict[str, set[str]] = {}
+
+    # Processes
+
+    def new_process(self, host: str) -> str:
+        """The next life of a host: the name its work belongs to."""
+        self._lives[host] += 1
+        return f"{host}#{self._lives[host]}"
+
+    def process_of(self, host: str) -> str:
+        """The current life of a host."""
+        return f"{host}#{self._lives[host]}"
+
+    def address_of(self, host: str) -> str:
+        return self.network.address_of(host)
+
+    async def inside(self, process: str, work: Coroutine[Any, Any, T]) -> T:
+        """Have a process do something and wait for it; ProcessDied when it is killed before."""
+        with belongs_to(process):
+            task = self.loop.create_task(work)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.cancelled() and self.network.is_dead(process):
+                raise ProcessDied(f"{process} was killed") from None
+            raise
+
+    def crash(self, host: str, *, power: bool = False) -> None:
+        """Kill the process of a host: the system closes its connections; with `power` nobody does, and what no flush
+        covered is lost from its disk, or some of it."""
+        process = self.process_of(host)
+        if host in self.disks:
+            disk = self.disks[host]
+            self.disks[host] = disk.crash(self.chance.randrange(1 << 32)) if power else disk.after_kill()
+        self.brokers.pop(host, None)
+        self._name_servers.pop(host, None)
+        self.loop.kill(process, silently=power)
+        for client_id in self._clients.pop(process, ()):
+            forget_session(self.loop, client_id)
+
+    def owns_client(self, process: str, client_id: str) -> None:
+        """Say that a client lives in a process; if that is killed, its successor may have the same id."""
+        self._clients.setdefault(process, set()).add(client_id)
+
+    # Servers
+
+    @property
+    def namesrv(self) -> str:
+        """All name servers, also those that do not run now, as clients take them."""
+        return ";".join(f"{self.address_of(host)}:{NAME_SERVER_PORT}" for host in self._name_server_hosts)
+
+    async def start_name_server(self, host: str) -> None:
+        """A first or a next life of a name server; it forgets everything in between, as they do."""
+        if host not in self._name_server_hosts:
+            self._name_server_hosts.append(host)
+        config = NameServerConfig(host=self.address_of(host), port=NAME_SERVER_PORT)
+        server = NameServer(config, clock=self.clock)
+        await self.inside(self.new_process(host), server.start())
+        self._name_servers[host] = server
+
+    async def start_broker(self, host: str, settings: Mapping[str, str] | None = None) -> Broker:
+        """A first or a next life of a broker, which is named as its host; `settings` by RocketMQ's keys, kept for later
+        lives."""
+        if settings is not None or host not in self._broker_settings:
+            self._broker_settings[host] = {**SMALL_AND_SAFE, **(settings or {})}
+        disk = self.disks.setdefault(host, MemoryDisk(self.clock))
+        config = self._broker_config(host)
+        chance = Random(self.chance.randrange(1 << 32))
+
+        def worker(rounds: Rounds) -> LoopWorker:
+            return LoopWorker(rounds, chance)
+
+        async def start() -> Broker:
+            broker = Broker(config, clock=self.clock, disk=disk, random=chance, workers=worker)
+            await broker.start()
+            return broker
+
+        broker = await self.inside(self.new_process(host), start())
+        self.brokers[host] = broker
+        return broker
+
+    def _broker_config(self, host: str) -> BrokerConfig:
+        values = {
+            **self._broker_settings[host],
+            "brokerName": host,
+            "bindAddress": self.address_of(host),
+            "listenPort": str(BROKER_PORT),
+            "storePathRootDir": STORE_ROOT,
+            "namesrvAddr": self.namesrv,
+        }
+        config, unknown = load(BrokerConfig, values, f"settings of {host}")
+        if unknown:
+            raise ConfigError(f"settings of {host}: there is no setting {', '.join(unknown)}")
+        return config
+
+    def broker_address(self, host: str) -> str:
+        return f"{self.address_of(host)}:{BROKER_PORT}"
+
+    async def stop(self, host: str) -> None:
+        """Stop a server cleanly."""
+        server = self.brokers.pop(host, None) or self._name_servers.pop(host, None)
+        if server is not None:
+            await self.inside(self.process_of(host), server.close())
+
+    async def close(self) -> None:
+        """Stop all servers, brokers first."""
+        for host in [*self.brokers, *self._name_servers]:
+            await self.stop(host)
+
+
+def run_world(scenario: Callable[[SimWorld], Awaitable[T]], seed: int = 0) -> T:
+    """Run a scenario in a new world.
+
+    The same seed gives the same run if the process has the same PYTHONHASHSEED (sets of names are walked in the order of
+    their hashes) and the scenario takes its chances from `world.chance`.
+    """
+
+    async def main() -> T:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        world = SimWorld(loop, seed)
+        try:
+            return await scenario(world)
+        finally:
+            await world.close()
+
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        with asyncio.Runner(loop_factory=lambda: SimLoop(seed)) as runner:
+            return runner.run(main())
+    finally:
+        random.setstate(before)

@@ -1,0 +1,1 @@
+"""Real servers and clients in a simulated world; a failure prints the seed that repeats it."""
