@@ -374,3 +374,49 @@ class PullConsumer(_Blocking[async_consumer.PullConsumer]):
 
     def offset_at(self, queue: MessageQueue, when: datetime) -> QueueOffset:
         return self._wait(self._open.offset_at(queue, when))
+
+
+class PopConsumer(_Blocking[async_consumer.PopConsumer]):
+    """See rocketline.client.PopConsumer for the arguments."""
+
+    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
+        super().__init__(lambda: async_consumer.PopConsumer(name_servers, group=group, **options))
+
+    def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
+        self._wait(self._open.subscribe(topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        self._wait(self._open.unsubscribe(topic))
+
+    def receive(
+        self, max_messages: int = 32, *, invisible: float | None = None, wait: float = 15.0
+    ) -> list[MessageView]:
+        return self._wait(self._open.receive(max_messages, invisible=invisible, wait=wait))
+
+    def ack(self, receipt: MessageView | str, *, topic: str | None = None) -> None:
+        self._wait(self._open.ack(receipt, topic=topic))
+
+    def ack_batch(self, receipts: Sequence[MessageView | str], *, topic: str | None = None) -> None:
+        self._wait(self._open.ack_batch(receipts, topic=topic))
+
+    def extend(self, receipt: MessageView | str, seconds: float, *, topic: str | None = None) -> str:
+        return self._wait(self._open.extend(receipt, seconds, topic=topic))
+
+    def nack(self, receipt: MessageView | str, *, delay: float | None = None, topic: str | None = None) -> None:
+        self._wait(self._open.nack(receipt, delay=delay, topic=topic))
+
+    def messages(
+        self, *, batch: int = 16, invisible: float | None = None, hold: float = 15 * 60.0
+    ) -> Iterator[MessageView]:
+        """Messages for `for`; asking for the next one acknowledges the one before, and they are extended meanwhile."""
+        client = self._open
+        stream = self._do(lambda: client.messages(batch=batch, invisible=invisible, hold=hold))
+
+        async def next_message() -> MessageView | None:
+            return await anext(stream, None)
+
+        while (message := self._wait(next_message())) is not None:
+            yield message
+
+    def __iter__(self) -> Iterator[MessageView]:
+        return self.messages()

@@ -30,6 +30,12 @@ class OwnedTasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background task %s ended by an error", task.get_name(), exc_info=error)
 
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until all have ended by themselves, and cancel those that take longer."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        await self.cancel()
+
     async def cancel(self) -> None:
         """Cancel all and wait until they have ended."""
         await cancel_and_wait(*self._tasks)

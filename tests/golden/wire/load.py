@@ -36,6 +36,12 @@ def ids() -> dict[str, Any]:
 
 
 @cache
+def pop_texts() -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((HERE / "pop.json").read_text())
+    return values
+
+
+@cache
 def records() -> tuple[tuple[bytes, dict[str, Any] | None], ...]:
     """(record, what its producer noted, if known)."""
     items = json.loads((HERE / "records.json").read_text())

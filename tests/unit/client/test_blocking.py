@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster
+from tests.unit.client.pop_fakes import FakePops
 
 from rocketline.client import ConsumeFrom, SeekTo, SendStatus, blocking
 from rocketline.errors import ClientError, ConfigError, RouteNotFound
@@ -186,3 +187,25 @@ def test_hooks_and_statistics(cluster: FakeCluster) -> None:
         assert ended.wait(WAIT_S)
         assert set(consumer.stats) == {"T"}
     assert [len(context.receipts) for context in sent] == [1]
+
+
+def test_pop(cluster: FakeCluster) -> None:
+    for number in range(4):
+        cluster.broker.store("T", number % 2, b"%d" % number)
+    pops = FakePops(cluster.broker)
+    with blocking.PopConsumer(cluster.namesrv, group="G", timing=QUICK) as consumer:
+        consumer.subscribe("T")
+        (first,) = consumer.receive(1, invisible=20.0)
+        consumer.ack(consumer.extend(first, 30.0))
+        (second,) = consumer.receive(1, wait=0.0)
+        consumer.nack(second, delay=3.0)
+        (third,) = consumer.receive(1)
+        consumer.ack_batch([third])
+        for message in consumer:
+            assert (message.queue_id, message.queue_offset) == (1, 1)
+            consumer.ack(message)
+            break
+        consumer.unsubscribe("T")
+    assert {change.invisible_ms for change in pops.changes} == {30_000, 3000}
+    assert len(pops.acked_offsets) == 3
+    assert not background_threads()

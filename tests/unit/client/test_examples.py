@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.client.fakes import FakeCluster, until
+from tests.unit.client.pop_fakes import FakePops
 from tests.unit.client.test_blocking import threaded_cluster
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -51,3 +52,14 @@ def test_audit(capsys: pytest.CaptureFixture[str]) -> None:
         assert example("audit")["main"]("orders", cluster.namesrv) == Counter({"paid": 4, "no tag": 2})
         assert "4 paid" in capsys.readouterr().out
         assert not example("audit")["main"]("orders", cluster.namesrv)
+
+
+async def test_workers(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.add_topic("orders", 2)
+    pops = FakePops(cluster.broker)
+    for number, body in enumerate((b"one", b"fail", b"three")):
+        pops.store("orders", number % 2, body)
+    assert await example("workers")["main"]("orders", cluster.namesrv, 0.01) == 2
+    assert pops.acked_offsets == [("orders", 0, 0), ("orders", 0, 1)]
+    assert [(change.queue_id, change.invisible_ms) for change in pops.changes] == [(1, 5000)]
+    assert "later: not at the first attempt" in capsys.readouterr().out

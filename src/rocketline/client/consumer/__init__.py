@@ -9,6 +9,7 @@ from rocketline.client.consumer.assignment import (
     machine_room_nearby,
 )
 from rocketline.client.consumer.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
+from rocketline.client.consumer.pop import PopConsumer
 from rocketline.client.consumer.pull import PullConsumer, SeekTo
 from rocketline.client.consumer.push import PushConsumer
 from rocketline.client.consumer.running import MessageModel
@@ -19,6 +20,7 @@ __all__ = [
     "ConsumeFrom",
     "MessageModel",
     "OrderedResult",
+    "PopConsumer",
     "PullConsumer",
     "PushConsumer",
     "RetryLater",

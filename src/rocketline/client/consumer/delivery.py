@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rocketline.client.consumer.handlers import Handler, NotDone, RetryLater
 from rocketline.client.consumer.loop_pulse import LoopPulse
@@ -38,10 +38,26 @@ BLOCKED_S = 3.0
 """A handler that keeps the event loop this long is warned about."""
 
 GiveBack = Callable[[MessageView, MessageQueue, int], Awaitable[bool]]
-Batch = tuple[PullLoop, list[MessageView]]
 T = TypeVar("T")
 
 MAX_CONCURRENCY = 1000
+
+
+class Source(Protocol):
+    """Where messages came from, and who hears what became of them."""
+
+    @property
+    def queue(self) -> MessageQueue: ...
+
+    @property
+    def dropped(self) -> bool:
+        """Whether what comes of its messages counts for nothing."""
+
+    def finish(self, messages: list[MessageView]) -> ConsumerOffset | None:
+        """Messages are done with; returns what may be committed now."""
+
+
+Batch = tuple[Source, list[MessageView]]
 
 
 class Delivery(ABC):
@@ -51,7 +67,7 @@ class Delivery(ABC):
         self,
         group: str,
         handler_of: Callable[[str], Handler | None],
-        progress: Callable[[PullLoop, ConsumerOffset], None],
+        progress: Callable[[Source, ConsumerOffset], None],
         clock: Clock,
         *,
         concurrency: int = 20,
@@ -213,7 +229,7 @@ class Delivery(ABC):
                         "consumed its messages, one that raises gets them again", self._group,
                         handler.name if handler is not None else "?", topic, result)  # fmt: skip
 
-    def _finish(self, source: PullLoop, messages: list[MessageView]) -> None:
+    def _finish(self, source: Source, messages: list[MessageView]) -> None:
         offset = source.finish(messages)
         if offset is not None and not source.dropped:
             self._progress(source, offset)
@@ -226,7 +242,7 @@ class ConcurrentDelivery(Delivery):
         self,
         group: str,
         handler_of: Callable[[str], Handler | None],
-        progress: Callable[[PullLoop, ConsumerOffset], None],
+        progress: Callable[[Source, ConsumerOffset], None],
         give_back: GiveBack | None,
         clock: Clock,
         *,
@@ -243,7 +259,7 @@ class ConcurrentDelivery(Delivery):
         self._retry_here_s = retry_here_s
         self._batches: asyncio.Queue[Batch] = asyncio.Queue()
 
-    def submit(self, source: PullLoop, messages: list[MessageView]) -> None:
+    def submit(self, source: Source, messages: list[MessageView]) -> None:
         if self._batch_size == 1:
             for message in messages:
                 self._batches.put_nowait((source, [message]))
@@ -283,7 +299,7 @@ class ConcurrentDelivery(Delivery):
             finally:
                 self._end()
 
-    async def _deliver(self, source: PullLoop, messages: list[MessageView]) -> None:
+    async def _deliver(self, source: Source, messages: list[MessageView]) -> None:
         outcome = await self._run(messages, source.queue)
         if source.dropped:
             log.info("%s was given away while %d of its messages ran: they will be delivered again", source.queue,
@@ -318,7 +334,7 @@ class ConcurrentDelivery(Delivery):
             return messages
         return failed
 
-    async def _return(self, source: PullLoop, messages: list[MessageView], error: Exception) -> list[MessageView]:
+    async def _return(self, source: Source, messages: list[MessageView], error: Exception) -> list[MessageView]:
         """Hand failed messages back; returns those that are settled."""
         ids = ", ".join(message.message_id for message in messages)
         if isinstance(error, RetryLater):
@@ -336,7 +352,7 @@ class ConcurrentDelivery(Delivery):
             self._tasks.start(self._again_here(source, kept), f"{self._group} again")
         return [message for message, done in zip(messages, taken) if done]
 
-    async def _again_here(self, source: PullLoop, messages: list[MessageView]) -> None:
+    async def _again_here(self, source: Source, messages: list[MessageView]) -> None:
         await asyncio.sleep(self._retry_here_s)
         if not source.dropped:
             self.submit(source, messages)

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from itertools import takewhile
 
-from rocketline.client.consumer.delivery import Delivery
+from rocketline.client.consumer.delivery import Delivery, Source
 from rocketline.client.consumer.handlers import Handler, NotDone, OrderedResult, Rollback, SuspendQueue
 from rocketline.client.consumer.pull_loop import PullLoop
 from rocketline.client.consumer.watch import ConsumeWatch
@@ -59,7 +59,7 @@ class OrderlyDelivery(Delivery):
         self,
         group: str,
         handler_of: Callable[[str], Handler | None],
-        progress: Callable[[PullLoop, ConsumerOffset], None],
+        progress: Callable[[Source, ConsumerOffset], None],
         send_on: SendOn,
         clock: Clock,
         *,

@@ -17,6 +17,7 @@ from typing import Self
 from rocketline.client.consumer.assignment import Strategy, find_strategy
 from rocketline.client.consumer.handlers import Handler, HandlerFunction
 from rocketline.client.consumer.offsets import OffsetStore
+from rocketline.client.consumer.pop_loop import PopSettings
 from rocketline.client.consumer.pull_loop import PullSettings
 from rocketline.client.consumer.queue_buffer import BufferLimits
 from rocketline.client.consumer.retries import INNER_GROUP
@@ -37,6 +38,7 @@ from rocketline.client.trace import ConsumerTrace, TraceCounts, check_trace_topi
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed
 from rocketline.message import MessageQueue, MessageView
+from rocketline.protocol.headers.pop import INIT_MAX, INIT_MIN
 from rocketline.protocol.names import retry_topic
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 
@@ -79,6 +81,10 @@ class PushConsumer:
         max_topic_mib: int | None = None,
         post_subscription_when_pull: bool = False,
         strategy: Strategy | str = "AVG",
+        client_rebalance: bool = True,
+        pop_invisible: float = 60.0,
+        pop_batch: int = 32,
+        max_unacked: int = 96,
         offsets: OffsetStore | None = None,
         offsets_folder: Path | None = None,
         namespace: str | None = None,
@@ -97,10 +103,13 @@ class PushConsumer:
         enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. With
         `post_subscription_when_pull` every pull carries its expression instead of relying on heartbeats. A message that
         failed `max_reconsume_times` goes to the dead letters; -1 means 16 times, with `ordered` never. `strategy` shares
-        the queues out: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or a function, the same for all members of the group. A
-        broadcasting consumer keeps its offsets in `offsets_folder`. `namespace` goes before topics and the group on the
-        wire and is not seen here. With `enable_trace` every delivery is told to `trace_topic`. Every request passes
-        through `middleware`; clients of one `instance_name` have the same.
+        the queues out: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or a function, the same for all members of the group. With
+        `client_rebalance=False` brokers do it, and say whether queues are pulled or popped; popped messages that are not
+        consumed within `pop_invisible` seconds come again, `pop_batch` come at once, and no more are popped while more
+        than `max_unacked` of a queue, or of a broker, wait to be acknowledged. A broadcasting consumer keeps its offsets in
+        `offsets_folder`. `namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace`
+        every delivery is told to `trace_topic`. Every request passes through `middleware`; clients of one `instance_name`
+        have the same.
 
         `ordered` delivers each queue's messages one after the other; brokers lock the queues, so that no two members of
         the group work on the same one. It holds for all subscriptions of a consumer, and every member of a group should
@@ -126,6 +135,13 @@ class PushConsumer:
             max_topic_messages=max_topic_messages,
             max_topic_mib=max_topic_mib,
             strategy=find_strategy(strategy),
+            client_rebalance=client_rebalance,
+            pop=PopSettings(
+                pop_batch,
+                pop_invisible,
+                max_unacked,
+                init_mode=INIT_MIN if from_where is ConsumeFrom.FIRST else INIT_MAX,
+            ),
             offsets=offsets,
             offsets_folder=offsets_folder or Path.home() / ".rocketmq_offsets",
             unit_mode=unit_mode,
@@ -292,8 +308,8 @@ class PushConsumer:
 
     @property
     def assigned(self) -> set[MessageQueue]:
-        """The queues this consumer reads at the moment, its retry queue included."""
-        owned = self._running.queues.owned() if self._running is not None else set()
+        """The queues this consumer reads at the moment, its retry queue included; -1 is all queues of a broker."""
+        owned = self._running.owned if self._running is not None else set()
         return {self._namespace.unwrap_queue(queue) for queue in owned}
 
     def add_hook(

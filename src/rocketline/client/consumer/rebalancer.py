@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 from rocketline.client.consumer.assignment import Strategy, java_order
 from rocketline.client.session import ClientSession
-from rocketline.errors import BrokerError, RocketlineError, RouteNotFound
+from rocketline.errors import BrokerError, RequestNotSupported, RocketlineError, RouteNotFound
 from rocketline.message import RETRY_PREFIX, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -65,14 +65,17 @@ class Rebalancer:
         stalled: Callable[[], Collection[MessageQueue]] = tuple,
         *,
         fixed: Callable[[str], Collection[MessageQueue]] | None = None,
+        ask: Callable[[str], Awaitable[Collection[MessageQueue] | None]] | None = None,
     ) -> None:
         """Without a strategy every queue is taken (broadcasting); with `fixed`, those that it names, whoever else there
-        is. `stalled` names owned queues that must be taken anew."""
+        is. `ask` asks a broker instead, and None keeps what we have; the strategy then is for brokers that cannot be
+        asked such a thing. `stalled` names owned queues that must be taken anew."""
         self._session = session
         self._group = group
         self._owner = owner
         self._strategy = strategy
         self._fixed = fixed
+        self._ask = ask
         # From the shared generator: a simulation that seeds it can be repeated.
         self._chance = chance or random.Random(random.getrandbits(64))
         self._stalled = stalled
@@ -129,8 +132,11 @@ class Rebalancer:
 
     async def _rebalance_topic(self, topic: str) -> bool:
         route = await self._session.routes.find(topic)
+        share = await self._share(topic, sorted(route.readable))
+        if share is None:
+            return False
         # A strategy of the user's, or by configuration, may name queues of other topics: not in this topic's turn.
-        mine = {queue for queue in await self._share(topic, sorted(route.readable)) if queue.topic == topic}
+        mine = {queue for queue in share if queue.topic == topic}
         owned = {queue for queue in self._owner.owned() if queue.topic == topic}
         await self._drop(sorted(owned - mine))
         new = sorted(mine - owned)
@@ -155,7 +161,12 @@ class Rebalancer:
             log.warning("group %s cannot start reading %s yet: %s", self._group, queue, error)
             return False
 
-    async def _share(self, topic: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+    async def _share(self, topic: str, queues: list[MessageQueue]) -> Collection[MessageQueue] | None:
+        if self._ask is not None:
+            try:
+                return await self._ask(topic)
+            except RequestNotSupported as error:
+                log.warning("group %s shares topic %s out by itself: %s", self._group, topic, error)
         if self._fixed is not None:
             return list(self._fixed(topic))
         if self._strategy is None or not queues:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
 from rocketline.client.consumer.assigned_queues import AssignedQueues
 from rocketline.client.consumer.assignment import Strategy, allocate_averagely
-from rocketline.client.consumer.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery
+from rocketline.client.consumer.assignment_query import AssignmentQuery, strategy_name
+from rocketline.client.consumer.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery, Source
 from rocketline.client.consumer.expression_check import check_expressions
 from rocketline.client.consumer.handlers import Handler, RetryLater, Rollback, SuspendQueue
 from rocketline.client.consumer.held_locks import HeldLocks
 from rocketline.client.consumer.locked_queues import LockedQueues
 from rocketline.client.consumer.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from rocketline.client.consumer.orderly import OrderlyDelivery
+from rocketline.client.consumer.pop_loop import PopSettings
+from rocketline.client.consumer.pop_queues import BrokerSharedQueues, PopRetryNames
+from rocketline.client.consumer.popping import Popping
 from rocketline.client.consumer.pull_loop import PullLoop, PullSettings
 from rocketline.client.consumer.queue_buffer import MIB
 from rocketline.client.consumer.rebalancer import Rebalancer
@@ -65,6 +69,8 @@ class PushOptions:
     max_topic_messages: int | None = None
     max_topic_mib: int | None = None
     strategy: Strategy = allocate_averagely
+    client_rebalance: bool = True
+    pop: PopSettings = field(default_factory=PopSettings)
     offsets: OffsetStore | None = None
     offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
     unit_mode: bool = False
@@ -84,6 +90,8 @@ class PushOptions:
             raise ConfigError(f"suspend_queue {self.suspend_queue_s}: a time above 0 is needed")
         if not self.auto_commit and not self.ordered:
             raise ConfigError("auto_commit=False needs ordered=True: without order there is nothing to commit up to")
+        if self.asks_brokers:
+            strategy_name(self.strategy)
 
     @property
     def retry_limit(self) -> int:
@@ -96,6 +104,11 @@ class PushOptions:
     def is_broadcasting(self) -> bool:
         return self.model is MessageModel.BROADCASTING
 
+    @property
+    def asks_brokers(self) -> bool:
+        """Whether brokers share the queues out; in order, and for all members, that is never theirs to do."""
+        return not self.client_rebalance and not self.ordered and not self.is_broadcasting
+
 
 class RunningConsumer:
     """Member of a group from `start` to `stop`. The tables of subscriptions and handlers stay the caller's."""
@@ -104,7 +117,7 @@ class RunningConsumer:
         self,
         session: ClientSession,
         options: PushOptions,
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: MutableMapping[str, Subscription],
         handlers: Mapping[str, Handler],
         watch: ConsumeWatch | None = None,
     ) -> None:
@@ -135,8 +148,33 @@ class RunningConsumer:
             )
             self.queues = self._plain_queues(options.pull)
         strategy = options.strategy if clustering else None
-        self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
+        self.popping: Popping | None = None
+        if options.asks_brokers:
+            self.popping = popping = self._build_popping(handlers)
+            query = AssignmentQuery(session, group, options.strategy)
+            shared = BrokerSharedQueues(query, group, subscriptions, self.queues, popping.queues, self.members_changed)
+            self._rebalancer = Rebalancer(
+                session, group, shared, strategy, stalled=self.queues.stalled, ask=shared.share
+            )
+        else:
+            self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
         self._tasks = OwnedTasks()
+
+    def _build_popping(self, handlers: Mapping[str, Handler]) -> Popping:
+        options = self._options
+        return Popping(
+            self._session,
+            self.group,
+            self._subscriptions,
+            handlers.get,
+            options.pop,
+            self._send_back(),
+            self._watch,
+            gate=self.queues.gate,
+            retry_limit=options.retry_limit,
+            concurrency=options.concurrency,
+            batch_size=options.batch_size,
+        )
 
     def _send_back(self) -> SendBack:
         return SendBack(self._session, self.group, self._options.retry_limit, self._watch.namespace)
@@ -149,7 +187,9 @@ class RunningConsumer:
             pull,
             self._offsets,
             self._options.start_from,
-            self._delivery,
+            PopRetryNames(self._delivery, self.group, self._watch.namespace)
+            if self._options.asks_brokers
+            else self._delivery,
             commits_with_pulls=not self._options.is_broadcasting,
             wake=self.rebalance_now,
             on_change=self._assignment_changed,
@@ -201,6 +241,8 @@ class RunningConsumer:
         await check_expressions(self._session, self.group, self._subscriptions.values())
         self._delivery.start()
         self.queues.start()
+        if self.popping is not None:
+            self.popping.start()
         await self._session.heartbeat()
         await self._rebalancer.rebalance()
         self._tasks.start(self._rebalancer.run(), f"rebalance {self.group}")
@@ -211,6 +253,8 @@ class RunningConsumer:
         try:
             await self._tasks.cancel()
             await self.queues.stop_pulling()
+            if self.popping is not None:
+                await self.popping.stop(self._options.stop_timeout_s)
             await self._delivery.stop(self._options.stop_timeout_s)
             await self._offsets.persist(self.queues.uncommitted(), wait=True)
         finally:
@@ -235,10 +279,19 @@ class RunningConsumer:
         """Run another number of handlers at once from now on."""
         self._options = options
         self._delivery.resize(options.concurrency)
+        if self.popping is not None:
+            self.popping.resize(options.concurrency)
+
+    @property
+    def owned(self) -> set[MessageQueue]:
+        """The queues that are read; popped ones have the number -1 when they are all queues of a broker."""
+        return self.queues.owned() | (self.popping.queues.owned() if self.popping is not None else set())
 
     def subscriptions_changed(self, topic: str) -> None:
         """A topic was subscribed to, anew or no longer: tell the brokers, then take up or drop its queues."""
         self.queues.resubscribe(topic)
+        if self.popping is not None:
+            self.popping.queues.resubscribe(self.group, topic)
         self._tasks.start(self._announce(), f"announce {topic}")
 
     async def _announce(self) -> None:
@@ -252,7 +305,7 @@ class RunningConsumer:
         self.queues.share_limits(self._options.max_topic_messages, self._options.max_topic_mib)
         self._tasks.start(self._session.heartbeat(), f"heartbeat for {topic}")
 
-    def _progress(self, loop: PullLoop, offset: ConsumerOffset) -> None:
+    def _progress(self, loop: Source, offset: ConsumerOffset) -> None:
         self._offsets.update(loop.queue, offset)
 
     async def _expire(self) -> None:
@@ -339,7 +392,8 @@ class RunningConsumer:
             properties,
             [subscription.data for subscription in self._subscriptions.values()],
             {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.loops()},
-            status_table={topic: self._watch.stats.status(topic) for topic in self.topics},
+            self.popping.describe() if self.popping is not None else {},
+            {topic: self._watch.stats.status(topic) for topic in self.topics},
         )
 
     def _queue_info(self, loop: PullLoop) -> ProcessQueueInfo:
