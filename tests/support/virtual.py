@@ -119,6 +119,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if pipe.owner == owner:
                 pipe.flush()
 
+    def cut_all(self) -> None:
+        """End every connection there is, as a network does that fails for a moment."""
+        pipes, self._pipes = self._pipes, []
+        for pipe in pipes:
+            pipe.cut()
+
     async def kill(self, owner: str) -> None:
         """End somebody as kill -9 does: no word to anybody, but the system closes the connections."""
         self._killed.add(owner)

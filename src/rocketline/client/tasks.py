@@ -30,6 +30,11 @@ class OwnedTasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background task %s ended by an error", task.get_name(), exc_info=error)
 
+    async def finished(self) -> None:
+        """Wait until those that run now have ended by themselves."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
     async def cancel(self) -> None:
         """Cancel all and wait until they have ended."""
         await cancel_and_wait(*self._tasks)
