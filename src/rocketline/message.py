@@ -29,6 +29,7 @@ TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TRANSACTION_ID = "__transactionId__"
 POP_CK = "POP_CK"
+SHARDING_KEY = "__SHARDINGKEY"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -50,6 +51,8 @@ class MessageQueue:
 class Message:
     """A message to send; `delay` or `deliver_at` make it a timer message, `delay_level` one of the broker's levels.
 
+    Messages with the same `sharding_key` go to the same queue, so that they stay in order.
+
     >>> Message("orders", b"hello", tag="created", keys=["42"]).keys
     ('42',)
     """
@@ -64,6 +67,7 @@ class Message:
     wait_stored: bool = True
     delay: timedelta | None = None
     deliver_at: datetime | None = None
+    sharding_key: str | None = None
 
     def __post_init__(self) -> None:
         keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
@@ -110,6 +114,10 @@ class MessageView:
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def sharding_key(self) -> str | None:
+        return self.properties.get(SHARDING_KEY)
 
     @property
     def transaction_id(self) -> str | None:

@@ -46,6 +46,11 @@ class VirtualLoop(SimLoop):
     def let_through(self, owner: str) -> None:
         self.network.unblock(owner, SERVERS)
 
+    def cut_all(self) -> None:
+        """End every connection there is, as a network does that fails for a moment."""
+        for connection in list(self.network.connections.values()):
+            self.network.cut(connection)
+
     async def end(self, owner: str) -> None:
         """End somebody as kill -9 does: no word to anybody, but the system closes the connections."""
         self.kill(owner)

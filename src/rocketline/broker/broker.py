@@ -39,6 +39,7 @@ from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.postponed import postpone
 from rocketline.broker.queue_locks import QueueLocks
+from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.router import OperatorParts, broker_router, operator_router
@@ -113,6 +114,7 @@ class Broker:
         self._server = RemotingServer(
             self._router, config.bind_host, config.port, max_connections=config.max_connections
         )
+        self._queue_time = QueueTime(config.send_wait_ms, clock) if config.fails_fast else None
         self._tasks: list[asyncio.Task[None]] = []
         self._saves: set[asyncio.Future[None]] = set()
         self._dispatch_scheduled = False
@@ -349,6 +351,7 @@ class Broker:
                 is_slave=config.broker_id != 0,
             ),
             ReplyHandlers(sends, self._producers, self._clock, config.stores_replies),
+            self._queue_time,
         )
 
     def _operator_parts(self) -> OperatorParts:
@@ -415,6 +418,8 @@ class Broker:
         config = self.config
         self._spawn(self._registration.run())
         self._spawn(self._delays.run())
+        if self._queue_time is not None:
+            self._spawn(self._queue_time.run())
         self._spawn(self._timers.run())
         self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
         self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))

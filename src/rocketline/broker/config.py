@@ -129,6 +129,10 @@ class BrokerConfig:
     short_polling_ms: int = setting(1000, "shortPollingTimeMills", "How long a pull is held without long polling.")
     max_held_pulls: int = setting(100_000, None, "Pulls held at once, over all connections.")
     max_connections: int = setting(10_000, None, "Connections open at once.")
+    fails_fast: bool = setting(True, "brokerFastFailureEnable", "Refuse sends that waited too long to be served.")
+    send_wait_ms: int = setting(
+        1_000, "waitTimeMillsInSendQueue", "How long that is; Apache's 200 is short for a broker with one event loop."
+    )
     delay_levels: str = setting(MESSAGE_DELAY_LEVELS, "messageDelayLevel", "Delay of each level, 1 first.")
     flush_offsets_ms: int = setting(
         5_000, "flushConsumerOffsetInterval", "Pause between two saves of consumer offsets."
@@ -175,6 +179,7 @@ class BrokerConfig:
             channelExpiredTimeout=self.client_expiry_ms,
             client_scan_ms=self.client_scan_ms,
             queue_lock_ms=self.queue_lock_ms,
+            waitTimeMillsInSendQueue=self.send_wait_ms,
             max_connections=self.max_connections,
         )
         if not 0 <= self.port <= 65535:

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 DELIVERIES_A_TURN = 256
 """Messages delivered before other work gets its turn."""
+LOOK_AGAIN_MS = 1000
+"""A clock that is set forward does not end a sleep: while something waits, it is looked at this often."""
 
 
 def deliver_time_codes(levels_ms: tuple[int, ...]) -> Callable[[LogEntry], int]:
@@ -104,7 +106,7 @@ class DelayLevels:
             self._arrived.clear()
             wait_ms = self.deliver_due()
             try:
-                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
+                async with asyncio.timeout(None if wait_ms is None else max(1, min(wait_ms, LOOK_AGAIN_MS)) / 1000):
                     await self._arrived.wait()
             except TimeoutError:
                 continue

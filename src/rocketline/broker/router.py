@@ -27,6 +27,7 @@ from rocketline.broker.handlers.send import SendHandlers
 from rocketline.broker.handlers.send_back import SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
+from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.statistics import BrokerStatistics, FallBehind
 from rocketline.broker.topics import Topics
@@ -51,14 +52,15 @@ def broker_router(
     timers: TimerHandlers,
     transactions: TransactionHandlers,
     replies: ReplyHandlers,
+    queue_time: QueueTime | None = None,
 ) -> Router:
     store = send_backs.store
-    send = unless_busy(store, sends.send)
+    send = unless_busy(store, sends.send, queue_time)
     return Router(
         {
             RequestCode.SEND_MESSAGE: send,
             RequestCode.SEND_MESSAGE_V2: send,
-            RequestCode.SEND_BATCH_MESSAGE: unless_busy(store, sends.send_batch),
+            RequestCode.SEND_BATCH_MESSAGE: unless_busy(store, sends.send_batch, queue_time),
             RequestCode.CONSUMER_SEND_MSG_BACK: unless_busy(store, send_backs.send_back),
             RequestCode.RECALL_MESSAGE: timers.recall,
             RequestCode.GET_TIMER_CHECK_POINT: timers.checkpoint,

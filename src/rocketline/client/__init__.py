@@ -22,17 +22,24 @@ from rocketline.client.consumer import (
 from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
 from rocketline.client.middleware import Middleware
 from rocketline.client.producer import (
+    LATENCY_STEPS,
     Producer,
+    QueueSelector,
+    SendCallback,
     SendReceipt,
     SendStatus,
     Transaction,
     TransactionalProducer,
     TransactionReceipt,
+    at_random,
+    by_hash,
+    in_machine_rooms,
     split_batch,
 )
 from rocketline.client.timing import ClientTiming
 
 __all__ = [
+    "LATENCY_STEPS",
     "ClientTiming",
     "ConsumeContext",
     "ConsumeFrom",
@@ -44,9 +51,11 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "QueueSelector",
     "RetryLater",
     "Rollback",
     "SeekTo",
+    "SendCallback",
     "SendContext",
     "SendReceipt",
     "SendStatus",
@@ -57,9 +66,12 @@ __all__ = [
     "TransactionalProducer",
     "allocate_averagely",
     "allocate_by_circle",
+    "at_random",
     "by_config",
+    "by_hash",
     "by_machine_room",
     "consistent_hash",
+    "in_machine_rooms",
     "machine_room_nearby",
     "split_batch",
 ]

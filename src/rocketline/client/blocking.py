@@ -5,6 +5,9 @@
 
 One background thread runs an event loop for all of them, from the first client that is opened to the last that is
 closed. Every method hands its work to that loop and waits; any thread may call it.
+
+A forked child has neither that thread nor connections of its own: there a client opened before refuses every call, and one
+that is opened anew works.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
@@ -24,7 +28,8 @@ from rocketline.client.consumer.listeners import TopicListener
 from rocketline.client.consumer.subscription import Sql
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
-from rocketline.client.producer.producer import QueueSelector
+from rocketline.client.producer.background import SendCallback
+from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.transactional import CheckFunction, ExecuteFunction, TransactionReceipt
 from rocketline.errors import ClientError
@@ -41,14 +46,11 @@ class _LoopThread:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders = 0
-        self._pid = 0
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def hold(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._pid != os.getpid():  # after a fork the thread is the parent's
-                self._holders, self._pid, self._loop = 0, os.getpid(), None
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._run, args=(self._loop,), name="rocketline", daemon=True)
@@ -75,6 +77,15 @@ class _LoopThread:
 _background = _LoopThread()
 
 
+def _forget_thread() -> None:
+    """In a forked child the thread is the parent's, and its lock may have been held."""
+    global _background
+    _background = _LoopThread()
+
+
+os.register_at_fork(after_in_child=_forget_thread)
+
+
 class _Blocking(Generic[ClientT]):
     """A context manager around an async client."""
 
@@ -82,10 +93,12 @@ class _Blocking(Generic[ClientT]):
         self._make = make
         self._client: ClientT | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
 
     def __enter__(self) -> Self:
-        if self._loop is not None:
+        if self._loop is not None and self._pid == os.getpid():
             raise ClientError("this client is already open")
+        self._pid = os.getpid()
         self._loop = _background.hold()
         try:
             self._client = self._wait(self._opened())
@@ -102,7 +115,8 @@ class _Blocking(Generic[ClientT]):
 
     def __exit__(self, *exc_info: Any) -> None:
         client, self._client = self._client, None
-        if client is None:
+        if client is None or self._pid != os.getpid():
+            self._loop = None
             return
         try:
             self._wait(_closed(client, exc_info))
@@ -121,16 +135,25 @@ class _Blocking(Generic[ClientT]):
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The work's result; Ctrl-C while waiting cancels the work."""
-        loop = self._loop
-        if loop is None:
-            work.close()
-            raise ClientError("this client is not open: use it inside 'with'")
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        future = self._start(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        problem = None
+        if self._loop is None:
+            problem = "this client is not open: use it inside 'with'"
+        elif self._pid != os.getpid():
+            problem = f"this client was opened before this process was forked from {self._pid}: open a new one here"
+        elif _running_loop() is self._loop:
+            problem = "a blocking call on the thread that would have to answer it: hooks and callbacks must not wait"
+        if problem is not None or self._loop is None:
+            work.close()
+            raise ClientError(problem)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _do(self, work: Callable[[], T]) -> T:
         """Run a plain function on the loop's thread, where the client lives."""
@@ -141,8 +164,19 @@ class _Blocking(Generic[ClientT]):
         return self._wait(run())
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 async def _closed(client: AbstractAsyncContextManager[Any], exc_info: Sequence[Any]) -> None:
     await client.__aexit__(*exc_info)
+
+
+async def _awaited(task: asyncio.Task[T]) -> T:
+    return await task
 
 
 class _Producing(_Blocking[ProducerT]):
@@ -152,6 +186,22 @@ class _Producing(_Blocking[ProducerT]):
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float | None = None
     ) -> SendReceipt:
         return self._wait(self._open.send(message, queue=queue, timeout=timeout))
+
+    def submit(
+        self,
+        message: Message,
+        callback: SendCallback | None = None,
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> Future[SendReceipt]:
+        """Send in the background: returns as soon as there is room for one more message in flight.
+
+        `callback` runs on the background thread of all blocking clients: it must not call back into one.
+        """
+        client = self._open
+        task = self._wait(client.submit(message, callback, queue=queue, timeout=timeout))
+        return self._start(_awaited(task))
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
         self._wait(self._open.send_oneway(message, queue=queue))

@@ -12,7 +12,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from rocketline.client.tasks import cancel_and_wait
-from rocketline.errors import BrokerError, RequestTimeout, RocketlineError, RouteNotFound, TopicNotExist, TransportError
+from rocketline.errors import (
+    BrokerError,
+    NoPermission,
+    RequestTimeout,
+    RocketlineError,
+    RouteNotFound,
+    TopicNotExist,
+    TransportError,
+)
 from rocketline.protocol.bodies import TopicRouteData, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -93,11 +101,16 @@ class RemoteNameServer:
         return self.addresses[self._preferred :] + self.addresses[: self._preferred]
 
 
-def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNotFound:
+def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNotFound | NoPermission:
     """The error for a topic without route: who was asked, what each said, and what to look at.
 
-    Its cause is a TopicNotExist when somebody knows that the topic does not exist, else the last failure.
+    Its cause is a TopicNotExist when somebody knows that the topic does not exist, else the last failure. A name server
+    that refuses to tell is not one that knows no route: its refusal is the error then.
     """
+    refused = next((error for error in failures.values() if isinstance(error, NoPermission)), None)
+    if refused is not None:
+        hint = f"{refused.remark}. Hint: check the credentials of this client and their rights on the topic"
+        return NoPermission(refused.code, hint, refused.address, f"asking where topic {topic!r} is")
     said = "; ".join(f"{address} said: {_short(error)}" for address, error in failures.items())
     absent = next((error for error in failures.values() if isinstance(error, TopicNotExist)), None)
     if absent is not None:

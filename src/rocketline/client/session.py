@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -82,6 +83,8 @@ class ClientSession:
         self._greeting_lock = asyncio.Lock()
         self._tasks = OwnedTasks()
         self._users = 0
+        self.is_inherited = False
+        """Whether this process got it from the one it was forked from: then nothing works any more."""
 
     def _start(self) -> None:
         timing = self.timing
@@ -91,6 +94,8 @@ class ClientSession:
 
     async def release(self) -> None:
         """One client less; the last one closes everything."""
+        if self.is_inherited:
+            return
         self._users -= 1
         if self._users:
             return
@@ -100,6 +105,11 @@ class ClientSession:
         await self._tasks.cancel()
         await self.routes.close()
         await self.remoting.close()
+
+    def disown(self) -> None:
+        """In a forked child: let go of the parent's connections, without a word on them."""
+        self.is_inherited = True
+        self.remoting.disown()
 
     def add_producer(self, producer: ProducerMember) -> None:
         if producer.group in self.producers:
@@ -290,3 +300,13 @@ def open_session(
 def forget_session(loop: asyncio.AbstractEventLoop, client_id: str) -> None:
     """For simulations, in which a process dies and the loop goes on: its successor begins anew."""
     _sessions.get(loop, {}).pop(client_id, None)
+
+
+def _disown_sessions() -> None:
+    for sessions in list(_sessions.values()):
+        for session in sessions.values():
+            session.disown()
+    _sessions.clear()
+
+
+os.register_at_fork(after_in_child=_disown_sessions)

@@ -36,6 +36,11 @@ class OwnedTasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
         await self.cancel()
 
+    async def finished(self) -> None:
+        """Wait until those that run now have ended by themselves."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
     async def cancel(self) -> None:
         """Cancel all and wait until they have ended."""
         await cancel_and_wait(*self._tasks)

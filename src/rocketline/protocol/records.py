@@ -23,7 +23,7 @@ in TOTALSIZE and the blank magic.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -339,7 +339,7 @@ class BatchItem(NamedTuple):
     properties: bytes
 
 
-def encode_batch(items: list[BatchItem]) -> bytes:
+def encode_batch(items: Sequence[BatchItem]) -> bytes:
     """The body of a batch send: total 4, magic 4 (0), crc 4 (0), flag 4, body 4 + n, properties 2 + n; repeated."""
     parts: list[Buffer] = []
     for flag, body, properties in items:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -75,6 +76,7 @@ class Channel(asyncio.Protocol):
         self._stalled: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
+        self._nonsense: RemoteProtocolError | None = None
         self.on_close: list[Callable[[Channel], None]] = [on_close] if on_close else []
         self.remote = "?"
         self.remote_host = UNKNOWN_HOST
@@ -113,6 +115,7 @@ class Channel(asyncio.Protocol):
         except RemoteProtocolError as error:
             self._write(out)
             log.warning("closing %s: %s", self.remote, error)
+            self._nonsense = error
             self.close()
             return
         if out:
@@ -130,9 +133,14 @@ class Channel(asyncio.Protocol):
         self._frames = iter(())
         self._end_stall()
         calls, self._calls = self._calls, {}
+        lost = f"{self.remote} closed the connection before answering"
+        if self._nonsense is not None:
+            lost = (
+                f"{self.remote} answered what is not RocketMQ's protocol ({self._nonsense}): is it a broker's address?"
+            )
         for call in calls.values():
             if not call.done():
-                call.set_exception(ConnectionLost(f"{self.remote} closed the connection before answering"))
+                call.set_exception(ConnectionLost(lost))
         for waiting in list(self._waiting):
             waiting.cancel()
         self._waiting.clear()
@@ -291,6 +299,16 @@ class Channel(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def disown(self) -> None:
+        """In a forked child: the connection is the parent's. The event loop must not be told (it shares its selector with
+        the parent's), so the descriptor is made to mean nothing instead of being closed."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        self._transport = None
+        if sock is not None and sock.fileno() >= 0:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, sock.fileno(), inheritable=False)
+            os.close(null)
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)

@@ -48,6 +48,7 @@ class RemotingClient:
         self._connect_timeout_s = connect_timeout_s
         self._links: dict[str, _Link] = {}
         self._closed = False
+        self._inherited: list[_Link] = []
 
     async def call(self, address: str, command: Command, timeout: float) -> Command:
         """Send a request to `host:port` and wait for its answer; `timeout` covers connecting too."""
@@ -93,6 +94,15 @@ class RemotingClient:
             except TimeoutError:
                 channel.abort()
 
+    def disown(self) -> None:
+        """In a forked child: stop using the parent's connections, and do not keep them open when the parent goes."""
+        self._closed = True
+        self._inherited = list(self._links.values()) or [_Link()]
+        self._links = {}
+        for link in self._inherited:
+            if link.channel is not None:
+                link.channel.disown()
+
     async def __aenter__(self) -> RemotingClient:
         return self
 
@@ -113,7 +123,8 @@ class RemotingClient:
 
     async def _connected_anew(self, address: str) -> Channel:
         if self._closed:
-            raise ConnectFailed(f"cannot connect to {address}: this client is closed")
+            why = "was opened before this process was forked, open a new one" if self._inherited else "is closed"
+            raise ConnectFailed(f"cannot connect to {address}: this client {why}")
         link = self._links.setdefault(address, _Link())
         if link.connecting is None:
             wait_s = link.retry_at - asyncio.get_running_loop().time()

@@ -263,6 +263,26 @@ async def test_the_task_sleeps_until_something_arrives_or_is_due(make_parts: Mak
             await runner
 
 
+@pytest.mark.parametrize("level", [5, 18])
+async def test_a_clock_set_forward_is_noticed_while_the_task_sleeps(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    """The sleep is measured by a clock that does not jump: without a bound it would last for the old delay."""
+    monkeypatch.setattr("rocketline.broker.delays.LOOK_AGAIN_MS", 5)
+    send_delayed(parts, level, b"due")
+    runner = asyncio.create_task(parts.delays.run())
+    try:
+        await asyncio.sleep(0)
+        assert bodies(parts) == []
+        parts.clock.jump_wall(LEVELS_MS[level - 1] / 1000)
+        await eventually(lambda: parts.appends == 2)
+        assert bodies(parts) == [b"due"]
+    finally:
+        runner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await runner
+
+
 async def test_a_message_whose_properties_leave_no_room_for_the_detour_is_refused(parts: Parts) -> None:
     added = len("MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02")
     room = 32767 - added - len("UNIQ_KEY\x01U\x02DELAY\x011\x02x\x01\x02")

@@ -1,11 +1,14 @@
-"""Refusing work that would be stored while the store has no buffer left for it.
+"""Refusing work that would be stored while the broker cannot keep up.
 
 As Apache's broker does it: the request is not even looked at, the answer is code 2, and clients slow down or go elsewhere.
-What the broker stores for itself is not asked about; it may still find room in the file that is being written.
+Two things say so: the store has no buffer left for it, or the request has waited so long already (see queue_time.py) that
+its sender will soon give it up. What the broker stores for itself is not asked about; it may still find room in the file
+that is being written.
 """
 
 from __future__ import annotations
 
+from rocketline.broker.queue_time import QueueTime
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
@@ -17,16 +20,33 @@ REMARK = (
     "[REJECTREQUEST]system busy, start flow control for a while: the transient store pool has no free buffer "
     "(transientStorePoolSize)"
 )
+WAITED = (
+    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {}ms (waitTimeMillsInSendQueue)"
+)
 
 
-def unless_busy(store: MessageStore, handler: Handler) -> Handler:
-    """The handler, behind a look at the transient pool when there is one."""
-    if not store.config.transient_pool:
-        return handler
+def unless_busy(store: MessageStore, handler: Handler, queue_time: QueueTime | None = None) -> Handler:
+    """The handler, behind a look at whatever there is to look at."""
+    if store.config.transient_pool:
+        handler = _unless_full(store, handler)
+    return handler if queue_time is None else _unless_late(queue_time, handler)
 
+
+def _unless_full(store: MessageStore, handler: Handler) -> Handler:
     def guarded(channel: Channel, request: Command) -> Reply:
         if store.free_buffers == 0:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, REMARK)
+        return handler(channel, request)
+
+    return guarded
+
+
+def _unless_late(queue_time: QueueTime, handler: Handler) -> Handler:
+    waited_ms = queue_time.over_limit_ms
+
+    def guarded(channel: Channel, request: Command) -> Reply:
+        if late := waited_ms():
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, WAITED.format(late))
         return handler(channel, request)
 
     return guarded

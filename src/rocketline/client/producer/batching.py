@@ -19,7 +19,7 @@ from rocketline.client.producer.outgoing import (
     send_fields,
 )
 from rocketline.errors import InvalidMessage, MessageTooLarge
-from rocketline.message import UNIQ_KEY, WAIT, Message
+from rocketline.message import SHARDING_KEY, UNIQ_KEY, WAIT, Message
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.names import is_derived
 from rocketline.protocol.records import BatchItem, encode_batch
@@ -36,21 +36,40 @@ def outgoing_batch(
 ) -> tuple[Outgoing, list[str]]:
     """(the request, the unique ids of its messages in order)."""
     first = _check_batch(messages, options)
-    items, ids = [], []
-    for message in messages:
-        properties = message_properties(message, unique_id())
-        ids.append(properties[UNIQ_KEY])
-        items.append(BatchItem(message.flag, message.body, joined_properties(properties).encode()))
+    items = [batch_item(message, unique_id()) for message in messages]
+    batch = outgoing_items(first, [item for item, _ in items], group, unique_id(), now_ms, options)
+    return batch, [message_id for _, message_id in items]
+
+
+def batch_item(message: Message, unique_id: str) -> tuple[BatchItem, str]:
+    """(a message as it travels in a batch, its unique id)."""
+    properties = message_properties(message, unique_id)
+    return BatchItem(message.flag, message.body, joined_properties(properties).encode()), properties[UNIQ_KEY]
+
+
+def item_bytes(item: BatchItem) -> int:
+    return ITEM_BYTES + len(item.body) + len(item.properties)
+
+
+def outgoing_items(
+    first: Message, items: Sequence[BatchItem], group: str, batch_id: str, now_ms: int, options: SendOptions
+) -> Outgoing:
+    """The request for messages that were made ready and checked; `first` is one of them."""
     body = encode_batch(items)
     if len(body) > options.max_message_bytes:
         raise MessageTooLarge(
-            f"a batch of {len(messages)} messages for topic {first.topic!r} has {len(body)} bytes, the limit is "
+            f"a batch of {len(items)} messages for topic {first.topic!r} has {len(body)} bytes, the limit is "
             f"{options.max_message_bytes}: send it in parts (see split_batch)"
         )
-    batch_id = unique_id()
     own = joined_properties({UNIQ_KEY: batch_id, WAIT: "true" if first.wait_stored else "false"})
     ext = send_fields(group, first.topic, own, now_ms, options, batch=True)
-    return Outgoing(first.topic, batch_id, RequestCode.SEND_BATCH_MESSAGE, ext, body), ids
+    return Outgoing(first.topic, batch_id, RequestCode.SEND_BATCH_MESSAGE, ext, body)
+
+
+def is_batchable(message: Message) -> bool:
+    """Whether a message may travel with others."""
+    timed = message.delay_level or message.delay is not None or message.deliver_at is not None
+    return not timed and not is_derived(message.topic)
 
 
 def _check_batch(messages: Sequence[Message], options: SendOptions) -> Message:
@@ -93,4 +112,6 @@ def split_batch(messages: Iterable[Message], max_bytes: int = MAX_MESSAGE_BYTES 
 
 def _upper_bound(message: Message) -> int:
     texts = [*message.properties.keys(), *message.properties.values(), *message.keys, message.tag or ""]
+    if message.sharding_key:
+        texts += [SHARDING_KEY, message.sharding_key]
     return ITEM_BYTES + len(message.body) + ADDED_PROPERTIES_BYTES + sum(len(text.encode()) + 2 for text in texts) + 16

@@ -12,7 +12,17 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from rocketline.errors import ConfigError, InvalidMessage, MessageTooLarge
-from rocketline.message import DELAY, KEYS, TAGS, TIMER_DELAY_MS, TIMER_DELIVER_MS, UNIQ_KEY, WAIT, Message
+from rocketline.message import (
+    DELAY,
+    KEYS,
+    SHARDING_KEY,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    WAIT,
+    Message,
+)
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.names import DEFAULT_TOPIC, NOT_SENDABLE, topic_problem
@@ -32,6 +42,7 @@ class SendOptions:
     """How a producer sends."""
 
     timeout_s: float = 3.0
+    attempt_timeout_s: float | None = None
     retries: int = 2
     retry_not_stored: bool = False
     compression: str = "zlib"
@@ -49,6 +60,8 @@ class SendOptions:
                 f"timeout {self.timeout_s}, retries {self.retries}, topic_queue_count {self.topic_queue_count}: "
                 "a time above 0, a count from 0 and a count from 1 are needed"
             )
+        if self.attempt_timeout_s is not None and self.attempt_timeout_s <= 0:
+            raise ConfigError(f"attempt_timeout {self.attempt_timeout_s}: a time above 0, or None, is needed")
 
 
 class Outgoing:
@@ -124,6 +137,11 @@ def check_message(message: Message, max_bytes: int) -> None:
         raise InvalidMessage(f"delay level {message.delay_level}: 0 (none) to {LAST_DELAY_LEVEL} expected")
     if message.delay is not None or message.deliver_at is not None:
         _check_time(message)
+    key = message.sharding_key
+    if key is not None and (key.__class__ is not str or not key):
+        raise InvalidMessage(
+            f"sharding_key {key!r} for topic {message.topic!r}: text is needed, for example str(order.id)"
+        )
 
 
 def _check_time(message: Message) -> None:
@@ -159,6 +177,8 @@ def message_properties(message: Message, unique_id: str) -> dict[str, str]:
             raise InvalidMessage(f"keys are {message.keys!r}: text is needed, for example keys=['42']") from error
     if message.tag:
         properties[TAGS] = message.tag
+    if message.sharding_key is not None:
+        properties[SHARDING_KEY] = message.sharding_key
     if message.delay_level:
         properties[DELAY] = str(message.delay_level)
     if message.delay is not None:

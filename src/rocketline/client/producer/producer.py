@@ -15,7 +15,10 @@ import msgspec
 from rocketline.client.hooks import HookFunction, Hooks, SendContext, send_with_hooks
 from rocketline.client.identity import check_group, client_id, parse_name_servers
 from rocketline.client.middleware import Middleware
-from rocketline.client.producer.batching import outgoing_batch
+from rocketline.client.producer.autobatch import Accumulator, Batch, BatchLimits, Ready
+from rocketline.client.producer.background import BackgroundSends, SendCallback
+from rocketline.client.producer.batching import batch_item, is_batchable, outgoing_batch
+from rocketline.client.producer.broker_health import LATENCY_STEPS, BrokerHealth, LatencySteps
 from rocketline.client.producer.outgoing import (
     MAX_MESSAGE_BYTES,
     Outgoing,
@@ -24,21 +27,29 @@ from rocketline.client.producer.outgoing import (
     compressed,
     outgoing_message,
 )
+from rocketline.client.producer.queue_choice import QueueSelector, by_sharding_key
 from rocketline.client.producer.receipts import SendReceipt, split_receipt
 from rocketline.client.producer.sender import Selector, Sender
 from rocketline.client.replies import send_reply
 from rocketline.client.session import ClientSession, open_session
+from rocketline.client.tasks import OwnedTasks, repeat
 from rocketline.client.timing import ClientTiming
 from rocketline.client.trace import ProducerTrace, TraceCounts, check_trace_topic
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import InvalidMessage, NoReply, ProducerClosed, ProtocolError, RouteNotFound
+from rocketline.errors import (
+    ClientError,
+    ConfigError,
+    InvalidMessage,
+    NoReply,
+    ProducerClosed,
+    ProtocolError,
+    RouteNotFound,
+)
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 from rocketline.protocol.recall import RecallHandle
 from rocketline.protocol.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL
-
-QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 # Compressing this much takes longer than handing it to a thread and back.
 THREAD_OVER_BYTES = 64 * 1024
@@ -58,7 +69,8 @@ class Producer:
             receipt = await producer.send(Message("orders", b"...", tag="created", keys=["42"]))
 
     Any number of tasks may send at once (`asyncio.gather`); at most `max_in_flight` messages wait for their answer, the
-    rest wait for their turn.
+    rest wait for their turn. It belongs to the event loop and the process it was opened in; threads use
+    `rocketline.client.blocking`.
     """
 
     def __init__(
@@ -67,6 +79,7 @@ class Producer:
         *,
         group: str,
         timeout: float = 3.0,
+        attempt_timeout: float | None = None,
         retries: int = 2,
         retry_not_stored: bool = False,
         compression: str = "zlib",
@@ -75,6 +88,12 @@ class Producer:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         topic_queue_count: int = 4,
         max_in_flight: int = 10_000,
+        autobatch: bool = False,
+        linger: float = 0.01,
+        batch_bytes: int = 32 * 1024,
+        avoid_slow_brokers: bool = False,
+        latency_steps: LatencySteps = LATENCY_STEPS,
+        probe_brokers: bool = False,
         namespace: str | None = None,
         enable_trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
@@ -87,14 +106,21 @@ class Producer:
         clock: Clock = SYSTEM_CLOCK,
         chance: random.Random | None = None,
     ) -> None:
-        """`namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace` every
-        message stored is told to `trace_topic`. Every request passes through `middleware`, see client/middleware.py."""
+        """`attempt_timeout` limits each attempt that a retry may follow; `timeout` limits all together.
+
+        With `autobatch`, messages sent within `linger` seconds travel together, up to `batch_bytes` (see autobatch.py).
+        With `avoid_slow_brokers`, brokers that were slow or failed are left alone for a while, as `latency_steps` say;
+        with `probe_brokers` too, those that cannot be reached until they can (see broker_health.py).
+        `namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace` every message
+        stored is told to `trace_topic`. Every request passes through `middleware`, see client/middleware.py.
+        """
         self._namespace = Namespace(namespace)
         self._member = _Member(check_group(self._namespace.wrap(group)))
         self.group = self._namespace.unwrap(group)
         self._name_servers = parse_name_servers(name_servers)
         self._options = SendOptions(
             timeout_s=timeout,
+            attempt_timeout_s=attempt_timeout,
             retries=retries,
             retry_not_stored=retry_not_stored,
             compression=compression,
@@ -110,7 +136,16 @@ class Producer:
         self._hooks: Hooks[SendContext] = Hooks()
         self._plain = not self._namespace and not enable_trace
         """Whether nothing has to be done to receipts: asked for every message."""
-        self._max_in_flight = max_in_flight
+        if max_in_flight < 1:
+            raise ConfigError(f"max_in_flight {max_in_flight}: at least 1 is needed")
+        self._background = BackgroundSends(max_in_flight)
+        self._batch_limits = BatchLimits(linger, batch_bytes) if autobatch else None
+        self._accumulator: Accumulator | None = None
+        avoids = avoid_slow_brokers or probe_brokers
+        self._health = BrokerHealth(clock.monotonic, latency_steps, probes=probe_brokers) if avoids else None
+        self._probes = probe_brokers
+        self._tasks = OwnedTasks()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._middleware = middleware
         self._timing = timing
         self._clock = clock
@@ -129,7 +164,13 @@ class Producer:
             await session.release()
             raise
         self._session = session
-        self._sender = Sender(session, self._options, self._chance)
+        self._loop = asyncio.get_running_loop()
+        sender = self._sender = Sender(session, self._options, self._chance, self._health)
+        if self._batch_limits is not None:
+            self._accumulator = Accumulator(self._send_accumulated, self._batch_limits, self._options.max_message_bytes)
+        if self._probes and self._health is not None:
+            probe = partial(self._health.probe, sender.answers)
+            self._tasks.start(repeat(session.timing.probe_s, probe, "probe of brokers"), "broker probes")
         if self._trace_topic is not None:
             trace = self._trace = ProducerTrace(session, self._member.group, self._trace_topic)
             self._hooks.add(trace.before, trace.after)
@@ -140,11 +181,24 @@ class Producer:
         await self.close()
 
     async def close(self) -> None:
-        """Say goodbye to the brokers and close the connections; messages still in flight fail."""
+        """Say goodbye to the brokers and close the connections.
+
+        What was submitted or is gathered in batches is waited for; other messages still in flight fail.
+        """
+        try:
+            if self._session is not None and not self._session.is_inherited:
+                if self._accumulator is not None:
+                    await self._accumulator.close()
+                await self._background.finished()
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
         session, self._session, self._sender = self._session, None, None
-        if session is None:
+        if session is None or session.is_inherited:
             return
         try:
+            await self._tasks.cancel()
             if self._trace is not None:
                 self._hooks.remove(self._trace.before, self._trace.after)
                 await self._trace.stop()
@@ -160,6 +214,8 @@ class Producer:
         `queue` fixes the queue, or chooses it: a function of (queues, message). `timeout` covers everything, route
         lookup and retries included.
         """
+        if self._accumulator is not None and self._may_gather(message):
+            return await self._gathered(self._accumulator, message, queue, timeout or self._options.timeout_s)
         outgoing = await self._outgoing(message)
         fixed, selector = self._choice(message, queue)
         async with self._turn:
@@ -168,6 +224,50 @@ class Producer:
                 return await running.send(outgoing, limit_s, fixed, selector)
             send = partial(running.send, outgoing, limit_s, fixed, selector)
             return (await self._watched([message], partial(self._receipts, send)))[0]
+
+    async def submit(
+        self,
+        message: Message,
+        callback: SendCallback | None = None,
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout: float | None = None,
+    ) -> asyncio.Task[SendReceipt]:
+        """Send in the background: returns as soon as there is room for one more message in flight.
+
+        `callback` gets the receipt or the error, on the event loop; without one, await the task returned.
+        """
+        if self._session is None:
+            raise self._not_running()
+        return await self._background.start(self.send(message, queue=queue, timeout=timeout), callback)
+
+    def _may_gather(self, message: Message) -> bool:
+        return is_batchable(message) and len(message.body) < self._options.compress_over_bytes
+
+    async def _gathered(
+        self,
+        accumulator: Accumulator,
+        message: Message,
+        queue: MessageQueue | QueueSelector | None,
+        timeout_s: float,
+    ) -> SendReceipt:
+        sender, session = self._running, self._open_session
+        wire = self._namespace.wrap_message(message)
+        check_message(wire, self._options.max_message_bytes)
+        item, message_id = batch_item(wire, session.unique_ids.next())
+        fixed, selector = self._choice(message, queue)
+        async with self._turn:
+            if selector is not None:
+                fixed = await sender.select(wire.topic, selector, timeout_s)
+            return await accumulator.send(Ready(message, wire, item, message_id), fixed, timeout_s)
+
+    async def _send_accumulated(self, batch: Batch) -> list[SendReceipt]:
+        session, ids = self._open_session, batch.ids
+        outgoing = batch.outgoing(self._member.group, session.unique_ids.next, session.clock.now_ms(), self._options)
+        left_s = max(0.001, batch.deadline - asyncio.get_running_loop().time())
+        send = partial(self._running.send, outgoing, left_s, batch.queue)
+        messages = [ready.message for ready in batch.ready]
+        return await self._watched(messages, partial(self._receipts, send, ids if len(ids) > 1 else None))
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer: quick, and may get lost."""
@@ -322,7 +422,9 @@ class Producer:
         self, message: Message, queue: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue | None, Selector | None]:
         if queue is None:
-            return None, None
+            if message.sharding_key is None:
+                return None, None
+            queue = by_sharding_key
         namespace = self._namespace
         if isinstance(queue, MessageQueue):
             if namespace.wrap(queue.topic) != namespace.wrap(message.topic):
@@ -341,11 +443,22 @@ class Producer:
 
     @property
     def _open_session(self) -> ClientSession:
-        if self._session is None:
+        session = self._session
+        if session is None or session.is_inherited:
             raise self._not_running()
-        return self._session
+        if self._loop is not asyncio.get_running_loop():
+            raise ClientError(
+                f"producer {self.group!r} was opened in another event loop: open one in this loop, or use "
+                "rocketline.client.blocking.Producer, which any thread may call"
+            )
+        return session
 
     def _not_running(self) -> ProducerClosed:
+        if self._session is not None:
+            return ProducerClosed(
+                f"producer {self.group!r} was opened before this process was forked, its connections are the parent's: "
+                "open a new one here"
+            )
         return ProducerClosed(f"producer {self.group!r} is not running: use it inside 'async with'")
 
 

@@ -4,6 +4,9 @@ Rules, as RocketMQ's synchronous send has them: an attempt that fails on the way
 answered with a code that another broker may not share is made again, at most `retries` times, on another broker when
 there is one. Any other refusal is final. A caller who chose the queue gets all attempts on that queue. A retry can
 store a message twice: its unique id stays the same, so consumers can tell.
+
+All attempts share one time limit. An attempt that may still be followed by another can be given a shorter one of its own
+(`attempt_timeout_s`), so that a broker that hangs does not use up the time of those that work.
 """
 
 from __future__ import annotations
@@ -12,15 +15,28 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
+from rocketline.client.producer.broker_health import BrokerHealth
 from rocketline.client.producer.outgoing import Outgoing, SendOptions
 from rocketline.client.producer.queue_choice import QueuesInTurn
 from rocketline.client.producer.receipts import SendReceipt, SendStatus, read_receipt
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.routes import TopicRoute
 from rocketline.client.session import ClientSession
-from rocketline.errors import BrokerError, RequestTimeout, RocketlineError, RouteNotFound, SendFailed, TransportError
+from rocketline.errors import (
+    BrokerError,
+    InvalidMessage,
+    NoPermission,
+    RequestTimeout,
+    RocketlineError,
+    RouteNotFound,
+    SendFailed,
+    TransportError,
+)
 from rocketline.message import MessageQueue
+from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.headers import GetMaxOffsetHeader
+from rocketline.protocol.names import DEFAULT_TOPIC
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
@@ -28,11 +44,18 @@ Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 class Sender:
     """The sending half of a producer; consumers use one too, to put messages on their retry topic."""
 
-    def __init__(self, session: ClientSession, options: SendOptions, chance: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        session: ClientSession,
+        options: SendOptions,
+        chance: random.Random | None = None,
+        health: BrokerHealth | None = None,
+    ) -> None:
         self._session = session
         self._options = options
         # From the shared generator: a simulation that seeds it can be repeated.
         self._chance = chance or random.Random(random.getrandbits(64))
+        self._health = health
         self._turns: dict[str, QueuesInTurn] = {}
 
     async def send(
@@ -52,8 +75,11 @@ class Sender:
             chosen, broker = await self._target(outgoing.topic, queue, selector, failed_broker, left_s)
             if chosen.broker_name == failed_broker:
                 await self._pause(attempt, deadline)
+            left_s = deadline - loop.time()
+            if self._options.attempt_timeout_s is not None and attempt < self._options.retries:
+                left_s = min(left_s, self._options.attempt_timeout_s)
             try:
-                receipt = await self._attempt(outgoing, chosen, broker, deadline - loop.time())
+                receipt = await self._attempt(outgoing, chosen, broker, left_s)
             except (TransportError, BrokerError) as error:
                 if isinstance(error, BrokerError) and not error.retryable:
                     raise
@@ -76,6 +102,11 @@ class Sender:
         chosen, broker = await self._target(outgoing.topic, queue, selector, None, timeout_s)
         await broker.send_oneway(_command(outgoing, chosen), timeout_s)
 
+    async def select(self, topic: str, selector: Selector, timeout_s: float) -> MessageQueue:
+        """The queue a selector chooses among those that can be written now."""
+        route = self._session.routes.writable(topic) or await self._find_route(topic, timeout_s)
+        return _selected(selector, route)
+
     async def _target(
         self,
         topic: str,
@@ -86,7 +117,7 @@ class Sender:
     ) -> tuple[MessageQueue, RemoteBroker]:
         route = self._session.routes.writable(topic) or await self._find_route(topic, left_s)
         if queue is None:
-            queue = selector(route.writable) if selector is not None else self._next_queue(topic, route, avoid)
+            queue = _selected(selector, route) if selector is not None else self._next_queue(topic, route, avoid)
         broker = self._session.master_of(queue.broker_name)
         if broker is None:
             raise RouteNotFound(f"{queue}: no route names a master of broker {queue.broker_name!r}")
@@ -105,6 +136,8 @@ class Sender:
         if turns is None:
             # Producers that start together should not all begin with the first queue.
             turns = self._turns[topic] = QueuesInTurn(self._chance.randrange(1 << 16))
+        if self._health is not None:
+            return turns.choose_well(route.writable, self._health, avoid)
         return turns.choose(route.writable, avoid)
 
     async def _attempt(
@@ -112,13 +145,51 @@ class Sender:
     ) -> SendReceipt:
         if left_s <= 0:
             raise RequestTimeout("the time limit was used up looking for a route")
-        answer = await broker.call(_command(outgoing, queue), left_s)
-        return read_receipt(answer, outgoing.message_id, queue, broker.address)
+        if self._health is None:
+            answer = await broker.call(_command(outgoing, queue), left_s)
+            return read_receipt(answer, outgoing.message_id, queue, broker.address)
+        return await self._watched_attempt(self._health, outgoing, queue, broker, left_s)
+
+    async def _watched_attempt(
+        self, health: BrokerHealth, outgoing: Outgoing, queue: MessageQueue, broker: RemoteBroker, left_s: float
+    ) -> SendReceipt:
+        started = self._session.clock.monotonic()
+        try:
+            answer = await broker.call(_command(outgoing, queue), left_s)
+            receipt = read_receipt(answer, outgoing.message_id, queue, broker.address)
+        except TransportError:
+            health.failed(queue.broker_name, reached=False)
+            raise
+        except BrokerError as error:
+            if error.retryable:  # any other refusal is about the message, not about the broker
+                health.failed(queue.broker_name, reached=True)
+            raise
+        health.took(queue.broker_name, self._session.clock.monotonic() - started)
+        return receipt
+
+    async def answers(self, broker_name: str) -> bool | None:
+        """Whether a broker is there, whatever it says; None when no route names its master."""
+        broker = self._session.master_of(broker_name)
+        if broker is None:
+            return None
+        header = GetMaxOffsetHeader(DEFAULT_TOPIC, 0, broker_name=broker_name)
+        try:
+            await broker.call(Command(RequestCode.GET_MAX_OFFSET, header.encode()), self._session.timing.probe_call_s)
+        except TransportError:
+            return False
+        return True
 
     async def _pause(self, attempt: int, deadline: float) -> None:
         """Before asking the very broker that just failed: give it a moment."""
         left_s = deadline - asyncio.get_running_loop().time()
         await asyncio.sleep(max(0.0, min(self._session.timing.send_again_s * attempt, left_s)))
+
+
+def _selected(selector: Selector, route: TopicRoute) -> MessageQueue:
+    queue = selector(route.writable)
+    if not isinstance(queue, MessageQueue):
+        raise InvalidMessage(f"the queue selector for topic {route.topic!r} returned {queue!r}, not one of its queues")
+    return queue
 
 
 def _command(outgoing: Outgoing, queue: MessageQueue) -> Command:
@@ -135,7 +206,13 @@ def _all_failed(
     attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
     error = SendFailed(
         f"message {outgoing.message_id} for topic {outgoing.topic!r} was not acknowledged after {attempts} "
-        f"in {took_s:.2f} s (limit {timeout_s:g} s): {reasons}"
+        f"in {took_s:.2f} s (limit {timeout_s:g} s): {reasons}{_hint(failures)}"
     )
     error.__cause__ = failures[-1][1] if failures else None
     return error
+
+
+def _hint(failures: list[tuple[str, RocketlineError]]) -> str:
+    if failures and all(isinstance(error, NoPermission) for _, error in failures):
+        return ". Hint: nothing is wrong with the route; the topic's permission or the credentials used do not allow it"
+    return ""

@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import msgspec
 
-from rocketline.client.producer.producer import Producer, QueueSelector
+from rocketline.client.producer.producer import Producer
+from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt, SendStatus
 from rocketline.client.tasks import OwnedTasks
 from rocketline.errors import ConfigError, InvalidMessage, RocketlineError, TransportError

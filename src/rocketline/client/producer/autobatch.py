@@ -1,0 +1,152 @@
+"""Messages sent one by one that travel together: what is sent within a moment goes in one request.
+
+A message joins the open batch of its topic (and queue, when it has one) and waits for it. A batch leaves when it has waited
+`linger_s`, or is large enough; with a linger of 0 it holds what was sent in one turn of the event loop. Each message gets
+its own receipt, or the error of its batch.
+
+Every message is checked and made ready before it joins, so that a bad one never costs its neighbours anything. A caller that
+is cancelled before its batch left takes its message out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from rocketline.client.producer.batching import item_bytes, outgoing_items
+from rocketline.client.producer.outgoing import Outgoing, SendOptions, outgoing_message
+from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.tasks import OwnedTasks
+from rocketline.errors import ConfigError, ProducerClosed
+from rocketline.message import Message, MessageQueue
+from rocketline.protocol.records import BatchItem
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """When a batch leaves."""
+
+    linger_s: float = 0.01
+    max_bytes: int = 32 * 1024
+    max_messages: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.linger_s < 0 or self.max_bytes < 1:
+            raise ConfigError(f"linger {self.linger_s}, batch_bytes {self.max_bytes}: at least 0 and 1 are needed")
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A message made ready: as its sender gave it, as it travels, and its unique id."""
+
+    message: Message
+    wire: Message
+    item: BatchItem
+    message_id: str
+
+
+@dataclass
+class Batch:
+    """Messages that will leave together."""
+
+    queue: MessageQueue | None
+    timeout_s: float
+    deadline: float
+    """When `timeout_s` is over for the message that came first, in the loop's time."""
+    ready: list[Ready] = field(default_factory=list)
+    waiting: list[asyncio.Future[SendReceipt]] = field(default_factory=list)
+    bytes: int = 0
+    timer: asyncio.Handle | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        return [ready.message_id for ready in self.ready]
+
+    def outgoing(self, group: str, unique_id: Callable[[], str], now_ms: int, options: SendOptions) -> Outgoing:
+        """The request for all of them; one alone goes as an ordinary message."""
+        first = self.ready[0]
+        if len(self.ready) == 1:
+            return outgoing_message(first.wire, group, first.message_id, now_ms, options, first.wire.body, 0)
+        items = [ready.item for ready in self.ready]
+        return outgoing_items(first.wire, items, group, unique_id(), now_ms, options)
+
+    def drop_cancelled(self) -> None:
+        kept = [(ready, future) for ready, future in zip(self.ready, self.waiting) if not future.cancelled()]
+        self.ready = [ready for ready, _ in kept]
+        self.waiting = [future for _, future in kept]
+
+
+SendBatch = Callable[[Batch], Awaitable[list[SendReceipt]]]
+_Key = tuple[str, MessageQueue | None, bool, float]
+
+
+class Accumulator:
+    """The open batches of one producer."""
+
+    def __init__(self, send: SendBatch, limits: BatchLimits, max_request_bytes: int) -> None:
+        self._send = send
+        self._limits = limits
+        self._max_bytes = min(limits.max_bytes, max_request_bytes)
+        self._open: dict[_Key, Batch] = {}
+        self._sending = OwnedTasks()
+        self._loop = asyncio.get_running_loop()
+
+    async def send(self, ready: Ready, queue: MessageQueue | None, timeout_s: float) -> SendReceipt:
+        """Let a message travel with the next batch; its receipt."""
+        wire = ready.wire
+        key = (wire.topic, queue, wire.wait_stored, timeout_s)
+        size = item_bytes(ready.item)
+        batch = self._open.get(key)
+        if batch is not None and batch.bytes + size > self._max_bytes:
+            self._leave(key)
+            batch = None
+        if batch is None:
+            batch = self._opened(key, queue, timeout_s)
+        future: asyncio.Future[SendReceipt] = self._loop.create_future()
+        batch.ready.append(ready)
+        batch.waiting.append(future)
+        batch.bytes += size
+        if batch.bytes >= self._max_bytes or len(batch.ready) >= self._limits.max_messages:
+            self._leave(key)
+        return await future
+
+    def _opened(self, key: _Key, queue: MessageQueue | None, timeout_s: float) -> Batch:
+        batch = self._open[key] = Batch(queue, timeout_s, self._loop.time() + timeout_s)
+        linger_s = self._limits.linger_s
+        batch.timer = (
+            self._loop.call_later(linger_s, self._leave, key) if linger_s else self._loop.call_soon(self._leave, key)
+        )
+        return batch
+
+    def _leave(self, key: _Key) -> None:
+        batch = self._open.pop(key)
+        if batch.timer is not None:
+            batch.timer.cancel()
+        self._sending.start(self._sent(batch), f"batch for {key[0]}")
+
+    async def _sent(self, batch: Batch) -> None:
+        batch.drop_cancelled()
+        if not batch.ready:
+            return
+        try:
+            receipts = await self._send(batch)
+            for future, receipt in zip(batch.waiting, receipts, strict=True):
+                if not future.done():
+                    future.set_result(receipt)
+        except Exception as error:
+            _fail(batch, error)
+        finally:
+            _fail(batch, ProducerClosed("the producer was closed before its batch was acknowledged"))
+
+    async def close(self) -> None:
+        """Let every open batch leave, and wait for all of them."""
+        for key in list(self._open):
+            self._leave(key)
+        await self._sending.finished()
+
+
+def _fail(batch: Batch, error: Exception) -> None:
+    for future in batch.waiting:
+        if not future.done():
+            future.set_exception(error)
