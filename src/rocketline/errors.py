@@ -4,8 +4,9 @@
       ProtocolError       LocalProtocolError (we broke the rules), RemoteProtocolError (the peer did)
       TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
-      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, InvalidExpression, ProducerClosed, ConsumerClosed,
-                          SendFailed, RangeNotAvailable, NoReply (also TimeoutError)
+      ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, InvalidExpression, InvalidReceipt (ReceiptExpired,
+                          ReceiptUsed), AcksFailed, ProducerClosed, ConsumerClosed, SendFailed,
+                          RangeNotAvailable, NoReply (also TimeoutError)
       StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly, WrongFiles
       FilterFailed        a filter cannot be evaluated on a message, which then does not match
       RequestRejected     raised by our own handlers; the router turns it into an answer
@@ -15,6 +16,8 @@ Expected outcomes, an offset out of range among them, are values and not excepti
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class RocketlineError(Exception):
@@ -119,6 +122,10 @@ class ConsumerNotOnline(BrokerError):
     """Code 206."""
 
 
+class NoMessage(BrokerError):
+    """Code 208: nothing is stored where a receipt handle points."""
+
+
 class FlowControl(BrokerError):
     """Code 215."""
 
@@ -137,6 +144,7 @@ _BROKER_ERRORS: dict[int, type[BrokerError]] = {
     26: GroupNotExist,
     29: InvalidParameter,
     206: ConsumerNotOnline,
+    208: NoMessage,
     215: FlowControl,
 }
 
@@ -163,6 +171,27 @@ class InvalidExpression(InvalidMessage):
     def __init__(self, text: str, position: int | None = None) -> None:
         self.position = position
         super().__init__(text)
+
+
+class InvalidReceipt(InvalidMessage):
+    """A receipt handle that cannot be used here; nothing was sent for it."""
+
+
+class ReceiptExpired(InvalidReceipt):
+    """The invisible time of a receipt handle is over: its message comes, or came, to somebody again."""
+
+
+class ReceiptUsed(InvalidReceipt):
+    """A receipt handle that was acknowledged, given back or replaced by an extension before."""
+
+
+class AcksFailed(ClientError):
+    """Some messages of a batch could not be acknowledged: .failures has the reasons by receipt handle."""
+
+    def __init__(self, failures: Mapping[str, RocketlineError], count: int) -> None:
+        self.failures = dict(failures)
+        first = next(iter(self.failures.values()))
+        super().__init__(f"{len(self.failures)} of {count} messages were not acknowledged; the first: {first}")
 
 
 class SendFailed(ClientError):

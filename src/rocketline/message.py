@@ -28,6 +28,7 @@ TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TRANSACTION_ID = "__transactionId__"
+POP_CK = "POP_CK"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -114,6 +115,11 @@ class MessageView:
     def transaction_id(self) -> str | None:
         """The id under which its producer ran the local transaction, if it was sent in one."""
         return self.properties.get(TRANSACTION_ID)
+
+    @property
+    def receipt_handle(self) -> str | None:
+        """What acknowledges this delivery, if the message was popped."""
+        return self.properties.get(POP_CK)
 
     @property
     def queue(self) -> MessageQueue:

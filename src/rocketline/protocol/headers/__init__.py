@@ -59,6 +59,18 @@ from rocketline.protocol.headers.offsets import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from rocketline.protocol.headers.pop import (
+    AckMessageHeader,
+    ChangeInvisibleTimeHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationHeader,
+    NotificationResponseHeader,
+    PeekMessageHeader,
+    PollingInfoHeader,
+    PollingInfoResponseHeader,
+    PopMessageHeader,
+    PopMessageResponseHeader,
+)
 from rocketline.protocol.headers.read import (
     PullMessageHeader,
     PullMessageResponseHeader,
@@ -172,7 +184,16 @@ _CONSUMING: dict[int, type[Header]] = {
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: QuerySubscriptionHeader,
 }
 
-REQUEST_HEADERS = _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING
+_POP: dict[int, type[Header]] = {
+    RequestCode.POP_MESSAGE: PopMessageHeader,
+    RequestCode.ACK_MESSAGE: AckMessageHeader,
+    RequestCode.PEEK_MESSAGE: PeekMessageHeader,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeHeader,
+    RequestCode.NOTIFICATION: NotificationHeader,
+    RequestCode.POLLING_INFO: PollingInfoHeader,
+}
+
+REQUEST_HEADERS = _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING | _POP
 """The header of every request that has one; the requests not listed have no fields."""
 
 RESPONSE_HEADERS: dict[int, type[Header]] = {
@@ -198,14 +219,22 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     RequestCode.HEART_BEAT: HeartbeatResponseHeader,
     RequestCode.GET_ALL_TOPIC_CONFIG: GetAllTopicConfigResponseHeader,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GetAllGroupConfigResponseHeader,
+    RequestCode.POP_MESSAGE: PopMessageResponseHeader,
+    RequestCode.PEEK_MESSAGE: PopMessageResponseHeader,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeResponseHeader,
+    RequestCode.NOTIFICATION: NotificationResponseHeader,
+    RequestCode.POLLING_INFO: PollingInfoResponseHeader,
 }
 """The header of a successful answer, by request code."""
 
 __all__ = [
     "REQUEST_HEADERS",
     "RESPONSE_HEADERS",
+    "AckMessageHeader",
     "AddWritePermResponseHeader",
     "BrokerHeartbeatHeader",
+    "ChangeInvisibleTimeHeader",
+    "ChangeInvisibleTimeResponseHeader",
     "CheckTransactionStateHeader",
     "CloneGroupOffsetHeader",
     "ConsumeMessageDirectlyHeader",
@@ -244,9 +273,16 @@ __all__ = [
     "Header",
     "HeartbeatResponseHeader",
     "NoFields",
+    "NotificationHeader",
+    "NotificationResponseHeader",
     "NotifyConsumerIdsChangedHeader",
     "NotifyMinBrokerIdChangeHeader",
     "OffsetResponseHeader",
+    "PeekMessageHeader",
+    "PollingInfoHeader",
+    "PollingInfoResponseHeader",
+    "PopMessageHeader",
+    "PopMessageResponseHeader",
     "PullMessageHeader",
     "PullMessageResponseHeader",
     "PushReplyHeader",

@@ -1,0 +1,205 @@
+"""The texts in which pop mode says which messages a consumer holds: receipt handles, and the offsets of an answer.
+
+    receipt handle   ckStartOffset popTime invisibleTime reviveQid flag brokerName queueId queueOffset [logOffset]
+    startOffsetInfo  flag queueId startOffset;...
+    msgOffsetInfo    flag queueId o1,o2,o3;...
+    orderCountInfo   flag queueId count;...  and  flag qo<queueId>%<queueOffset> count;...
+
+Parts are separated by exactly one space. The flag says where a message lies: on the topic asked for (0) or on one of the
+group's two retry topics for it (1, 2). A handle names neither topic nor group: whoever settles it has to know both.
+Readers refuse what Java's would stumble over: wrong part counts, no numbers, the same queue twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from rocketline.errors import InvalidReceipt, RemoteProtocolError
+from rocketline.message import RETRY_PREFIX, LogOffset, QueueOffset
+
+T = TypeVar("T")
+
+FIRST_POP_TIME = "1ST_POP_TIME"
+
+NORMAL: Final = 0
+RETRY_V1: Final = 1
+RETRY_V2: Final = 2
+
+ORDER_REVIVE_QUEUE = 999
+"""Stands for the revive queue in handles of messages that are popped in order: those have no check point."""
+MAX_POP_MESSAGES = 32
+
+_SEPARATORS = {RETRY_V1: "_", RETRY_V2: "+"}
+_HANDLE_PARTS = (8, 9)
+_MAX_HANDLE_CHARS = 1024
+
+QueueKey = tuple[int, int]
+"""(flag, queue id)"""
+
+
+def pop_retry_topic(group: str, topic: str, flag: int = RETRY_V1) -> str:
+    """
+    >>> pop_retry_topic("billing", "orders"), pop_retry_topic("billing", "orders", RETRY_V2)
+    ('%RETRY%billing_orders', '%RETRY%billing+orders')
+    """
+    return f"{RETRY_PREFIX}{group}{_SEPARATORS[flag]}{topic}"
+
+
+def real_topic(group: str, topic: str, flag: int) -> str:
+    """Where a message lies that was popped for `topic`."""
+    return topic if flag == NORMAL else pop_retry_topic(group, topic, flag)
+
+
+def topic_flag(topic: str) -> int:
+    """
+    >>> topic_flag("orders"), topic_flag("%RETRY%billing_orders"), topic_flag("%RETRY%billing+orders")
+    (0, 1, 2)
+    """
+    if not topic.startswith(RETRY_PREFIX):
+        return NORMAL
+    return RETRY_V2 if "+" in topic else RETRY_V1
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptHandle:
+    """One delivery of one message: what has to be shown to acknowledge it or to keep it hidden for longer."""
+
+    ck_start_offset: int
+    """The first offset of the batch it was popped in, by which the broker finds its check point."""
+    pop_ms: int
+    invisible_ms: int
+    revive_queue_id: int
+    flag: int
+    broker_name: str
+    queue_id: int
+    queue_offset: QueueOffset
+    log_offset: LogOffset | None = None
+    """Only in the handles of the gRPC proxy."""
+
+    @classmethod
+    def parse(cls, text: str) -> ReceiptHandle:
+        """InvalidReceipt when the text is none."""
+        parts = text.split(" ") if len(text) <= _MAX_HANDLE_CHARS else []
+        if len(parts) not in _HANDLE_PARTS or not parts[5]:
+            raise InvalidReceipt(f"{text[:80]!r} is no receipt handle: 8 or 9 parts with single spaces expected")
+        try:
+            numbers = [_number(part) for index, part in enumerate(parts) if index != 5]
+        except ValueError as error:
+            raise InvalidReceipt(f"{text[:80]!r} is no receipt handle: {error}") from error
+        start, pop_ms, invisible_ms, revive_queue_id, flag, queue_id, queue_offset = numbers[:7]
+        if flag not in (NORMAL, RETRY_V1, RETRY_V2) or min(numbers) < 0 or max(revive_queue_id, queue_id) >= 1 << 31:
+            raise InvalidReceipt(f"{text[:80]!r} is no receipt handle: a part is out of its range")
+        log_offset = LogOffset(numbers[7]) if len(numbers) == 8 else None
+        offset = QueueOffset(queue_offset)
+        return cls(start, pop_ms, invisible_ms, revive_queue_id, flag, parts[5], queue_id, offset, log_offset)
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.ck_start_offset} {self.pop_ms} {self.invisible_ms} {self.revive_queue_id} {self.flag} "
+            f"{self.broker_name} {self.queue_id} {self.queue_offset}"
+        )
+        return text if self.log_offset is None else f"{text} {self.log_offset}"
+
+    @property
+    def next_visible_ms(self) -> int:
+        """When the message comes to somebody else, by the broker's clock."""
+        return self.pop_ms + self.invisible_ms
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.revive_queue_id == ORDER_REVIVE_QUEUE
+
+    def changed(self, pop_ms: int, invisible_ms: int, revive_queue_id: int) -> ReceiptHandle:
+        """The handle that counts after the invisible time was changed: the message has a check point of its own now."""
+        return replace(
+            self,
+            ck_start_offset=self.queue_offset,
+            pop_ms=pop_ms,
+            invisible_ms=invisible_ms,
+            revive_queue_id=revive_queue_id,
+        )
+
+
+def _number(text: str) -> int:
+    if not text.removeprefix("-").isascii() or not text.removeprefix("-").isdigit() or len(text) > 19:
+        raise ValueError(f"{text[:24]!r} is no number of 64 bits")
+    return int(text)
+
+
+def encode_start_offsets(offsets: Mapping[QueueKey, int]) -> str:
+    """
+    >>> encode_start_offsets({(0, 0): 10, (1, 1): 20})
+    '0 0 10;1 1 20'
+    """
+    return ";".join(f"{flag} {queue_id} {offset}" for (flag, queue_id), offset in offsets.items())
+
+
+def parse_start_offsets(text: str | None) -> dict[QueueKey, int]:
+    return _parse("startOffsetInfo", text, _number)
+
+
+def encode_message_offsets(offsets: Mapping[QueueKey, Sequence[int]]) -> str:
+    """
+    >>> encode_message_offsets({(0, 0): [10, 11, 13], (1, 1): [20]})
+    '0 0 10,11,13;1 1 20'
+    """
+    return ";".join(
+        f"{flag} {queue_id} {','.join(map(str, queue_offsets))}" for (flag, queue_id), queue_offsets in offsets.items()
+    )
+
+
+def parse_message_offsets(text: str | None) -> dict[QueueKey, list[int]]:
+    return _parse("msgOffsetInfo", text, lambda value: [_number(part) for part in value.split(",")])
+
+
+def encode_order_counts(counts: Iterable[tuple[int, int, QueueOffset | None, int]]) -> str:
+    """Redeliveries as (flag, queue id, offset or None for the whole queue, count).
+
+    >>> encode_order_counts([(0, 0, None, 2), (0, 0, QueueOffset(11), 1)])
+    '0 0 2;0 qo0%11 1'
+    """
+    return ";".join(
+        f"{flag} {queue_id} {count}" if offset is None else f"{flag} qo{queue_id}%{offset} {count}"
+        for flag, queue_id, offset, count in counts
+    )
+
+
+def parse_order_counts(text: str | None) -> dict[tuple[int, int, QueueOffset | None], int]:
+    """Redeliveries by (flag, queue id, offset or None for the whole queue)."""
+    counts: dict[tuple[int, int, QueueOffset | None], int] = {}
+    for flag, key, value in _items("orderCountInfo", text):
+        try:
+            queue, _, offset = key.removeprefix("qo").partition("%")
+            place = (_number(flag), _number(queue), QueueOffset(_number(offset)) if key.startswith("qo") else None)
+            count = _number(value)
+        except ValueError as error:
+            raise RemoteProtocolError(f"orderCountInfo {text!r:.200}: {error}") from error
+        if place in counts:
+            raise RemoteProtocolError(f"orderCountInfo {text!r:.200} has {key} twice")
+        counts[place] = count
+    return counts
+
+
+def _parse(name: str, text: str | None, read: Callable[[str], T]) -> dict[QueueKey, T]:
+    found: dict[QueueKey, T] = {}
+    for flag, queue_id, value in _items(name, text):
+        try:
+            key = (_number(flag), _number(queue_id))
+            item = read(value)
+        except ValueError as error:
+            raise RemoteProtocolError(f"{name} {text!r:.200}: {error}") from error
+        if key in found:
+            raise RemoteProtocolError(f"{name} {text!r:.200} has queue {key[1]} (flag {key[0]}) twice")
+        found[key] = item
+    return found
+
+
+def _items(name: str, text: str | None) -> list[list[str]]:
+    if not text:
+        return []
+    items = [item.split(" ") for item in text.removesuffix(";").split(";")]
+    if any(len(item) != 3 for item in items):
+        raise RemoteProtocolError(f"{name} {text!r:.200}: three parts with single spaces expected in every item")
+    return items
