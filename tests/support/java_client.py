@@ -428,7 +428,7 @@ class JavaClient(JavaDriver):
         expressions by topic.
 
         `more`: trace, trace_topic, namespace, unit_name (which switches unit mode on), journal (a file that is told of
-        every delivery before it counts as consumed)."""
+        every delivery before it counts as consumed), pop_invisible_ms (which lets the broker share the queues out)."""
         name = self._name("push")
         self.call(
             "start_push",
@@ -518,6 +518,10 @@ class JavaClient(JavaDriver):
 
     def create_group(self, namesrv: str, group: str, retry_max_times: int = 16) -> None:
         self.call("create_group", namesrv=namesrv, group=group, retry_max_times=retry_max_times)
+
+    def set_request_mode(self, namesrv: str, topic: str, group: str, mode: str, share: int = 0) -> None:
+        """How a group reads a topic from now on: PULL or POP."""
+        self.call("set_request_mode", namesrv=namesrv, topic=topic, group=group, mode=mode, share=share)
 
     def route(self, namesrv: str, topic: str) -> dict[str, Any]:
         """TopicRouteData: queueDatas, brokerDatas, ..."""

@@ -30,6 +30,9 @@ from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
+from rocketline.broker.handlers.pop import PopHandlers, PopParts
+from rocketline.broker.handlers.pop_acks import PopAckHandlers
+from rocketline.broker.handlers.pop_assignments import AssignmentHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.replies import ReplyHandlers
@@ -37,12 +40,15 @@ from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
+from rocketline.broker.pop.ordered import OrderInfoTable
+from rocketline.broker.pop.pops import PopNeeds, Pops
+from rocketline.broker.pop.routes import TopicQueues
 from rocketline.broker.postponed import postpone
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.router import OperatorParts, broker_router, operator_router
+from rocketline.broker.router import OperatorParts, broker_router, operator_router, pop_router
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
@@ -57,6 +63,7 @@ from rocketline.errors import ConfigError, StoreError
 from rocketline.protocol.bodies import (
     ConsumerOffsetTable,
     DelayOffsetTable,
+    MessageRequestModeTable,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
@@ -181,7 +188,9 @@ class Broker:
             bitmap_for=self._filters.bitmap_for if filters.bitmaps and self.config.store.ext.enabled else None,
             workers=self._workers,
         )
-        log.info("%s", self._store.open())
+        report = self._store.open()
+        self._after_crash = report.after_crash
+        log.info("%s", report)
 
     def _saved(self, name: str, kind: type[T]) -> SavedTable[T]:
         return SavedTable(self._disk, self._root / "config" / name, kind)
@@ -194,7 +203,7 @@ class Broker:
         )
         self._topics = Topics(
             self._saved("topics.json", TopicConfigSerializeWrapper),
-            system_topics(config.cluster, config.name, config.topics),
+            system_topics(config.cluster, config.name, config.topics, config.pop.revive_queue_count),
             clock,
             auto_create=config.topics.auto_create,
             writable=bool(config.permission & WRITE),
@@ -224,10 +233,12 @@ class Broker:
         store.on_flush_failed = self._durability.failed_from_thread
         store.on_committed = self._durability.committed_from_thread
         self._build_transactions()
+        self._pops = self._build_pops()
         self._client = RemotingClient()
         self._registration = self._build_registration()
         self._topics.on_change = self._registration.topics_changed
         self._router.take(self._build_router())
+        self._router.take(self._build_pop_router())
         self._router.take(operator_router(self._operator_parts()))
 
     def _build_transactions(self) -> None:
@@ -251,12 +262,90 @@ class Broker:
             ),
         )
 
+    def _build_pops(self) -> Pops:
+        config, store = self.config, self._store
+        self._offsets.flushed_offset = lambda: store.flushed_offset
+        pops = Pops(
+            config.pop,
+            PopNeeds(
+                store=store,
+                topics=self._topics,
+                groups=self._groups,
+                offsets=self._offsets,
+                timers=self._timers,
+                statistics=self._statistics,
+                clock=self._clock,
+                random=self._random,
+                stored=self._stored,
+                order_file=self._saved("consumerOrderInfo.json", OrderInfoTable),
+                mode_file=self._saved("messageRequestMode.json", MessageRequestModeTable),
+                store_host=self._store_host,
+                broker_name=config.name,
+                cluster=config.cluster,
+                is_master=config.broker_id == 0,
+            ),
+        )
+        pops.load(after_crash=self._after_crash)
+        return pops
+
+    def _build_pop_router(self) -> Router:
+        config, pops = self.config, self._pops
+        timers = config.store.timers
+        return pop_router(
+            PopHandlers(
+                PopParts(
+                    popping=pops.popping,
+                    store=self._store,
+                    topics=self._topics,
+                    groups=self._groups,
+                    selections=Selections(self._filters, sql_enabled=config.filters.sql_enabled),
+                    statistics=self._statistics,
+                    clock=self._clock,
+                    waiters=pops.waiters,
+                    notifications=pops.notifications,
+                    readable=bool(config.permission & READ),
+                    has_timers=timers.enabled,
+                    max_invisible_ms=timers.max_delay_s * 1000,
+                    revive_queue_count=config.pop.revive_queue_count,
+                )
+            ),
+            PopAckHandlers(
+                store=self._store,
+                topics=self._topics,
+                offsets=self._offsets,
+                checkpoints=pops.checkpoints,
+                ordered=pops.ordered,
+                statistics=self._statistics,
+                clock=self._clock,
+                durability=self._durability if config.store.flush.is_sync else None,
+                queue_free=pops.queue_free,
+                broker_name=config.name,
+                revive_queue_count=config.pop.revive_queue_count,
+                max_invisible_ms=timers.max_delay_s * 1000,
+            ),
+            AssignmentHandlers(
+                self._topics,
+                self._groups,
+                self._consumers,
+                pops.modes,
+                TopicQueues(self._name_servers(), self._client, self._topics, self._clock, config.name),
+                config.pop.shares_queues,
+            ),
+        )
+
+    def _name_servers(self) -> list[str]:
+        return [address for item in self.config.registration.namesrv.split(";") if (address := item.strip())]
+
+    def _topic_gone(self) -> None:
+        self._waiters.answer_all()
+        self._pops.topic_gone()
+
     def _build_registration(self) -> Registration:
         config = self.config
         ha_address = f"{self._host}:{self.port + 1}"
         return Registration(
             Identity(config.name, config.cluster, config.broker_id, self.address, ha_address),
-            [address for item in config.registration.namesrv.split(";") if (address := item.strip())],
+            self._name_servers(),
             self._topics,
             self._client,
             self._clock,
@@ -326,9 +415,9 @@ class Broker:
             OffsetHandlers(store, self._topics, self._groups, self._offsets),
             QueryHandlers(store),
             ClientHandlers(self._topics, self._groups, self._consumers, self._producers, self._clock, selections),
-            TopicHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
+            TopicHandlers(self._topics, self._offsets, store, self._topic_gone),
             GroupHandlers(self._groups, self._offsets),
-            FileHandlers(self._topics, self._offsets, store, self._waiters.answer_all),
+            FileHandlers(self._topics, self._offsets, store, self._topic_gone),
             LockHandlers(self._locks, self._topics, self._groups),
             TimerHandlers(
                 store=store,
@@ -404,6 +493,7 @@ class Broker:
                 log.error("messages cannot be made readable now: %s", error)
                 self._dispatch_again = self._loop.call_later(DISPATCH_AGAIN_S, self._try_dispatch_again)
         self._waiters.answer_woken()
+        self._pops.answer_woken()
 
     def _try_dispatch_again(self) -> None:
         self._dispatch_again = None
@@ -413,6 +503,7 @@ class Broker:
         self._waiters.on_arrivals(entries)
         self._delays.on_arrivals(entries)
         self._timers.on_arrivals()
+        self._pops.on_arrivals(entries)
 
     def _start_tasks(self) -> None:
         config = self.config
@@ -421,6 +512,9 @@ class Broker:
         if self._queue_time is not None:
             self._spawn(self._queue_time.run())
         self._spawn(self._timers.run())
+        for work in self._pops.tasks():
+            self._spawn(work)
+        self._spawn(self._every(config.pop.save_order_ms / 1000, self._save_order))
         self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
         self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
         self._spawn(self._statistics.run())
@@ -451,6 +545,10 @@ class Broker:
             # A thread cannot be cancelled: `close` waits for it, or an old table could overwrite the last one.
             await asyncio.shield(save)
 
+    async def _save_order(self) -> None:
+        self._pops.clean()
+        await self._save(self._pops.ordered)
+
     async def _drop_expired(self) -> None:
         self._consumers.drop_expired()
         self._producers.drop_expired()
@@ -480,14 +578,18 @@ class Broker:
         await asyncio.gather(*self._tasks, *self._saves, return_exceptions=True)
         await self._registration.unregister()
         self._waiters.close()
+        self._pops.close_waiters()
         await self._server.close()
         await self._client.close()
         self._half_messages.ops.write()
+        self._pops.checkpoints.write_all()
         try:
             # Before the tables: they may not speak of messages that are not on disk.
             self._store.flush_now()
             self._checker.publish()
-            saved: tuple[_Periodic, ...] = (self._offsets, self._delays, self._filters, self._timers)
+            saved: tuple[_Periodic, ...] = (
+                self._offsets, self._delays, self._filters, self._timers, self._pops.ordered,
+            )  # fmt: skip
             for table in saved:
                 # More than once: what was taken before, and had to wait for the disk, is not the latest.
                 while (data := table.take_changes()) is not None:

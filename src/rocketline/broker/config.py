@@ -7,8 +7,10 @@ from pathlib import Path
 
 from rocketline.errors import ConfigError
 from rocketline.protocol.bloom import BloomFilter
+from rocketline.protocol.bodies import POP, PULL
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.namespaces import TRACE_TOPIC
+from rocketline.protocol.pop_info import ORDER_REVIVE_QUEUE
 from rocketline.settings import load, parse_properties, section, setting
 from rocketline.store.config import StoreConfig
 
@@ -107,6 +109,69 @@ class TransactionConfig:
 
 
 @dataclass(frozen=True)
+class PopConfig:
+    """Pop mode: the broker shares messages out, and delivers again what is not acknowledged in time."""
+
+    revive_queue_count: int = setting(8, "reviveQueueNum", "Queues of the topic that holds check points and acks.")
+    retry_first_percent: int = setting(
+        20, "popFromRetryProbability", "How many pops in a hundred look at redeliveries before anything else."
+    )
+    retry_v2: bool = setting(
+        False, "enableRetryTopicV2", "Redeliver on %RETRY%group+topic, which no other pair of names can give."
+    )
+    reads_retry_v1: bool = setting(
+        True, "retrieveMessageFromPopRetryTopicV1", "With that, still read %RETRY%group_topic every other time."
+    )
+    returns_retry_topic: bool = setting(
+        False, "popResponseReturnActualRetryTopic", "Leave the retry topic's name in redelivered messages."
+    )
+    max_waiting_per_queue: int = setting(
+        1024, "popPollingSize", "Pops held at once for one topic, group and queue; more are answered 209."
+    )
+    max_waiting: int = setting(100_000, "maxPopPollingSize", "Pops held at once in all.")
+    merges_in_memory: bool = setting(
+        False, "enablePopBufferMerge", "Match acks with check points in memory before either is written."
+    )
+    buffer_stay_ms: int = setting(10_000, "popCkStayBufferTime", "Longest that a check point is only in memory.")
+    buffer_end_ms: int = setting(
+        3_000, "popCkStayBufferTimeOut", "It is written this long before its invisible time ends."
+    )
+    max_buffered: int = setting(200_000, "popCkMaxBufferSize", "Check points that may be only in memory.")
+    max_line: int = setting(20_000, "popCkOffsetMaxQueueSize", "Steps of one queue's offset that may wait for them.")
+    limits_in_flight: bool = setting(
+        False, "enablePopMessageThreshold", "Give nothing more of a queue with too many messages in flight."
+    )
+    max_in_flight: int = setting(10_000, "popInflightMessageThreshold", "How many those are.")
+    init_by_memory: bool = setting(
+        True, "initPopOffsetByCheckMsgInMem", "A group that starts at the end of a young queue gets all of it."
+    )
+    shares_queues: bool = setting(
+        True, "serverLoadBalancerEnable", "Share queues out when asked for an assignment; false: all to everybody."
+    )
+    request_mode: str = setting("PULL", "defaultMessageRequestMode", "PULL or POP, for groups that nobody set.")
+    share_queue_count: int = setting(
+        -1, "defaultPopShareQueueNum", "How many other members share a member's queues in pop mode; below 1: all."
+    )
+    save_order_ms: int = setting(10_000, None, "Pause between two saves of what is popped in order.")
+
+    def __post_init__(self) -> None:
+        _above_zero(
+            reviveQueueNum=self.revive_queue_count,
+            popPollingSize=self.max_waiting_per_queue,
+            maxPopPollingSize=self.max_waiting,
+            popCkStayBufferTime=self.buffer_stay_ms,
+            popCkStayBufferTimeOut=self.buffer_end_ms,
+            save_order_ms=self.save_order_ms,
+        )
+        if not 0 <= self.retry_first_percent <= 100:
+            raise ConfigError(f"popFromRetryProbability={self.retry_first_percent} is not between 0 and 100")
+        if self.revive_queue_count >= ORDER_REVIVE_QUEUE:
+            raise ConfigError(f"reviveQueueNum={self.revive_queue_count} must be below {ORDER_REVIVE_QUEUE}")
+        if self.request_mode not in (PULL, POP):
+            raise ConfigError(f"defaultMessageRequestMode={self.request_mode!r} is neither {PULL} nor {POP}")
+
+
+@dataclass(frozen=True)
 class BrokerConfig:
     """Everything a broker can be told."""
 
@@ -166,6 +231,7 @@ class BrokerConfig:
     registration: RegistrationConfig = section(RegistrationConfig)
     filters: FilterConfig = section(FilterConfig)
     transactions: TransactionConfig = section(TransactionConfig)
+    pop: PopConfig = section(PopConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,9 @@ crash repeats a few messages and never skips one.
 
 An operator's reset is two things: the offset at once, and a note that is kept until the queue is pulled next. While the
 note is there no commit counts: the consumer does not know of the reset yet, and what it says is about the past.
+
+Offsets that the broker itself moves may rest on what it has just stored. They are saved only when the log is on disk
+that far: after a power failure an offset must not be ahead of the record that takes care of the messages before it.
 """
 
 from __future__ import annotations
@@ -34,12 +37,20 @@ class ConsumerOffsets:
         self._changed = False
         self._resets: dict[tuple[str, int], int] = {}
         self._pulled: dict[str, dict[int, int]] = {}
+        self._rests_on = 0
+        """Up to where the log must be on disk before the offsets may be."""
+        self._unsaved: tuple[bytes, int] | None = None
+        self.loaded_ms = 0
+        """When the offsets that were loaded had been saved; 0 when there were none."""
+        self.flushed_offset: Callable[[], int] = lambda: self._rests_on
+        """Up to where the log is on disk."""
 
     def load(self) -> None:
         saved = self._file.load()
         if saved is not None:
             self._table = saved.offset_table
             self._version = saved.data_version
+            self.loaded_ms = saved.data_version.timestamp
 
     def get(self, group: str, topic: str, queue_id: int) -> ConsumerOffset | None:
         offset = self._table.get(f"{topic}@{group}", {}).get(queue_id)
@@ -57,6 +68,11 @@ class ConsumerOffsets:
             log.warning("%s moves %s queue %d back from %d to %d", client, key, queue_id, before, offset)
         queues[queue_id] = offset
         self._changed = True
+
+    def save_after(self, log_offset: int) -> None:
+        """What was committed so far rests on the log up to here."""
+        if log_offset > self._rests_on:
+            self._rests_on = log_offset
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; whoever pulls the queue next is to be told."""
@@ -146,12 +162,16 @@ class ConsumerOffsets:
         return [(key, queue, offset) for key, queues in self._table.items() for queue, offset in queues.items()]
 
     def take_changes(self) -> bytes | None:
-        """The file's next content when anything changed since the last call; encoding is the loop's, writing is not."""
-        if not self._changed:
+        """The file's next content when anything changed since the last call and what it rests on is on disk; encoding is the
+        loop's, writing is not."""
+        if self._unsaved is None and self._changed:
+            self._changed = False
+            self._version = self._version.advanced(self._clock.now_ms())
+            self._unsaved = self._file.encode(self.snapshot()), self._rests_on
+        if self._unsaved is None or self.flushed_offset() < self._unsaved[1]:
             return None
-        self._changed = False
-        self._version = self._version.advanced(self._clock.now_ms())
-        return self._file.encode(self.snapshot())
+        data, self._unsaved = self._unsaved[0], None
+        return data
 
     def write(self, data: bytes) -> None:
         try:

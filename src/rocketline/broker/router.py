@@ -20,6 +20,9 @@ from rocketline.broker.handlers.busy import unless_busy
 from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
+from rocketline.broker.handlers.pop import PopHandlers
+from rocketline.broker.handlers.pop_acks import PopAckHandlers
+from rocketline.broker.handlers.pop_assignments import AssignmentHandlers
 from rocketline.broker.handlers.pull import PullHandlers
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.replies import ReplyHandlers
@@ -97,6 +100,24 @@ def broker_router(
             RequestCode.DELETE_EXPIRED_COMMITLOG: files.delete_expired,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: files.trim_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: files.delete_unused_topics,
+        }
+    )
+
+
+def pop_router(pops: PopHandlers, acks: PopAckHandlers, assignments: AssignmentHandlers) -> Router:
+    """Pop mode."""
+    return Router(
+        {
+            RequestCode.POP_MESSAGE: pops.pop,
+            RequestCode.PEEK_MESSAGE: pops.peek,
+            RequestCode.NOTIFICATION: pops.notification,
+            RequestCode.POLLING_INFO: pops.polling_info,
+            RequestCode.ACK_MESSAGE: acks.ack,
+            RequestCode.BATCH_ACK_MESSAGE: acks.ack_batch,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change,
+            RequestCode.QUERY_ASSIGNMENT: assignments.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: assignments.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: assignments.all_modes,
         }
     )
 

@@ -64,6 +64,16 @@ class Selections:
         self._check_enabled()
         return self._sql(header, compiled)
 
+    def of_expression(self, expression_type: str | None, text: str | None) -> Selection:
+        """The selection of an expression that came with a pop, for its topic and its redeliveries alike."""
+        if not text:
+            return EVERYTHING
+        compiled = self._compile(expression_type, text)
+        if isinstance(compiled, TagFilter):
+            return EVERYTHING if compiled.accept_tags is None else Selection(compiled.accept_tags)
+        self._check_enabled()
+        return Selection(accept_record=compiled.accept_record, accept_properties=compiled.matches)
+
     def of_heartbeat(self, header: PullMessageHeader, subscription: SubscriptionData) -> Selection:
         """The selection of a subscription that was registered by heartbeat."""
         if subscription.class_filter_mode:

@@ -89,12 +89,14 @@ class BrokerStatistics:
         self._gets: dict[str, Traffic] = {}
         self._sent_back: dict[str, Traffic] = {}
         self._dead: dict[str, Traffic] = {}
+        self._acks: dict[str, Traffic] = {}
         self._totals = {name: {cluster: Traffic()} for name in _TOTALS}
         self._tables = {
             "TOPIC_PUT_NUMS": (self._puts, False),
             "TOPIC_PUT_SIZE": (self._puts, True),
             "GROUP_GET_NUMS": (self._gets, False),
             "GROUP_GET_SIZE": (self._gets, True),
+            "GROUP_ACK_NUMS": (self._acks, False),
             "SNDBCK_PUT_NUMS": (self._sent_back, False),
             "SNDBCK2DLQ_TIMES": (self._dead, False),
             **{name: (table, False) for name, table in self._totals.items()},
@@ -131,6 +133,15 @@ class BrokerStatistics:
             # The owner is one Apache's commercial edition knows: it shows as Java's null.
             _count(self._dead, f"null@{topic}@{group}@{TO_DEAD_LETTERS}")
 
+    def acked(self, group: str, topic: str, messages: int) -> None:
+        """A group acknowledged messages that it had popped."""
+        key = f"{topic}@{group}"
+        traffic = self._acks.get(key)
+        if traffic is None:
+            traffic = self._acks[key] = Traffic()
+        traffic.messages += messages
+        traffic.times += 1
+
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """A counter over its windows; None when there is no such."""
         if name == READ_TIMES:
@@ -163,13 +174,13 @@ class BrokerStatistics:
     def sample(self, window: Window) -> None:
         self._add_up()
         now_ms = self._clock.now_ms()
-        for table in (self._puts, self._gets, self._sent_back, self._dead, *self._totals.values()):
+        for table in (self._puts, self._gets, self._acks, self._sent_back, self._dead, *self._totals.values()):
             for traffic in table.values():
                 traffic.sample(window, now_ms)
 
     def _add_up(self) -> None:
         for name, (kind, with_system) in _TOTALS.items():
-            table = self._puts if kind == "put" else self._gets
+            table = {"put": self._puts, "get": self._gets, "ack": self._acks}[kind]
             self._totals[name][self._cluster].messages = sum(
                 traffic.messages
                 for key, traffic in table.items()
@@ -180,6 +191,7 @@ class BrokerStatistics:
 _TOTALS = {
     "BROKER_PUT_NUMS": ("put", True),
     "BROKER_GET_NUMS": ("get", True),
+    "BROKER_ACK_NUMS": ("ack", True),
     "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": ("put", False),
     "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": ("get", False),
 }

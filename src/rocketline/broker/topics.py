@@ -28,10 +28,14 @@ UNIT = 1
 UNIT_SUB = 2
 """Flags of a topic that clients in unit mode write, or consume."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+"""The topic of pop mode's check points is called after the cluster."""
 MAX_QUEUE_COUNT = 65536
 
 
-def system_topics(cluster: str, broker_name: str, defaults: TopicConfigDefaults) -> list[TopicConfig]:
+def system_topics(
+    cluster: str, broker_name: str, defaults: TopicConfigDefaults, revive_queues: int = 8
+) -> list[TopicConfig]:
     """Topics every broker has from the start, with Apache's queue counts and permissions."""
     topics = [
         _topic("SELF_TEST_TOPIC", 1),
@@ -41,7 +45,7 @@ def system_topics(cluster: str, broker_name: str, defaults: TopicConfigDefaults)
         _topic("OFFSET_MOVED_EVENT", 1),
         _topic(SCHEDULE_TOPIC, 18),
         _topic(f"{cluster}_REPLY_TOPIC", 1),
-        _topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        _topic(REVIVE_PREFIX + cluster, revive_queues),
         _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, INHERIT),
         _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
         _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
@@ -83,6 +87,8 @@ class Topics:
         self._auto_create = auto_create
         self._writable = writable
         self._system = {topic.topic_name: topic for topic in system}
+        # A record of somebody else in the revive log could hold up a revive queue for as long as it likes.
+        self._not_sendable = NOT_SENDABLE | {name for name in self._system if name.startswith(REVIVE_PREFIX)}
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
         self.on_change: Callable[[list[TopicConfig]], None] | None = None
@@ -118,7 +124,7 @@ class Topics:
         if not self._writable:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         topic = self.table.get(name)
-        if topic is None or name in NOT_SENDABLE:
+        if topic is None or name in self._not_sendable:
             topic = self._for_first_send(name, template, queue_count, unit_mode)
         if not topic.perm & WRITE:
             raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
@@ -166,7 +172,7 @@ class Topics:
     def _for_first_send(self, name: str, template_name: str, queue_count: int, unit_mode: bool) -> TopicConfig:
         if problem := topic_problem(name):
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
-        if name in NOT_SENDABLE:
+        if name in self._not_sendable:
             raise RequestRejected(ResponseCode.NO_PERMISSION, f"sending to the system topic {name} is forbidden")
         if name.startswith(RETRY_PREFIX):
             self.require_all_derived({name: 1}, {name} if unit_mode else ())

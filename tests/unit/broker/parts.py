@@ -17,6 +17,7 @@ from typing import Any
 
 from rocketline.broker.config import (
     MESSAGE_DELAY_LEVELS,
+    PopConfig,
     TopicConfigDefaults,
     TransactionConfig,
     parse_delay_levels,
@@ -32,6 +33,9 @@ from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
+from rocketline.broker.handlers.pop import PopHandlers, PopParts
+from rocketline.broker.handlers.pop_acks import PopAckHandlers
+from rocketline.broker.handlers.pop_assignments import AssignmentHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
 from rocketline.broker.handlers.queries import QueryHandlers
 from rocketline.broker.handlers.replies import ReplyHandlers
@@ -39,10 +43,13 @@ from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
+from rocketline.broker.pop.ordered import OrderInfoTable
+from rocketline.broker.pop.pops import PopNeeds, Pops
+from rocketline.broker.pop.routes import TopicQueues
 from rocketline.broker.postponed import postpone
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.router import OperatorParts, broker_router, operator_router
+from rocketline.broker.router import OperatorParts, broker_router, operator_router, pop_router
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.selection import Selections
 from rocketline.broker.statistics import BrokerStatistics
@@ -60,6 +67,7 @@ from rocketline.protocol.bodies import (
     ConsumerOffsetTable,
     DelayOffsetTable,
     HeartbeatData,
+    MessageRequestModeTable,
     ProducerData,
     SubscriptionData,
     SubscriptionGroupWrapper,
@@ -88,7 +96,7 @@ from rocketline.store.config import (
 from rocketline.store.disk import Disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-from rocketline.transport import Channel, Limits, Router
+from rocketline.transport import Channel, Limits, RemotingClient, Router
 
 PATIENCE_S = 10.0
 """No test waits longer than this for something that must happen."""
@@ -150,6 +158,9 @@ class Setup:
     timers: TimerConfig = field(default_factory=lambda: TimerConfig(log_segment_bytes=52 * 400))
     timer_slots: int = 2 * 7 * 24 * 3600
     recall_enabled: bool = True
+    pop: PopConfig = field(default_factory=PopConfig)
+    pop_random: Random = field(default_factory=lambda: Random(1))
+    """Decides which pops look at redeliveries first, and at which queue."""
     long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
@@ -196,6 +207,8 @@ class Parts:
         )
         for table in (self.topics, self.groups, self.offsets, self.delays, self.timers):
             table.load()
+        for key, queue_id, _ in self.offsets.items():
+            self.offsets.cap(key, queue_id, self.store.max_offset(key.partition("@")[0], queue_id))
         self.waiters = PullWaiters(setup.max_held)
         self.consumers = ConsumerRegistry(self.clock, 120.0)
         self.consumers.on_subscriptions = self.filters.register
@@ -213,6 +226,8 @@ class Parts:
         self.closed = False
         self._build_transactions()
         self.router = self._build_router()
+        self.pops = self._build_pops()
+        self.router.take(self._build_pop_router())
         self.router.take(operator_router(self._operator_parts()))
 
     def _open_store(self) -> MessageStore:
@@ -240,7 +255,7 @@ class Parts:
             tags_code_for=deliver_time_codes(setup.levels_ms),
             bitmap_for=self.filters.bitmap_for if setup.bitmaps else None,
         )
-        store.open()
+        self.after_crash = store.open().after_crash
         return store
 
     def saved(self, name: str, kind: type[Any]) -> SavedTable[Any]:
@@ -329,9 +344,9 @@ class Parts:
             OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
             QueryHandlers(self.store),
             ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock, selections),
-            TopicHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
+            TopicHandlers(self.topics, self.offsets, self.store, self._topic_gone),
             GroupHandlers(self.groups, self.offsets),
-            FileHandlers(self.topics, self.offsets, self.store, self.waiters.answer_all),
+            FileHandlers(self.topics, self.offsets, self.store, self._topic_gone),
             LockHandlers(self.locks, self.topics, self.groups),
             TimerHandlers(
                 store=self.store,
@@ -354,6 +369,75 @@ class Parts:
                 is_slave=setup.is_slave,
             ),
             ReplyHandlers(sends, self.producers, self.clock, setup.stores_replies),
+        )
+
+    def _build_pops(self) -> Pops:
+        self.offsets.flushed_offset = lambda: self.store.flushed_offset
+        pops = Pops(
+            self.setup.pop,
+            PopNeeds(
+                store=self.store,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                timers=self.timers,
+                statistics=self.statistics,
+                clock=self.clock,
+                random=self.setup.pop_random,
+                stored=self._stored,
+                order_file=self.saved("consumerOrderInfo.json", OrderInfoTable),
+                mode_file=self.saved("messageRequestMode.json", MessageRequestModeTable),
+                store_host=STORE_HOST,
+                broker_name=BROKER,
+                cluster=CLUSTER,
+                is_master=not self.setup.is_slave,
+            ),
+        )
+        pops.load(after_crash=self.after_crash)
+        return pops
+
+    def _build_pop_router(self) -> Router:
+        setup, pops = self.setup, self.pops
+        return pop_router(
+            PopHandlers(
+                PopParts(
+                    popping=pops.popping,
+                    store=self.store,
+                    topics=self.topics,
+                    groups=self.groups,
+                    selections=self.selections,
+                    statistics=self.statistics,
+                    clock=self.clock,
+                    waiters=pops.waiters,
+                    notifications=pops.notifications,
+                    readable=bool(setup.permission & READ),
+                    has_timers=setup.timers.enabled,
+                    max_invisible_ms=setup.timers.max_delay_s * 1000,
+                    revive_queue_count=setup.pop.revive_queue_count,
+                )
+            ),
+            PopAckHandlers(
+                store=self.store,
+                topics=self.topics,
+                offsets=self.offsets,
+                checkpoints=pops.checkpoints,
+                ordered=pops.ordered,
+                statistics=self.statistics,
+                clock=self.clock,
+                durability=self.durability if setup.sync_flush else None,
+                queue_free=pops.queue_free,
+                broker_name=BROKER,
+                revive_queue_count=setup.pop.revive_queue_count,
+                max_invisible_ms=setup.timers.max_delay_s * 1000,
+            ),
+            AssignmentHandlers(
+                self.topics,
+                self.groups,
+                self.consumers,
+                pops.modes,
+                TopicQueues([], RemotingClient(), self.topics, self.clock, BROKER),
+                setup.pop.shares_queues,
+            ),
         )
 
     def _operator_parts(self) -> OperatorParts:
@@ -380,6 +464,28 @@ class Parts:
         self.waiters.on_arrivals(entries)
         self.delays.on_arrivals(entries)
         self.timers.on_arrivals()
+        self.pops.on_arrivals(entries)
+
+    def _topic_gone(self) -> None:
+        self.waiters.answer_all()
+        self.pops.topic_gone()
+
+    def pass_time(self, seconds: float) -> None:
+        """What a broker does by itself while time passes: timers and redeliveries, in steps of at most a second."""
+        while True:
+            for _ in range(3):
+                self.dispatch()
+                while self.timers.turn() == 0:
+                    pass
+                self.dispatch()
+                self.pops.checkpoints.turn()
+                while self.pops.reviver.turn() == 0:
+                    pass
+                self.dispatch()
+            if seconds <= 0:
+                return
+            self.clock.advance(min(1.0, seconds))
+            seconds -= min(1.0, seconds)
 
     def dispatch(self) -> None:
         """What a broker does after each round of appends, and after each flush until it stops."""
@@ -387,6 +493,7 @@ class Parts:
             return
         self.store.dispatch()
         self.waiters.answer_woken()
+        self.pops.answer_woken()
 
     def peer(self, address: tuple[str, int] = ("192.0.2.5", 40001)) -> Peer:
         return Peer(self.router, address)

@@ -71,6 +71,8 @@ async def test_what_queued_up_behind_a_stalled_loop_is_refused_quickly(tmp_path:
         with socket.create_connection(("127.0.0.1", broker.port)) as sock:
             sock.setblocking(False)
             await stored(client, broker.address)
+            sock.send(frame(pull_request("BenchmarkTest")))
+            await answers(sock, 1)  # the broker has taken the connection: what follows is read in one go
             sock.send(b"".join(frame(send_request("BenchmarkTest", opaque=number)) for number in range(2, 5)))
             pull = pull_request("BenchmarkTest")
             pull.opaque = 5

@@ -11,16 +11,16 @@ from rocketline.protocol.command import ONEWAY, Command
 SERVED = {
     10, 11, 12, 14, 15, 17, 21, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 43, 45, 46, 60, 61, 200, 201, 202, 203, 204,
     207, 208, 215, 222, 223, 225, 300, 303, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 324, 325, 328, 329, 343,
-    345, 351, 352, 353, 361, 370,
+    345, 351, 352, 353, 361, 370, 400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200151,
 }  # fmt: skip
-WITHOUT_FIELDS = {21, 34, 41, 42, 43, 45, 46, 60, 61, 200, 201, 225, 306, 316, 328, 329}
+WITHOUT_FIELDS = {21, 34, 41, 42, 43, 45, 46, 60, 61, 200, 201, 225, 306, 316, 328, 329, 400, 401, 402, 200151}
 
 
 async def test_these_requests_are_served(parts: Parts) -> None:
     assert parts.router.codes == SERVED
 
 
-@pytest.mark.parametrize("code", [0, -1, 9999, 39, 105, 200050, (1 << 31) - 1, -(1 << 31)])
+@pytest.mark.parametrize("code", [0, -1, 9999, 39, 105, 200056, (1 << 31) - 1, -(1 << 31)])
 async def test_others_are_answered_with_3(parts: Parts, code: int) -> None:
     answer = parts.peer().ask(Command(code, {"a": "b"}, b"body"))
     assert (answer.code, str(code) in answer.remark) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, True)

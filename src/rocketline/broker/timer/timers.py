@@ -127,6 +127,13 @@ class Timers:
         """Send a timer message on its detour, if it is one and its time is to come; RequestRejected when it cannot be."""
         self._rules.redirect(message)
 
+    def is_behind(self, time_ms: int) -> bool:
+        """Whether something that was to be delivered by a time may still wait."""
+        next_ms = self._files.next_ms
+        if self._firing is not None or (next_ms is not None and next_ms <= time_ms):
+            return True
+        return self._store.max_offset(TIMER_TOPIC, 0) > self._next
+
     def on_arrivals(self) -> None:
         if not self._arrived.is_set() and self._store.max_offset(TIMER_TOPIC, 0) > self._next:
             self._arrived.set()

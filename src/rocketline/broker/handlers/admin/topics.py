@@ -14,6 +14,7 @@ from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import CreateTopicHeader, DeleteTopicHeader, GetTopicConfigHeader
 from rocketline.protocol.names import topic_problem
+from rocketline.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Reply
 
@@ -76,11 +77,21 @@ class TopicHandlers:
             problem = f"the topic[{header.topic}] is conflict with system topic"
         if problem is not None:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
-        self.topics.delete(header.topic)
-        self.offsets.forget_topic(header.topic)
-        self.store.delete_topic(header.topic)
+        for name in (header.topic, *self._redelivery_topics(header.topic)):
+            self.topics.delete(name)
+            self.offsets.forget_topic(name)
+            self.store.delete_topic(name)
         self.topic_gone()
         return request.reply(ResponseCode.SUCCESS)
+
+    def _redelivery_topics(self, topic: str) -> list[str]:
+        """Where groups that popped the topic find its messages again: a new topic of this name must not begin with them."""
+        names = [
+            pop_retry_topic(group, topic, flag)
+            for group in self.offsets.groups_of(topic)
+            for flag in (RETRY_V1, RETRY_V2)
+        ]
+        return [name for name in names if self.topics.get(name) is not None]
 
     def get(self, channel: Channel, request: Command) -> Reply:
         header = GetTopicConfigHeader.decode(request)

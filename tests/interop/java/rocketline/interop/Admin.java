@@ -54,6 +54,17 @@ final class Admin {
         return null;
     }
 
+    /** How a group reads a topic: "PULL" or "POP", with so many members sharing a queue. */
+    Object setRequestMode(Args args) throws Exception {
+        DefaultMQAdminExt admin = admin(args);
+        Object mode = Reflect.constant("message.MessageRequestMode", args.string("mode"));
+        for (String address : masters(admin).values()) {
+            Reflect.call(admin, "setMessageRequestMode", address, args.string("topic"), args.string("group"), mode,
+                args.integer("share", 0), REQUEST_TIMEOUT_MS);
+        }
+        return null;
+    }
+
     Object route(Args args) throws Exception {
         return ask(args, "examineTopicRouteInfo", args.string("topic"));
     }

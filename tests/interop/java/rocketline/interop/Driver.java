@@ -69,6 +69,7 @@ public final class Driver {
         commands.put("create_topic", admin::createTopic);
         commands.put("delete_topic", admin::deleteTopic);
         commands.put("create_group", admin::createGroup);
+        commands.put("set_request_mode", admin::setRequestMode);
         commands.put("route", admin::route);
         commands.put("cluster_info", admin::clusterInfo);
         commands.put("topic_stats", admin::topicStats);

@@ -89,6 +89,11 @@ final class PushConsumers {
             if (args.flag("heartbeat_v2", false)) {
                 Reflect.call(client, "setUseHeartbeatV2", true);
             }
+            if (args.has("pop_invisible_ms")) {
+                // Only a client that lets the broker share the queues out learns that its group pops.
+                Reflect.call(client, "setClientRebalance", false);
+                Reflect.call(client, "setPopInvisibleTime", args.number("pop_invisible_ms"));
+            }
             client.setInstanceName(args.string("name"));
             client.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.string("from", "CONSUME_FROM_FIRST_OFFSET")));
             client.setConsumeTimestamp(args.string("from_timestamp", client.getConsumeTimestamp()));

@@ -1,0 +1,225 @@
+"""What becomes of popped messages: acknowledged (200051, many at once 200151), or hidden for another time (200053).
+
+A receipt handle says where its check point is found; topic, queue and offset come with the request. Nothing is
+remembered about handles, so one that comes twice or too late is answered like any other and changes nothing. One that
+cannot be ours is refused: another broker's, one for another queue, one with a revive queue there is none of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.durability import Durability
+from rocketline.broker.handlers.send import answer_when_durable
+from rocketline.broker.pop.checkpoints import PopCheckpoints
+from rocketline.broker.pop.ordered import OrderedPops
+from rocketline.broker.pop.records import PopKey, new_checkpoint
+from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.topics import Topics
+from rocketline.clock import Clock
+from rocketline.errors import InvalidReceipt, RequestRejected
+from rocketline.protocol.bodies import BatchAck, BatchAckMessageRequestBody, decode_body
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import (
+    AckMessageHeader,
+    ChangeInvisibleTimeHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from rocketline.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, ReceiptHandle, real_topic
+from rocketline.store.message_store import AppendResult, MessageStore
+from rocketline.transport import Channel, Reply
+
+MAX_ACKS = 1024
+"""Entries of one batch."""
+_FLAGS = {"0": NORMAL, "1": RETRY_V1, "2": RETRY_V2}
+
+
+@dataclass(frozen=True)
+class PopAckHandlers:
+    store: MessageStore
+    topics: Topics
+    offsets: ConsumerOffsets
+    checkpoints: PopCheckpoints
+    ordered: OrderedPops
+    statistics: BrokerStatistics
+    clock: Clock
+    durability: Durability | None
+    """What to wait for under SYNC_FLUSH."""
+    queue_free: Callable[[str, str, int], None]
+    """Told of a queue popped in order (topic, group, queue) that may give messages again."""
+    broker_name: str
+    revive_queue_count: int
+    max_invisible_ms: int
+
+    # 200051
+
+    def ack(self, channel: Channel, request: Command) -> Reply:
+        header = AckMessageHeader.decode(request)
+        first, end = self._bounds(header.topic, header.queue_id)
+        if not first <= header.offset <= end:
+            raise RequestRejected(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{first}~{end}",
+            )
+        handle = self._handle(header.extra_info, header.queue_id)
+        if handle.is_ordered:
+            self._ack_ordered(header.topic, header.consumer_group, header.queue_id, header.offset, handle.pop_ms)
+            return request.reply(ResponseCode.SUCCESS)
+        key = self._key(header.topic, header.consumer_group, header.queue_id, handle)
+        written = self.checkpoints.ack(
+            key, [header.offset], handle.revive_queue_id, handle.next_visible_ms, batch=False
+        )
+        self.statistics.acked(header.consumer_group, header.topic, 1)
+        return self._answer(written, request)
+
+    def _bounds(self, topic_name: str, queue_id: int) -> tuple[int, int]:
+        """(first offset, next offset) of a queue that must exist."""
+        topic = self.topics.get(topic_name)
+        if topic is None:
+            raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic_name}] not exist, apply first please!")
+        if not 0 <= queue_id < topic.read_queue_nums:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return self.store.min_offset(topic_name, queue_id), self.store.max_offset(topic_name, queue_id)
+
+    def _handle(self, text: str, queue_id: int) -> ReceiptHandle:
+        try:
+            handle = ReceiptHandle.parse(text)
+        except InvalidReceipt as error:
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if handle.queue_id != queue_id:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL, f"the receipt handle is of queue {handle.queue_id}, not of {queue_id}"
+            )
+        self._check_origin(handle.broker_name, handle.revive_queue_id)
+        return handle
+
+    def _check_origin(self, broker_name: str, revive_queue_id: int) -> None:
+        if broker_name != self.broker_name:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt handle is of broker {broker_name[:80]!r}, this is {self.broker_name!r}",
+            )
+        if revive_queue_id != ORDER_REVIVE_QUEUE and not 0 <= revive_queue_id < self.revive_queue_count:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt handle names revive queue {revive_queue_id}, there are {self.revive_queue_count}",
+            )
+
+    def _key(self, topic: str, group: str, queue_id: int, handle: ReceiptHandle) -> PopKey:
+        return PopKey(topic, group, queue_id, handle.ck_start_offset, handle.pop_ms, self.broker_name)
+
+    def _answer(self, written: AppendResult | None, request: Command, ext: dict[str, str] | None = None) -> Reply:
+        if self.durability is None or written is None:
+            return request.reply(ResponseCode.SUCCESS, ext)
+        return answer_when_durable(self.durability.wait(written.next_log_offset), partial(_durable, request, ext))
+
+    def _ack_ordered(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> None:
+        committed = self.offsets.get(group, topic, queue_id) or 0
+        if offset < committed:
+            return  # acknowledged before, or given up by a reset
+        after = self.ordered.ack(topic, group, queue_id, offset, pop_ms)
+        if after is None:
+            return
+        self.statistics.acked(group, topic, 1)
+        self.offsets.commit("an ordered ack", group, topic, queue_id, after)
+        if not self.ordered.blocked_ms(topic, group, queue_id, None):
+            self.queue_free(topic, group, queue_id)
+
+    # 200151
+
+    def ack_batch(self, channel: Channel, request: Command) -> Reply:
+        body = decode_body(BatchAckMessageRequestBody, request.body) if request.body else None
+        if body is None or not body.acks:
+            raise RequestRejected(ResponseCode.NO_MESSAGE, "the batch acknowledges nothing")
+        if len(body.acks) > MAX_ACKS:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} entries: at most {MAX_ACKS} at once"
+            )
+        # Everything is looked at before anything counts.
+        checked = [self._check_entry(body.broker_name, entry) for entry in body.acks]
+        written = None
+        for entry, topic, offsets in checked:
+            written = self._ack_entry(entry, topic, offsets) or written
+        return self._answer(written, request)
+
+    def _check_entry(self, broker_name: str, entry: BatchAck) -> tuple[BatchAck, str, list[int]]:
+        """(entry, the topic its messages lie on, those of its offsets that exist)."""
+        self._check_origin(broker_name, entry.revive_queue_id)
+        if entry.retry not in _FLAGS or min(entry.pop_ms, entry.invisible_ms, entry.start_offset) < 0:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the entry of {entry.topic[:80]} queue {entry.queue_id} was never handed out",
+            )
+        topic = real_topic(entry.consumer_group, entry.topic, _FLAGS[entry.retry])
+        first, end = self._bounds(topic, entry.queue_id)
+        return entry, topic, [offset for offset in entry.offsets if first <= offset <= end]
+
+    def _ack_entry(self, entry: BatchAck, topic: str, offsets: list[int]) -> AppendResult | None:
+        group, queue_id = entry.consumer_group, entry.queue_id
+        if entry.revive_queue_id == ORDER_REVIVE_QUEUE:
+            for offset in offsets:
+                self._ack_ordered(topic, group, queue_id, offset, entry.pop_ms)
+            return None
+        if not offsets:
+            return None
+        key = PopKey(topic, group, queue_id, entry.start_offset, entry.pop_ms, self.broker_name)
+        self.statistics.acked(group, topic, len(offsets))
+        revive_ms = entry.pop_ms + entry.invisible_ms
+        return self.checkpoints.ack(key, offsets, entry.revive_queue_id, revive_ms, batch=True)
+
+    # 200053
+
+    def change(self, channel: Channel, request: Command) -> Reply:
+        header = ChangeInvisibleTimeHeader.decode(request)
+        first, end = self._bounds(header.topic, header.queue_id)
+        if not first <= header.offset < end:
+            raise RequestRejected(
+                ResponseCode.NO_MESSAGE,
+                f"offset {header.offset} is not among {first}~{end} of {header.topic} queue {header.queue_id}",
+            )
+        handle = self._handle(header.extra_info, header.queue_id)
+        if not 0 <= header.invisible_ms <= self.max_invisible_ms:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime {header.invisible_ms} ms is not between 0 and {self.max_invisible_ms} (timerMaxDelaySec)",
+            )
+        if handle.is_ordered:
+            return self._change_ordered(request, header, handle)
+        return self._change(request, header, handle)
+
+    def _change(self, request: Command, header: ChangeInvisibleTimeHeader, handle: ReceiptHandle) -> Reply:
+        group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.offset
+        # Later than the old one, within one millisecond too: else both were the same, and one ack would settle them.
+        pop_ms = max(self.clock.now_ms(), self.store.last_store_ms, handle.pop_ms + 1)
+        checkpoint = new_checkpoint(group, topic, queue_id, [offset], pop_ms, header.invisible_ms, self.broker_name)
+        # The new one first: a crash between them means twice, and never not at all.
+        written = self.checkpoints.put_alone(checkpoint, handle.revive_queue_id)
+        key = self._key(topic, group, queue_id, handle)
+        acked = self.checkpoints.ack(key, [offset], handle.revive_queue_id, handle.next_visible_ms, batch=False)
+        ext = ChangeInvisibleTimeResponseHeader(pop_ms, header.invisible_ms, handle.revive_queue_id).encode()
+        return self._answer(acked or written, request, ext)
+
+    def _change_ordered(self, request: Command, header: ChangeInvisibleTimeHeader, handle: ReceiptHandle) -> Reply:
+        group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.offset
+        visible_ms = self.clock.now_ms() + header.invisible_ms
+        if offset < (self.offsets.get(group, topic, queue_id) or 0):
+            return request.reply(ResponseCode.SUCCESS, ChangeInvisibleTimeResponseHeader(0, 0, 0).encode())
+        changed = self.ordered.change(topic, group, queue_id, offset, handle.pop_ms, visible_ms)
+        if changed and not self.ordered.blocked_ms(topic, group, queue_id, None):
+            self.queue_free(topic, group, queue_id)
+        ext = ChangeInvisibleTimeResponseHeader(handle.pop_ms, visible_ms - handle.pop_ms, handle.revive_queue_id)
+        return request.reply(ResponseCode.SUCCESS, ext.encode())
+
+
+def _durable(request: Command, ext: dict[str, str] | None, code: int) -> Command:
+    if code == ResponseCode.SUCCESS:
+        return request.reply(ResponseCode.SUCCESS, ext)
+    return request.reply(ResponseCode.SYSTEM_ERROR, ext, remark="FLUSH_DISK_TIMEOUT")

@@ -1,0 +1,269 @@
+"""Reading the revive queues: check points are matched with their acknowledgements, and what is left is delivered again.
+
+Rules kept here:
+
+- A check point is settled two seconds after its invisible time at the earliest, and never before the timer has
+  delivered everything that was due by then: its acknowledgements are in the queue, or never came.
+- Check points of a queue are settled in its order. The queue's offset (of a group of its own) stands before the first
+  that is not settled, and is saved only when the log has the redeliveries on disk: a crash repeats some, and loses
+  none.
+- A store that takes nothing stops the queue, not the broker: the same check point is tried again.
+- A message that is gone, or newer than its check point because its topic began anew, is passed over. One that the store
+  will never take as it is gets a new check point, later and later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.groups import Groups
+from rocketline.broker.pop.in_flight import InFlight
+from rocketline.broker.pop.records import PopAck, PopCheckpoint, PopKey, decode_either, new_checkpoint
+from rocketline.broker.pop.recovering import copies_since, settled_keys
+from rocketline.broker.pop.redelivery import Redelivery
+from rocketline.broker.pop.revive_log import EARLIER_MS, REVIVE_GROUP, ReviveLog
+from rocketline.broker.topics import Topics
+from rocketline.clock import Clock
+from rocketline.errors import RequestRejected, StoreError
+from rocketline.message import TAGS
+from rocketline.protocol.properties import property_in
+from rocketline.protocol.records import LogEntry, decode_record
+from rocketline.store.message_store import MessageStore, ReadStatus
+
+log = logging.getLogger(__name__)
+
+GRACE_MS = 2000
+"""How long after the invisible time a check point waits for acknowledgements that were on their way."""
+RECORDS_A_TURN = 256
+"""Records read from one queue before other work gets its turn; and check points settled."""
+TRY_AGAIN_MS = 1000
+AGAIN_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""When a message that could not be delivered again is tried next."""
+
+_tag_of = property_in(TAGS)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A check point that is not settled yet."""
+
+    checkpoint: PopCheckpoint
+    revive_offset: int
+    acked: int
+
+
+class _ReviveQueue:
+    """One revive queue as far as it is read."""
+
+    def __init__(self, queue_id: int, next_offset: int) -> None:
+        self.queue_id = queue_id
+        self.next_offset = next_offset
+        self._settled_keys: set[PopKey] = set()
+        self._started_ms = 0
+        self.line: deque[_Open] = deque()
+        self.by_key: dict[PopKey, _Open] = {}
+
+    @property
+    def settled(self) -> int:
+        """The last record that nobody needs any more; -1: all are needed."""
+        return (self.line[0].revive_offset if self.line else self.next_offset) - 1
+
+    def expect_repeats(self, settled_keys: set[PopKey], now_ms: int) -> None:
+        """After a crash the timer may go back, and bring check points again that are settled or soon will be."""
+        self._settled_keys = settled_keys
+        self._started_ms = now_ms
+
+    def add(self, checkpoint: PopCheckpoint, offset: int) -> None:
+        if checkpoint.key in self._settled_keys:
+            return
+        known = self.by_key.get(checkpoint.key)
+        if known is not None:
+            # The timer repeats after a crash: the same one, and its acknowledgements come again too.
+            known.acked |= checkpoint.acked
+            return
+        opened = self.by_key[checkpoint.key] = _Open(checkpoint, offset, checkpoint.acked)
+        self.line.append(opened)
+
+    def ack(self, ack: PopAck) -> None:
+        opened = self.by_key.get(ack.key)
+        if opened is None:
+            return  # too late, or for nothing that was ever popped
+        for offset in ack.offsets:
+            bit = opened.checkpoint.bit_of(offset)
+            if not bit:
+                log.warning("offset %d was acknowledged, but is not in its check point %s", offset, ack.key)
+            opened.acked |= bit
+
+    def close_first(self) -> None:
+        checkpoint = self.line.popleft().checkpoint
+        del self.by_key[checkpoint.key]
+        if checkpoint.revive_ms - EARLIER_MS <= self._started_ms:
+            self._settled_keys.add(checkpoint.key)
+
+
+class PopReviver:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        revive_log: ReviveLog,
+        redelivery: Redelivery,
+        in_flight: InFlight,
+        clock: Clock,
+        is_behind: Callable[[int], bool],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._log = revive_log
+        self._redelivery = redelivery
+        self._in_flight = in_flight
+        self._clock = clock
+        self._is_behind = is_behind
+        self._queues: list[_ReviveQueue] = []
+        self._arrived = asyncio.Event()
+
+    def load(self, *, after_crash: bool) -> None:
+        """Take up where the offsets say; the store is open."""
+        topic, store = self._log.topic, self._store
+        since_ms = self._offsets.loaded_ms
+        for queue_id in range(self._log.queue_count):
+            settled = self._offsets.get(REVIVE_GROUP, topic, queue_id)
+            first = store.min_offset(topic, queue_id) if settled is None else settled + 1
+            # A power failure may have cost the end of the queue; the timer delivers that again.
+            queue = _ReviveQueue(queue_id, min(first, store.max_offset(topic, queue_id)))
+            self._queues.append(queue)
+            if after_crash:
+                queue.expect_repeats(
+                    settled_keys(store, self._offsets, topic, queue_id, queue.next_offset), self._clock.now_ms()
+                )
+                first_ms = store.store_ms_of(topic, queue_id, queue.next_offset)
+                since_ms = since_ms if first_ms < 0 else min(since_ms, first_ms)
+        if after_crash:
+            self._redelivery.made.update(copies_since(store, since_ms, self._topics.table))
+
+    @property
+    def open_count(self) -> int:
+        """Check points read and not settled."""
+        return sum(len(queue.line) for queue in self._queues)
+
+    def on_arrivals(self, entries: list[LogEntry]) -> None:
+        topic = self._log.topic
+        if not self._arrived.is_set() and any(entry.topic == topic for entry in entries):
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Deliver again for ever: sleep until a check point is due or a record arrives."""
+        while True:
+            self._arrived.clear()
+            wait_ms = self.turn()
+            try:
+                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
+                    await self._arrived.wait()
+            except TimeoutError:
+                continue
+
+    def turn(self) -> int | None:
+        """Read and settle some; milliseconds until the next turn, None when nothing waits."""
+        waits = [wait_ms for queue in self._queues if (wait_ms := self._turn_of(queue)) is not None]
+        return min(waits, default=None)
+
+    def _turn_of(self, queue: _ReviveQueue) -> int | None:
+        before = queue.settled
+        try:
+            if self._read(queue):
+                return 0  # all that is there is known before anything is settled
+            return self._settle_due(queue)
+        except (RequestRejected, StoreError) as error:
+            log.error("redeliveries of revive queue %d have to wait: %s", queue.queue_id, error)
+            return TRY_AGAIN_MS
+        finally:
+            if queue.settled > before:
+                self._offsets.commit("the reviver", REVIVE_GROUP, self._log.topic, queue.queue_id, queue.settled)
+
+    def _read(self, queue: _ReviveQueue) -> bool:
+        """Take in some records; whether there are more."""
+        store, topic = self._store, self._log.topic
+        found = store.read(topic, queue.queue_id, queue.next_offset, RECORDS_A_TURN)
+        for chunk in found.chunks:
+            position = 0
+            while position < len(chunk):
+                record = decode_record(chunk, position, len(chunk))
+                position += record.size
+                said = decode_either(_tag_of(record.properties.decode("utf-8", "replace")), bytes(record.body))
+                if isinstance(said, PopCheckpoint):
+                    queue.add(said, record.queue_offset)
+                elif isinstance(said, PopAck):
+                    queue.ack(said)
+                else:
+                    log.error("record %d of revive queue %d is neither check point nor ack: left out",
+                              record.queue_offset, queue.queue_id)  # fmt: skip
+        if found.status in (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE):
+            return False
+        moved = found.next_queue_offset != queue.next_offset
+        if moved and not found.message_count:
+            log.warning("revive queue %d goes on at %d instead of %d: %s", queue.queue_id, found.next_queue_offset,
+                        queue.next_offset, found.status.name)  # fmt: skip
+        queue.next_offset = found.next_queue_offset
+        return moved
+
+    def _settle_due(self, queue: _ReviveQueue) -> int | None:
+        for _ in range(RECORDS_A_TURN):
+            if not queue.line:
+                return None
+            opened = queue.line[0]
+            due_ms = opened.checkpoint.revive_ms + GRACE_MS
+            wait_ms = due_ms - self._clock.now_ms()
+            if wait_ms > 0:
+                return wait_ms
+            if self._is_behind(opened.checkpoint.revive_ms):
+                return TRY_AGAIN_MS
+            self._settle(opened, queue.queue_id)
+            queue.close_first()
+        return 0
+
+    def _settle(self, opened: _Open, revive_queue_id: int) -> None:
+        """Deliver again what is not acknowledged; what is done is noted, so that trying again does not repeat it."""
+        checkpoint = opened.checkpoint
+        if self._topics.get(checkpoint.topic) is None or checkpoint.group not in self._groups.table:
+            log.info("check point of %s for %s: one of them is gone", checkpoint.group, checkpoint.topic)
+            return
+        for index, offset in enumerate(checkpoint.offsets):
+            if opened.acked >> index & 1:
+                continue
+            if not self._redelivery.deliver(checkpoint, offset):
+                self._put_again(checkpoint, offset, revive_queue_id)
+            opened.acked |= 1 << index
+            queue = (checkpoint.topic, checkpoint.group, checkpoint.queue_id)
+            self._in_flight.remove(queue, 1, checkpoint.pop_ms)
+
+    def _put_again(self, checkpoint: PopCheckpoint, offset: int, revive_queue_id: int) -> None:
+        said = checkpoint.put_again
+        times = int(said) if isinstance(said, str) and said.isdecimal() else 0
+        if times >= len(AGAIN_S):
+            log.error("offset %d of %s queue %d is given up: the store does not take it for %s", offset, checkpoint.topic,
+                      checkpoint.queue_id, checkpoint.group)  # fmt: skip
+            return
+        pop_ms = checkpoint.pop_ms + 1  # or it would be the same check point
+        invisible_ms = self._clock.now_ms() - pop_ms + AGAIN_S[times] * 1000
+        again = new_checkpoint(
+            checkpoint.group,
+            checkpoint.topic,
+            checkpoint.queue_id,
+            [offset],
+            pop_ms,
+            invisible_ms,
+            checkpoint.broker_name,
+        )
+        again = msgspec.structs.replace(again, put_again=str(times + 1))
+        self._offsets.save_after(self._log.put_checkpoint(again, revive_queue_id).next_log_offset)
