@@ -1,11 +1,12 @@
-"""How fast Spark gets messages from a commit log: `python bench/spark/sources.py [--rows N] [--rounds R] [--json OUT]`.
+"""How fast Spark gets messages: `python bench/spark/sources.py [--rows N] [--rounds R] [--json OUT]`.
 
-Four ways to the same rows, all columns, in one session with one task at a time, in turn, round after round:
+Five ways to the same rows, all columns, in one session with one task at a time, in turn, round after round:
 
 log            the source rocketmq-log, bodies checked against their checksums (the default)
 log, no CRC    the same with checkCrc=false
 tuples         records decoded one by one and handed to Spark as tuples; a tenth of them, because it takes so long, so that
                what a job costs to start weighs more there: the ratio is better for us than it would be with all of them
+live           the source rocketmq, from our broker, which runs in this process and takes a core of its own while Spark reads
 parquet        the rows in a Parquet file, as Spark writes it
 
 Rows go to the `noop` sink. A first round is thrown away. Rates are medians, ratios the median over rounds of what two ways
@@ -23,6 +24,8 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -34,6 +37,7 @@ from bench.spark.tuple_source import TupleSource
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
+from tests.support.admin import create_topic
 
 from rocketline.protocol.message_ids import encode_host
 from rocketline.spark.columns import ColumnPlan
@@ -43,15 +47,18 @@ from rocketline.store.config import StoreConfig
 from rocketline.store.folder import find_stores
 from rocketline.store.message_store import MessageStore, StoreMessage
 from rocketline.store.read_only import ReadOnlyDisk
+from rocketline.testing import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = encode_host("127.0.0.1", 10911)
 PARTITION_BYTES = 64 << 20
+SEGMENT_BYTES = 256 << 20
+TOPIC, QUEUES = "orders", 8
 
 
 def fill(folder: Path, rows: int, body_bytes: int) -> None:
     """A store of messages with the properties Apache's Java client sends."""
-    store = MessageStore(folder, StoreConfig(log_segment_bytes=256 << 20), HOST)
+    store = MessageStore(folder, StoreConfig(log_segment_bytes=SEGMENT_BYTES), HOST)
     store.open()
     bodies = [random.Random(seed).randbytes(body_bytes) for seed in range(64)]
     try:
@@ -66,11 +73,25 @@ def fill(folder: Path, rows: int, body_bytes: int) -> None:
             raw = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
             store.append(
                 StoreMessage(
-                    "orders", number % 8, bodies[number % 64], properties, raw, 0, 0, 1_700_000_000_000 + number, HOST
+                    TOPIC, number % QUEUES, bodies[number % 64], properties, raw, 0, 0, 1_700_000_000_000 + number, HOST
                 )
             )
     finally:
         store.close()
+
+
+@contextmanager
+def serving(store: Path) -> Iterator[str]:
+    """A broker on the store; gives the address of its name server."""
+    sizes = {
+        "mappedFileSizeCommitLog": SEGMENT_BYTES,
+        "mappedFileSizeConsumeQueue": StoreConfig().queue_segment_bytes,
+        "maxHashSlotNum": 5_000_000,
+        "maxIndexNum": 20_000_000,
+    }
+    with LocalCluster(data=store, config=sizes) as cluster:
+        create_topic(cluster.brokers[0].address, TOPIC, QUEUES)
+        yield cluster.namesrv
 
 
 def session(scratch: Path) -> SparkSession:
@@ -108,7 +129,7 @@ class Run:
     rows_cpu_s: float
 
 
-def ways(spark: SparkSession, store: Path, scratch: Path, rows: int, tuples_end: int) -> dict[str, Way]:
+def ways(spark: SparkSession, store: Path, namesrv: str, scratch: Path, rows: int, tuples_end: int) -> dict[str, Way]:
     def log(name: str, **options: str) -> DataFrame:
         options["partitionBytes"] = str(PARTITION_BYTES)
         return spark.read.format(name).options(**options).load(str(store))
@@ -119,6 +140,7 @@ def ways(spark: SparkSession, store: Path, scratch: Path, rows: int, tuples_end:
     return {
         "log": Way(log("rocketmq-log"), rows),
         "log, no CRC": Way(log("rocketmq-log", checkCrc="false"), rows),
+        "live": Way(spark.read.format("rocketmq").options(namesrv=namesrv, subscribe=TOPIC).load(), rows),
         "tuples": Way(few, few.count()),
         "parquet": Way(spark.read.parquet(parquet), rows),
     }
@@ -214,8 +236,9 @@ def main() -> int:
         decode = decode_seconds(store, 3)
         spark = session(scratch)
         try:
-            tables = ways(spark, store, scratch, chosen.rows, log_bytes // 10)
-            shown = figures(rounds(tables, chosen.rounds), log_bytes / chosen.rows)
+            with serving(store) as namesrv:
+                tables = ways(spark, store, namesrv, scratch, chosen.rows, log_bytes // 10)
+                shown = figures(rounds(tables, chosen.rounds), log_bytes / chosen.rows)
         finally:
             spark.stop()
     finally:

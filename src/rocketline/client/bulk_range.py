@@ -1,6 +1,6 @@
 """One range of a queue being read by a bulk reader: what is asked for next, and what each answer leads to.
 
-Further pulls are under way while a reply is being worked on: as many as their replies fit into a mebibyte, at the
+Further pulls are under way while a reply is being worked on: as many as their replies fit into four mebibytes, at the
 offsets where the last reply's size lets expect the next ones to begin. A guess that turns out wrong is asked again.
 """
 
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rocketline.client.bulk_channel import Answer, BulkChannel
+from rocketline.client.bulk_cluster import PAUSE_S
+from rocketline.client.consumer.subscription import Sql
 from rocketline.client.remote_broker import PullStatus
 from rocketline.errors import (
     BrokerError,
@@ -25,7 +27,7 @@ from rocketline.errors import (
     TransportError,
 )
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
-from rocketline.protocol.bodies import TAG
+from rocketline.protocol.bodies import SQL92, TAG
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
@@ -35,11 +37,10 @@ from rocketline.protocol.subscription import build_subscription
 
 log = logging.getLogger(__name__)
 
-AHEAD_BYTES = 1 << 20
+AHEAD_BYTES = 4 << 20
 MAX_AHEAD = 8
 ASK_FOR_ALL_EVERY = 64
 """Pulls after which the broker's limit is tried out again: a short reply may have been short for another reason."""
-PAUSE_S = 0.02
 
 _PULL_STATUSES = {status.value: status for status in PullStatus}
 _SIZE_TO_OFFSET = struct.Struct(">i16xq")
@@ -92,13 +93,21 @@ class RangeReading:
     """One range being read: pulls under way, oldest first, each with the offset it asks for."""
 
     def __init__(
-        self, reader: Connections, queue: MessageQueue, start: int, end: int, expression: str, skip_gone: bool
+        self,
+        reader: Connections,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        expression: str | Sql,
+        skip_gone: bool,
     ) -> None:
         self._reader = reader
         self._queue = queue
         self._at = start
         self._end = end
-        self._expression = build_subscription(queue.topic, expression).sub_string
+        kind, text = (SQL92, expression.text) if isinstance(expression, Sql) else (TAG, expression)
+        self._kind = kind
+        self._expression = build_subscription(queue.topic, text, kind).sub_string
         self._skip_gone = skip_gone
         self._channel: BulkChannel | None = None
         self._asked: deque[tuple[int, int]] = deque()
@@ -112,6 +121,7 @@ class RangeReading:
         deadline = self._reader.deadline()
         try:
             while self._at < self._end:
+                at = self._at
                 try:
                     reply = self._next_reply(deadline)
                 except (TransportError, BrokerError, RouteNotFound) as error:
@@ -123,7 +133,8 @@ class RangeReading:
                 if reply is not None:
                     self._short = None
                     yield reply
-                    deadline = self._reader.deadline()
+                if self._at > at:
+                    deadline = self._reader.deadline()  # also where nothing matched: that may be a long way
         finally:
             self._forget_asked()
 
@@ -159,8 +170,8 @@ class RangeReading:
         queue = self._queue
         header = PullMessageHeader(
             self._reader.group, queue.topic, queue.queue_id, QueueOffset(offset), count, SUBSCRIPTION,
-            commit_offset=ConsumerOffset(0), suspend_ms=0, sub_version=0, subscription=self._expression, expression_type=TAG,
-            max_msg_bytes=(1 << 31) - 1, broker_name=queue.broker_name,
+            commit_offset=ConsumerOffset(0), suspend_ms=0, sub_version=0, subscription=self._expression,
+            expression_type=self._kind, max_msg_bytes=(1 << 31) - 1, broker_name=queue.broker_name,
         )  # fmt: skip
         return Command(RequestCode.PULL_MESSAGE, header.encode())
 

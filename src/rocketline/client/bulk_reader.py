@@ -15,45 +15,33 @@ A reader belongs to one thread and one process.
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Self
 
 from rocketline.client.bulk_channel import BulkChannel
-from rocketline.client.bulk_range import PAUSE_S, BulkReply, RangeReading
-from rocketline.client.identity import check_group, parse_name_servers
-from rocketline.client.remote_nameserver import route_not_found
-from rocketline.client.routes import TopicRoute, topic_route
+from rocketline.client.bulk_cluster import BulkCluster
+from rocketline.client.bulk_range import BulkReply, RangeReading
+from rocketline.client.consumer.subscription import Sql
+from rocketline.client.identity import check_group
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import (
-    BrokerError,
-    ConfigError,
-    FlowControl,
-    InvalidMessage,
-    RocketlineError,
-    RouteNotFound,
-    SystemBusy,
-    TransportError,
-)
-from rocketline.message import MessageQueue, QueueOffset
-from rocketline.protocol.bodies import TopicRouteData, decode_body
+from rocketline.errors import BrokerError, ConfigError, InvalidMessage, RocketlineError
+from rocketline.message import ConsumerOffset, MessageQueue, QueueOffset
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     GetMaxOffsetHeader,
     GetMinOffsetHeader,
-    GetRouteHeader,
     Header,
     OffsetResponseHeader,
+    QueryConsumerOffsetHeader,
     SearchOffsetHeader,
+    UpdateConsumerOffsetHeader,
 )
 
-log = logging.getLogger(__name__)
-
 MAX_ASKED = 65_536
-NAME_SERVER_S = 3.0
+UNDER_WAY = 256
+"""Questions sent before the first of their answers is read."""
 
 
 class BulkReader:
@@ -72,16 +60,9 @@ class BulkReader:
         otherwise). `timeout` limits every wait, and how long failures may last."""
         if not 1 <= batch <= MAX_ASKED:
             raise ConfigError(f"batch {batch}: 1 to {MAX_ASKED} messages expected")
-        if timeout <= 0:
-            raise ConfigError(f"timeout {timeout}: a time above 0 is needed")
         self.group = check_group(group)
         self.batch = batch
-        self._name_servers = parse_name_servers(name_servers)
-        self._timeout_s = timeout
-        self._clock = clock
-        self._routes: dict[str, TopicRoute] = {}
-        self._doubted: set[str] = set()
-        self._channels: dict[str, BulkChannel] = {}
+        self._cluster = BulkCluster(name_servers, timeout, clock)
 
     def __enter__(self) -> Self:
         return self
@@ -91,31 +72,75 @@ class BulkReader:
 
     def close(self) -> None:
         """Close the connections; the next call would make new ones."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        self._cluster.close()
+
+    def topics(self) -> list[str]:
+        """The topics the name server knows, those of RocketMQ itself included."""
+        return self._cluster.topics()
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read."""
-        return self._fetch_route(topic).readable
+        return self._cluster.fetch_route(topic).readable
 
     def bounds(self, queue: MessageQueue) -> tuple[QueueOffset, QueueOffset]:
         """(the offset of the oldest message kept, the offset the next message will get)."""
-        first = GetMinOffsetHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name)
-        end = GetMaxOffsetHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name)
-        return (
-            self._offset(queue, RequestCode.GET_MIN_OFFSET, first),
-            self._offset(queue, RequestCode.GET_MAX_OFFSET, end),
+        return self.begins([queue])[queue], self.ends([queue])[queue]
+
+    def begins(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueOffset]:
+        """The offset of the oldest message kept, of many queues at once."""
+        return self._offsets(
+            RequestCode.GET_MIN_OFFSET,
+            {queue: GetMinOffsetHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name) for queue in queues},
+        )
+
+    def ends(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueOffset]:
+        """The offset the next message will get, of many queues at once."""
+        return self._offsets(
+            RequestCode.GET_MAX_OFFSET,
+            {queue: GetMaxOffsetHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name) for queue in queues},
         )
 
     def offset_at(self, queue: MessageQueue, when: datetime) -> QueueOffset:
         """The offset of the first message stored at or after a time; the end when there is none."""
-        at_ms = round(when.timestamp() * 1000)
-        header = SearchOffsetHeader(queue.topic, queue.queue_id, at_ms, broker_name=queue.broker_name)
-        return self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return self.offsets_at({queue: round(when.timestamp() * 1000)})[queue]
+
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, QueueOffset]:
+        """The same for many queues, each with a time of its own."""
+        return self._offsets(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            {
+                queue: SearchOffsetHeader(queue.topic, queue.queue_id, at_ms, broker_name=queue.broker_name)
+                for queue, at_ms in times_ms.items()
+            },
+        )
+
+    def group_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, ConsumerOffset]:
+        """What the group committed; queues for which it committed nothing are left out."""
+        found = self._offsets(
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            {
+                queue: QueryConsumerOffsetHeader(
+                    self.group, queue.topic, queue.queue_id, set_zero_if_not_found=False, broker_name=queue.broker_name
+                )
+                for queue in queues
+            },
+        )
+        return {queue: ConsumerOffset(offset) for queue, offset in found.items() if offset >= 0}
+
+    def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Set the progress of the group."""
+        self._ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {
+                queue: UpdateConsumerOffsetHeader(
+                    self.group, queue.topic, queue.queue_id, ConsumerOffset(offset), queue.broker_name
+                )
+                for queue, offset in offsets.items()
+            },
+        )
 
     def read(
-        self, queue: MessageQueue, start: int, end: int, expression: str = "*", *, skip_gone: bool = False
+        self, queue: MessageQueue, start: int, end: int, expression: str | Sql = "*", *, skip_gone: bool = False
     ) -> Iterator[BulkReply]:
         """The messages of [start, end) in order. `expression` selects tags by their hash on the broker: compare them
         again. With `skip_gone`, messages that the broker has deleted are passed over with a warning."""
@@ -126,69 +151,51 @@ class BulkReader:
     # For the readings
 
     def deadline(self) -> float:
-        return self._clock.monotonic() + self._timeout_s
+        return self._cluster.deadline()
 
     def channel_of(self, queue: MessageQueue) -> BulkChannel:
         """The connection to a queue's broker: the master, or in its absence a slave."""
-        route = self._routes.get(queue.topic)
-        if route is None or queue.topic in self._doubted:
-            try:
-                route = self._fetch_route(queue.topic)
-            except RouteNotFound:
-                if route is None:
-                    raise
-        ids = route.brokers.get(queue.broker_name)
-        if not ids:
-            self._doubted.add(queue.topic)
-            raise RouteNotFound(f"the route of topic {queue.topic!r} names no broker {queue.broker_name!r}")
-        return self._channel(ids[min(ids)])
+        return self._cluster.channel(self._cluster.address_of(queue))
 
     def wait_after(self, error: RocketlineError, queue: MessageQueue, deadline: float) -> None:
         """A failure that may pass: pause and ask for the route again, or raise it when the time is over."""
-        retryable = isinstance(error, TransportError | RouteNotFound | SystemBusy | FlowControl)
-        if not retryable or self._clock.monotonic() + PAUSE_S >= deadline:
-            raise error
-        log.debug("reading %s is tried again: %s", queue, error)
-        if not isinstance(error, BrokerError):
-            self._doubted.add(queue.topic)
-        time.sleep(PAUSE_S)
+        self._cluster.wait_after(error, queue, deadline)
 
     def is_over(self, deadline: float) -> bool:
-        return self._clock.monotonic() >= deadline
+        return self._cluster.is_over(deadline)
 
-    def _offset(self, queue: MessageQueue, code: int, header: Header) -> QueueOffset:
+    def _offsets(self, code: int, headers: Mapping[MessageQueue, Header]) -> dict[MessageQueue, QueueOffset]:
+        answers = self._ask(code, headers)
+        return {
+            queue: QueueOffset(OffsetResponseHeader.decode(answer).offset)
+            for queue, answer in answers.items()
+            if answer.code == ResponseCode.SUCCESS
+        }
+
+    def _ask(self, code: int, headers: Mapping[MessageQueue, Header]) -> dict[MessageQueue, Command]:
+        """The answers to one question per queue; also that a group has no offset there is an answer."""
         deadline = self.deadline()
-        while True:
+        answers: dict[MessageQueue, Command] = {}
+        while left := [queue for queue in headers if queue not in answers]:
+            asked: list[tuple[MessageQueue, BulkChannel, int]] = []
+            queue = left[0]
             try:
-                channel = self.channel_of(queue)
-                answer = channel.call(Command(code, header.encode()), deadline).command
-                if answer.code != ResponseCode.SUCCESS:
-                    raise BrokerError.of(answer.code, answer.remark, channel.address, f"an offset of {queue}")
-                return QueueOffset(OffsetResponseHeader.decode(answer).offset)
+                for queue in left[:UNDER_WAY]:
+                    channel = self.channel_of(queue)
+                    asked.append((queue, channel, channel.send(Command(code, headers[queue].encode()), deadline)))
+                while asked:
+                    queue, channel, opaque = asked.pop(0)
+                    answers[queue] = _accepted(code, channel.receive(opaque, deadline).command, channel, queue)
             except RocketlineError as error:
                 self.wait_after(error, queue, deadline)
+            finally:
+                for _, channel, opaque in asked:
+                    channel.abandon(opaque)
+        return answers
 
-    def _fetch_route(self, topic: str) -> TopicRoute:
-        failures: dict[str, RocketlineError] = {}
-        request = GetRouteHeader(topic, accept_standard_json_only=True).encode()
-        for address in self._name_servers:
-            deadline = self._clock.monotonic() + min(NAME_SERVER_S, self._timeout_s)
-            try:
-                answer = self._channel(address).call(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, request), deadline)
-                if answer.command.code == ResponseCode.SUCCESS:
-                    route = topic_route(topic, decode_body(TopicRouteData, bytes(answer.body)))
-                    self._routes[topic] = route
-                    self._doubted.discard(topic)
-                    return route
-                failures[address] = BrokerError.of(
-                    answer.command.code, answer.command.remark, address, f"route of {topic}"
-                )
-            except RocketlineError as error:
-                failures[address] = error
-        raise route_not_found(topic, failures)
 
-    def _channel(self, address: str) -> BulkChannel:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = BulkChannel(address, self._clock)
-        return channel
+def _accepted(code: int, answer: Command, channel: BulkChannel, queue: MessageQueue) -> Command:
+    absent = code == RequestCode.QUERY_CONSUMER_OFFSET and answer.code == ResponseCode.QUERY_NOT_FOUND
+    if answer.code != ResponseCode.SUCCESS and not absent:
+        raise BrokerError.of(answer.code, answer.remark, channel.address, f"an offset of {queue}")
+    return answer

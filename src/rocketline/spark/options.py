@@ -21,6 +21,7 @@ from difflib import get_close_matches
 from rocketline.errors import ConfigError
 
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUTHS = {"true": True, "false": False}
 
 # Spark puts these in on its own account when a table is made with SQL.
@@ -91,6 +92,17 @@ class Options:
             raise self.wrong(f"option {name!r} must be at least {minimum} bytes, not {value!r}")
         return int(digits) * _SIZES[unit]
 
+    def seconds(self, name: str, default: float) -> float:
+        """A length of time such as 500ms, 30s, 15m or 1h."""
+        value = self.text(name)
+        if value is None:
+            return default
+        digits = value.rstrip("mshMSH ")
+        unit = value[len(digits) :].strip().lower()
+        if not (digits.isascii() and digits.isdigit() and unit in _SECONDS and int(digits)):
+            raise self.wrong(f"option {name!r} must be a length of time such as 500ms, 30s, 15m or 1h, not {value!r}")
+        return int(digits) * _SECONDS[unit]
+
     def time_ms(self, name: str) -> int | None:
         """A point in time: milliseconds since 1970, or ISO 8601, which is UTC where it names no zone."""
         value = self.text(name)
@@ -111,6 +123,17 @@ class Options:
         """Names between commas, each once; none when the option is absent."""
         value = self.text(name, "", aliases) or ""
         return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+
+    def given(self, *names: str) -> list[str]:
+        """Which of these options were set."""
+        return [name for name in names if self._given.get(name.lower(), "").strip()]
+
+    def at_most_one(self, *names: str) -> str | None:
+        """The one of these options that was set; two of them contradict each other."""
+        found = self.given(*names)
+        if len(found) > 1:
+            raise self.wrong(f"{' and '.join(found)} contradict each other: give one of them")
+        return found[0] if found else None
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Options to be passed through, without their prefix; their names have lost their case."""

@@ -14,6 +14,8 @@ from tests.unit.client.fakes import SILENCE, FakeCluster, fake_cluster, found, p
 from rocketline.client import blocking
 from rocketline.client.bulk_range import BulkReply
 from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.consumer.subscription import Sql
+from rocketline.clock import ManualClock
 from rocketline.errors import (
     BrokerError,
     ConfigError,
@@ -230,6 +232,51 @@ def test_mistakes_are_told(cluster: FakeCluster) -> None:
         reading(cluster, timeout=0)
     with BulkReader("127.0.0.1:1", group="bulk") as reader, pytest.raises(RouteNotFound, match="reached"):
         reader.queues("T")
+    with (
+        BulkReader("127.0.0.1:1", group="bulk") as reader,
+        pytest.raises(RouteNotFound, match=r"its list of topics: .*:1"),
+    ):
+        reader.topics()
+
+
+def test_a_long_way_without_a_match_is_no_standstill(cluster: FakeCluster) -> None:
+    clock, queue = ManualClock(), cluster.broker.queues["T", 0]
+
+    def nothing(request: Command) -> Command:
+        clock.advance(WAIT_S * 0.6)
+        at = PullMessageHeader.decode(request).queue_offset
+        return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, pull_fields(queue, at + 10))
+
+    cluster.broker.script(PULL, *[nothing] * 8)
+    with reading(cluster, clock=clock) as reader:
+        assert numbers(reader.read(QUEUE, 0, 100, "rare")) == list(range(80, 100))
+
+
+def test_sql_is_for_the_broker_to_evaluate(cluster: FakeCluster) -> None:
+    with reading(cluster) as reader:
+        assert len(numbers(reader.read(QUEUE, 0, 5, Sql("a > 5")))) == 5
+    header = PullMessageHeader.decode(cluster.broker.requests_of(PULL)[0])
+    assert (header.expression_type, header.subscription) == ("SQL92", "a > 5")
+
+
+def test_many_queues_are_asked_at_once_and_failures_again(cluster: FakeCluster) -> None:
+    queues = [QUEUE, MessageQueue("T", "broker-a", 1)]
+    cluster.broker.script(RequestCode.GET_MAX_OFFSET, ResponseCode.SYSTEM_BUSY)
+    with reading(cluster) as reader:
+        assert reader.ends(queues) == {queues[0]: 100, queues[1]: 0}
+        assert reader.begins(queues) == dict.fromkeys(queues, 0)
+        cluster.broker.script(RequestCode.GET_MIN_OFFSET, ResponseCode.NO_PERMISSION)
+        with pytest.raises(BrokerError, match="as scripted"):
+            reader.begins(queues)
+        assert reader.begins(queues) == dict.fromkeys(queues, 0), "answers nobody waited for do no harm"
+
+
+def test_offsets_of_the_group_are_set_and_asked_for(cluster: FakeCluster) -> None:
+    other = MessageQueue("T", "broker-a", 1)
+    with reading(cluster) as reader:
+        assert reader.group_offsets([QUEUE, other]) == {}
+        reader.commit({QUEUE: 42})
+        assert reader.group_offsets([QUEUE, other]) == {QUEUE: 42}
 
 
 def test_a_real_broker_answers_in_large_replies() -> None:
@@ -242,3 +289,4 @@ def test_a_real_broker_answers_in_large_replies() -> None:
             replies = list(reader.read(queue, *reader.bounds(queue)))
             assert [int(m.body) for reply in replies for m in reply.messages()] == list(range(2001))
             assert len(replies) < 2001 // 32, "more than Apache's 32 messages at once"
+            assert "bulk" in reader.topics()

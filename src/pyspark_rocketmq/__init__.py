@@ -1,0 +1,10 @@
+"""Makes the data source `rocketmq` known to Spark: it looks for modules called `pyspark_*`, one source in each."""
+
+try:
+    from rocketline.spark.live_source import LiveSource as DefaultSource
+except ImportError as error:
+    from rocketline.spark.unavailable import unavailable_source
+
+    DefaultSource = unavailable_source("rocketmq", error)  # type: ignore[assignment, misc]
+
+__all__ = ["DefaultSource"]

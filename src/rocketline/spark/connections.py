@@ -1,0 +1,84 @@
+"""How sources and sinks reach a cluster, and connections kept from task to task.
+
+Spark uses a worker process for many tasks, one after the other. A reader is borrowed for the time of a task; when the task
+ends well it is put back with its connections and routes, when it fails it is closed, so that the next one starts afresh.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.identity import parse_name_servers
+from rocketline.errors import ConfigError
+from rocketline.protocol.names import group_problem
+from rocketline.spark.options import Options
+
+NAMESRV_ALIASES = ("nameServer", "rocketmq.namesrv.addr")
+MAX_IDLE = 8
+"""Readers kept in a process; a worker seldom reads from more than one cluster."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Name servers, group and time limits; may be pickled."""
+
+    name_servers: tuple[str, ...]
+    group: str
+    timeout_s: float = 30.0
+    batch: int = 2048
+
+    @staticmethod
+    def parse(options: Options, default_group: str, timeout: str) -> Endpoint:
+        """`timeout` is the name of the option that limits waits."""
+        address = options.required("namesrv", "host:port of a name server, several between ';'", NAMESRV_ALIASES)
+        try:
+            servers = parse_name_servers(address)
+        except ConfigError as error:
+            raise options.wrong(f"option 'namesrv': {error}") from None
+        group = options.text("group", default_group) or default_group
+        if problem := group_problem(group):
+            raise options.wrong(f"option 'group': {problem}")
+        timeout_ms = options.number(timeout, minimum=1, maximum=3_600_000)
+        refuse_unsupported(options)
+        return Endpoint(servers, group, 30.0 if timeout_ms is None else timeout_ms / 1000)
+
+    def reader(self) -> BulkReader:
+        return BulkReader(self.name_servers, group=self.group, batch=self.batch, timeout=self.timeout_s)
+
+
+def refuse_unsupported(options: Options) -> None:
+    """`rocketmq.*` is meant for the client: credentials and TLS, which the transport cannot do yet.
+
+    Going on without them would talk to a cluster in the clear, or fail later with a reason that is harder to read.
+    """
+    aliases = {alias.lower() for alias in NAMESRV_ALIASES}
+    asked = sorted(name for name in options.with_prefix("rocketmq.") if f"rocketmq.{name}" not in aliases)
+    if asked:
+        names = ", ".join(f"rocketmq.{name}" for name in asked)
+        raise options.wrong(
+            f"{names}: credentials, TLS and other settings of the client are not supported yet; connect to a cluster "
+            "that needs none, or through a proxy that adds them"
+        )
+
+
+_idle: dict[tuple[int, Endpoint], BulkReader] = {}
+
+
+@contextmanager
+def borrowed_reader(endpoint: Endpoint) -> Iterator[BulkReader]:
+    """A reader for the time of a task."""
+    key = (os.getpid(), endpoint)  # a forked process must not use the sockets of its parent
+    reader = _idle.pop(key, None) or endpoint.reader()
+    try:
+        yield reader
+    except BaseException:  # also when Spark had enough rows: pulls may be under way, nobody waits for their answers
+        reader.close()
+        raise
+    if len(_idle) >= MAX_IDLE or key in _idle:
+        reader.close()
+    else:
+        _idle[key] = reader

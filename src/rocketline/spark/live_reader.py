@@ -1,0 +1,113 @@
+"""Reading a range of a queue from its broker as Arrow batches: what a task of the source `rocketmq` does, without Spark.
+
+A broker may answer with a few messages at a time, so answers are gathered until decoding them together is worth it. Tags
+are compared again as texts: the broker compares hashes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketline.client.bulk_range import BulkReply
+from rocketline.client.consumer.subscription import Sql
+from rocketline.errors import CorruptRecord, RangeNotAvailable, TopicNotExist
+from rocketline.protocol.subscription import parse_tags
+from rocketline.spark.columns import ColumnPlan, Fault, decode
+from rocketline.spark.connections import Endpoint, borrowed_reader
+from rocketline.spark.live_queues import LOSS_HINT
+from rocketline.spark.planner import QueueRange
+from rocketline.spark.record_table import Buffer
+from rocketline.spark.requested import RequestedColumns
+
+log = logging.getLogger(__name__)
+
+GATHERED_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class LiveReading:
+    """What is to be read of a range, and how; may be pickled."""
+
+    endpoint: Endpoint
+    requested: RequestedColumns
+    expression: str | Sql = "*"
+    fail_on_loss: bool = True
+    check_crc: bool = True
+
+    def read(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a range in order."""
+        tags = self._tags()
+        columns = self.requested.decoded
+        if tags is not None and "tags" not in columns:
+            columns = (*columns, "tags")
+        plan = ColumnPlan(columns, part.queue.broker_name, self.check_crc)
+        for records, delta in self._gathered(part):
+            for batch, faults in decode(records, plan):
+                self._report(faults, part)
+                wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
+                if wanted.num_rows:
+                    yield self.requested.fit(_moved(wanted, delta))
+
+    def _tags(self) -> pa.Array | None:
+        if isinstance(self.expression, Sql) or self.expression == "*":
+            return None
+        return pa.array(parse_tags(self.expression), pa.string())
+
+    def _gathered(self, part: QueueRange) -> Iterator[tuple[Buffer, int]]:
+        with borrowed_reader(self.endpoint) as reader:
+            replies = reader.read(part.queue, part.start, part.end, self.expression, skip_gone=not self.fail_on_loss)
+            yield from gathered(self._until_gone(replies, part))
+
+    def _until_gone(self, replies: Iterable[BulkReply], part: QueueRange) -> Iterator[BulkReply]:
+        try:
+            yield from replies
+        except RangeNotAvailable as error:
+            problem = (
+                f"{part} cannot be read: the queue has nothing there any more, the nearest is {error.available_offset}"
+            )
+            if self.fail_on_loss:
+                raise RangeNotAvailable(f"{problem}; {LOSS_HINT}", error.available_offset) from error
+            log.warning("%s", problem)
+        except TopicNotExist as error:
+            if self.fail_on_loss:
+                raise
+            log.warning("%s cannot be read: %s", part, error)
+
+    def _report(self, faults: list[Fault], part: QueueRange) -> None:
+        for fault in faults:
+            problem = f"{part}: the record at log offset {fault.log_offset} is damaged: {fault.reason}"
+            if self.fail_on_loss:
+                raise CorruptRecord(f"{problem}; {LOSS_HINT}")
+            log.warning("%s", problem)
+
+
+def gathered(replies: Iterable[BulkReply], enough: int = GATHERED_BYTES) -> Iterator[tuple[Buffer, int]]:
+    """Records of several answers in a row, and what is to be added to the offsets in them."""
+    held: list[memoryview] = []
+    size, delta = 0, 0
+    for reply in replies:
+        if held and (size >= enough or reply.offset_delta != delta):
+            yield _joined(held), delta
+            held, size = [], 0
+        held.append(reply.records)
+        size += len(reply.records)
+        delta = reply.offset_delta
+    if held:
+        yield _joined(held), delta
+
+
+def _joined(held: list[memoryview]) -> Buffer:
+    return held[0] if len(held) == 1 else b"".join(held)
+
+
+def _moved(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:
+    """Offsets as the queue counts them: those of a static topic differ from what its records say."""
+    if not delta or "queueOffset" not in batch.schema.names:
+        return batch
+    at = batch.schema.get_field_index("queueOffset")
+    return batch.set_column(at, "queueOffset", pc.add(batch.column(at), delta))

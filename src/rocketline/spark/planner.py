@@ -1,0 +1,141 @@
+"""Which stretch of which queue the tasks of a batch read. Pure: positions in, ranges out.
+
+A stream goes from position to position, and Spark writes each one down before anything is read. Therefore everything that
+decides what a batch holds must be in a position:
+
+* A queue that appears is first written down with where it begins, and read from the next batch on.
+* A queue that is gone keeps its position, in case it comes back.
+* A queue that ends before the position was deleted and made again: the position goes back to where it begins.
+
+What of this means that messages were lost is told in words; whether that ends the stream is the caller's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rocketline.message import MessageQueue
+from rocketline.spark.offsets import Offsets
+
+Known = Mapping[MessageQueue, int]
+
+
+@dataclass(frozen=True, order=True)
+class QueueRange:
+    """The messages of a queue from `start` up to but not including `end`."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """At most: filters and retention may leave fewer."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.queue} from {self.start} to {self.end}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a stream may go from a position, and what was lost on the way there."""
+
+    end: Offsets
+    losses: tuple[str, ...] = ()
+
+
+def advance(start: Known, begins: Known, ends: Known) -> Step:
+    """Go on to what there is now; `begins` may leave out queues that end where the position is."""
+    known_topics = {queue.topic for queue in start}
+    end: Offsets = {}
+    losses: list[str] = []
+    for queue in sorted({*start, *ends}):
+        if queue not in ends:
+            end[queue] = start[queue]
+            losses.append(
+                f"{queue} is not there any more: its topic was deleted or got fewer queues, or its broker is not "
+                "registered with the name server"
+            )
+        elif queue not in start:
+            end[queue] = begins[queue]
+            if begins[queue] and queue.topic in known_topics:
+                losses.append(f"{queue} is new and begins at {begins[queue]}: what was before is gone unread")
+        elif ends[queue] < start[queue]:
+            end[queue] = begins[queue]
+            losses.append(
+                f"{queue} ends at {ends[queue]}, though it was read up to {start[queue]}: it was deleted and made again"
+            )
+        else:
+            end[queue] = ends[queue]
+            if queue in begins and begins[queue] > start[queue]:
+                losses.append(f"{queue} begins at {begins[queue]}: what was from {start[queue]} on is gone unread")
+    return Step(end, tuple(losses))
+
+
+def backlog(start: Known, begins: Known, end: Known) -> Offsets:
+    """How many messages there are to be read of each queue that has any."""
+    sizes = {queue: end[queue] - max(start[queue], begins.get(queue, 0)) for queue in end if queue in start}
+    return {queue: size for queue, size in sizes.items() if size > 0}
+
+
+def limited(start: Known, begins: Known, end: Known, limit: int) -> Offsets:
+    """An end that is at most `limit` messages away, shared out by how many wait in each queue.
+
+    What is left over by rounding goes to queues that got nothing first, the shortest first, so that none is forgotten.
+    """
+    sizes = backlog(start, begins, end)
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(end)
+    shares = {queue: size * limit // total for queue, size in sizes.items()}
+    left = limit - sum(shares.values())
+    for queue in sorted(shares, key=lambda queue: (shares[queue] > 0, sizes[queue], queue))[:left]:
+        shares[queue] += 1
+    return {
+        queue: max(start[queue], begins.get(queue, 0)) + shares[queue] if queue in shares else offset
+        for queue, offset in end.items()
+    }
+
+
+def ranges_between(start: Known, end: Known) -> list[QueueRange]:
+    """What is between two positions; a queue that only one of them has, or that went back, has nothing to read."""
+    return [
+        QueueRange(queue, start[queue], end[queue])
+        for queue in sorted(end)
+        if queue in start and end[queue] > start[queue]
+    ]
+
+
+def split_ranges(
+    ranges: Sequence[QueueRange], min_partitions: int | None = None, max_records: int | None = None
+) -> list[QueueRange]:
+    """The same messages in more ranges: none above `max_records`, and about `min_partitions` of them, large ones first."""
+    total = sum(part.rows for part in ranges)
+    pieces = []
+    for part in ranges:
+        by_size = -(-part.rows // max_records) if max_records else 1
+        by_count = -(-part.rows * min_partitions // total) if min_partitions and min_partitions > len(ranges) else 1
+        pieces += _cut(part, max(1, min(part.rows, max(by_size, by_count))))
+    return pieces
+
+
+def _cut(part: QueueRange, pieces: int) -> list[QueueRange]:
+    cuts = [part.start + part.rows * number // pieces for number in range(pieces + 1)]
+    return [QueueRange(part.queue, start, end) for start, end in pairwise(cuts)]
+
+
+def outside(wanted: Known, begins: Known, ends: Known) -> list[str]:
+    """Which wanted positions a queue does not have, in words."""
+    return [
+        f"{queue} has offsets from {begins[queue]} to {ends[queue]}, not {offset}"
+        for queue, offset in sorted(wanted.items())
+        if not begins[queue] <= offset <= ends[queue]
+    ]
+
+
+def clamped(wanted: Known, begins: Known, ends: Known) -> Offsets:
+    """The positions nearest to the wanted ones that there are."""
+    return {queue: min(max(offset, begins[queue]), ends[queue]) for queue, offset in wanted.items()}

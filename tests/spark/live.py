@@ -1,0 +1,92 @@
+"""A cluster that forgets quickly, and sources on it without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql.pandas.types import from_arrow_schema
+from tests.support.admin import delete_old_files, eventually
+
+from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk_writer import BulkWriter
+from rocketline.message import Message, MessageQueue
+from rocketline.spark.columns import COLUMNS
+from rocketline.spark.live_source import LiveSource
+from rocketline.testing import LocalCluster
+
+FORGETFUL = {
+    "mappedFileSizeCommitLog": "65536",
+    "mappedFileSizeConsumeQueue": "400",
+    "fileReservedTime": "0",
+    "enablePropertyFilter": "true",
+}
+"""Files of a few dozen messages, of which all but the last go when an operator says so."""
+
+
+def send(
+    namesrv: str, topic: str, bodies: Iterator[bytes] | list[bytes], queue_id: int | None = None, **more: Any
+) -> None:
+    with BulkWriter(namesrv, group="fill", timeout=20, batch_bytes=16 << 10) as writer:
+        queue = None
+        if queue_id is not None:
+            queue = next(queue for queue in writer.queues(topic) if queue.queue_id == queue_id)
+        for body in bodies:
+            writer.send(Message(topic, body, **more), queue)
+        writer.flush()
+
+
+def forget(cluster: LocalCluster, queue: MessageQueue) -> int:
+    """Have the head of a queue deleted; returns where it begins now."""
+    with BulkReader(cluster.namesrv, group="look") as reader:
+        before = reader.bounds(queue)[0]
+
+        def is_shorter() -> bool:
+            delete_old_files(cluster.brokers[0].address)
+            return reader.bounds(queue)[0] > before
+
+        eventually(is_shorter, f"{queue} begins later than at {before}")
+        return reader.bounds(queue)[0]
+
+
+class Stream:
+    """A stream driven as Spark does it: positions as JSON texts, partitions in between."""
+
+    def __init__(self, namesrv: str, start: str | None = None, **options: str) -> None:
+        self.source = LiveSource({"namesrv": namesrv, "pullTimeoutMs": "5000", **options})
+        self.reader = self.source.streamReader(from_arrow_schema(COLUMNS))
+        self.position = start if start is not None else json.dumps(self.reader.initialOffset())
+
+    def step(self) -> list[dict[str, Any]]:
+        """Go on once; the rows between."""
+        limit = self.reader.getDefaultReadLimit()
+        end = json.dumps(self.reader.latestOffset(json.loads(self.position), limit))
+        rows = self.rows(self.position, end)
+        self.position = end
+        return rows
+
+    def rows(self, start: str, end: str) -> list[dict[str, Any]]:
+        parts = self.reader.partitions(json.loads(start), json.loads(end))
+        return [row for part in parts for batch in self.reader.read(part) for row in batch.to_pylist()]
+
+    @property
+    def offsets(self) -> Mapping[str, Any]:
+        """By broker and queue, of the only topic."""
+        found: Mapping[str, Any] = json.loads(self.position)
+        (brokers,) = found.values()
+        return next(iter(brokers.values()))
+
+
+@contextmanager
+def streaming(namesrv: str, start: str | None = None, **options: str) -> Iterator[Stream]:
+    stream = Stream(namesrv, start, **options)
+    try:
+        yield stream
+    finally:
+        stream.reader.stop()
+
+
+def bodies(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(int(row["body"].split(b" ")[0]) for row in rows)

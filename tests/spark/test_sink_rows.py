@@ -1,0 +1,178 @@
+"""Rows made into messages, and sent to a real broker, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rocketline.client.bulk_reader import BulkReader
+from rocketline.errors import ConfigError, InvalidMessage
+from rocketline.message import MessageView
+from rocketline.protocol.hashing import java_string_hash
+from rocketline.spark.live_source import LiveSource
+from rocketline.spark.sink import SinkOptions, send_rows
+from rocketline.spark.sink_rows import OutgoingRow, RowIds, RowMessages, checked_columns
+from rocketline.testing import LocalCluster
+
+IDS = RowIds.of("query/7", 3)
+WHEN = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+
+
+def rows(columns: dict[str, Any], topic: str | None = "T") -> list[OutgoingRow]:
+    batch = pa.RecordBatch.from_pydict(columns)
+    return list(RowMessages(checked_columns("rocketmq", batch.schema, topic), topic).of(batch, IDS, 10))
+
+
+def test_every_column_means_something() -> None:
+    (row,) = rows(
+        {
+            "Body": ["text"],
+            "topic": ["other"],
+            "tags": ["a"],
+            "keys": [["k1", "k2"]],
+            "properties": pa.array([[("p", "1")]], pa.map_(pa.string(), pa.string())),
+            "shardingKey": ["s"],
+            "deliverAt": pa.array([WHEN], pa.timestamp("us", "UTC")),
+            "queueId": pa.array([3], pa.int32()),
+            "brokerName": ["b"],
+            "flag": pa.array([9], pa.int32()),
+        },
+        topic=None,
+    )
+    message = row.message
+    assert (message.topic, message.body, message.tag, message.keys, message.flag) == (
+        "other",
+        b"text",
+        "a",
+        ("k1", "k2"),
+        9,
+    )
+    assert message.properties == {"UNIQ_KEY": IDS.of_row(10), "p": "1", "__SHARDINGKEY": "s"}
+    assert (message.deliver_at, message.delay) == (WHEN, None)
+    assert row[1:] == ("s", 3, "b")
+
+
+def test_columns_that_are_absent_or_null_add_nothing() -> None:
+    found = rows({"body": [b"x"], "tags": pa.nulls(1, pa.string()), "delayMs": pa.array([1500], pa.int64())})
+    assert found[0][1:] == (None, None, None)
+    message = found[0].message
+    assert (message.tag, message.keys, message.delay) == (None, (), timedelta(milliseconds=1500))
+
+
+def test_ids_are_the_same_when_a_task_runs_again_and_differ_otherwise() -> None:
+    again = rows({"body": [b"x", b"y"]})
+    assert [row.message.properties["UNIQ_KEY"] for row in again] == [IDS.of_row(10), IDS.of_row(11)]
+    others = {RowIds.of("query/8", 3), RowIds.of("query/7", 4), RowIds.of("other/7", 3), IDS}
+    assert len({ids.of_row(10) for ids in others}) == 4
+    own = pa.array([[("UNIQ_KEY", "mine")]], pa.map_(pa.string(), pa.string()))
+    assert rows({"body": [b"x"], "properties": own})[0].message.properties["UNIQ_KEY"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "problem"),
+    [
+        ({"tags": ["a"]}, "T", "a column 'body' is needed"),
+        ({"body": [1]}, "T", "'body' must be binary or string, not int64: cast it"),
+        ({"body": [b"x"]}, None, "Set the option 'topic'"),
+        ({"body": [b"x"], "tag": ["a"]}, "T", "'tag' cannot be written: did you mean 'tags'"),
+        ({"body": [b"x"], "commitLogOffset": [1]}, "T", "Select what is to be sent"),
+        ({"body": [b"x"], "deliverAt": [5]}, "T", "'deliverAt' must be timestamp"),
+        ({"body": [b"x"], "brokerName": ["b"]}, "T", "without a column 'queueId'"),
+        ({"body": [b"x"], "properties": ["a=b"]}, "T", "must be map<string,string>"),
+    ],
+)
+def test_wrong_columns_are_refused_before_anything_is_sent(columns: Any, topic: str | None, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        rows(columns, topic)
+
+
+def test_a_row_without_body_or_topic_is_named() -> None:
+    with pytest.raises(InvalidMessage, match="row 11 of the task has no body"):
+        rows({"body": [b"x", None]})
+    with pytest.raises(InvalidMessage, match="row 10 of the task has no topic"):
+        rows({"body": [b"x"], "topic": pa.nulls(1, pa.string())}, topic=None)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+def options(cluster: LocalCluster, schema: pa.Schema, **more: str) -> SinkOptions:
+    return SinkOptions.parse({"namesrv": cluster.namesrv, "writeId": "w", **more}, from_arrow_schema(schema))
+
+
+def stored(cluster: LocalCluster, topic: str) -> list[MessageView]:
+    with BulkReader(cluster.namesrv, group="check") as reader:
+        return [
+            message
+            for queue in reader.queues(topic)
+            for reply in reader.read(queue, *reader.bounds(queue))
+            for message in reply.messages()
+        ]
+
+
+def test_rows_reach_the_broker_in_the_order_of_their_keys(cluster: LocalCluster) -> None:
+    numbered = [range(start, start + 100) for start in (0, 100, 200)]
+    batches = [
+        pa.RecordBatch.from_pydict({"body": [f"{n}" for n in part], "shardingKey": [f"k{n % 7}" for n in part]})
+        for part in numbered
+    ]
+    given = options(cluster, batches[0].schema, topic="keyed", batchBytes="2k", maxInFlight="4")
+    sent = send_rows(given, "w", 5, iter(batches))
+    assert (sent.partition, sent.rows, sent.topics) == (5, 300, {"keyed": 300})
+    found = stored(cluster, "keyed")
+    assert len(found) == 300
+    for key in {message.properties["__SHARDINGKEY"] for message in found}:
+        of_key = [message for message in found if message.properties["__SHARDINGKEY"] == key]
+        assert {message.queue_id for message in of_key} == {abs(java_string_hash(key)) % 4}, (
+            "as Java's producers choose"
+        )
+        assert [int(message.body) for message in of_key] == sorted(int(message.body) for message in of_key)
+
+
+def test_a_task_that_runs_again_stores_the_same_ids_again(cluster: LocalCluster) -> None:
+    batch = pa.RecordBatch.from_pydict({"body": ["a", "b"], "topic": ["again", "again"]})
+    for _ in range(2):
+        send_rows(options(cluster, batch.schema), "w", 1, iter([batch]))
+    ids = [message.message_id for message in stored(cluster, "again")]
+    assert (len(ids), len(set(ids))) == (4, 2)
+
+
+def test_queues_may_be_chosen_and_those_that_are_not_there_are_told(cluster: LocalCluster) -> None:
+    def send(queue_id: int) -> None:
+        batch = pa.RecordBatch.from_pydict({"body": ["a"], "queueId": pa.array([queue_id], pa.int32())})
+        send_rows(options(cluster, batch.schema, topic="chosen"), "w", 0, iter([batch]))
+
+    send(2)
+    assert [message.queue_id for message in stored(cluster, "chosen")] == [2]
+    with pytest.raises(InvalidMessage, match="queue 77 of topic 'chosen' is not there; there are chosen@broker-a:0"):
+        send(77)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"namesrv": ""}, "'namesrv' is needed"),
+        ({"topic": "a b"}, "option 'topic'"),
+        ({"batchByte": "5"}, "did you mean 'batchBytes'"),
+        ({"maxInFlight": "0"}, "from 1 to"),
+        ({"rocketmq.secretKey": "x"}, "credentials"),
+    ],
+)
+def test_wrong_options_are_refused(cluster: LocalCluster, given: dict[str, str], problem: str) -> None:
+    schema = pa.schema({"body": pa.string()})
+    with pytest.raises(ConfigError, match=problem):
+        options(cluster, schema, **{"topic": "t", **given})
+
+
+def test_a_topic_is_not_overwritten(cluster: LocalCluster) -> None:
+    source = LiveSource({"namesrv": cluster.namesrv, "topic": "t"})
+    with pytest.raises(ConfigError, match=r"mode\('append'\)"):
+        source.writer(from_arrow_schema(pa.schema({"body": pa.string()})), overwrite=True)
