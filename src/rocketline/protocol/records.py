@@ -235,19 +235,26 @@ def decode_record(buffer: Buffer, position: int, limit: int, check_crc: bool = F
 
 _new_record = tuple.__new__
 
-_CHECKED_V4 = struct.Struct(">iii16xqi44xi")
+_CHECKED_V4 = struct.Struct(">iiii4xqqi44xi")
 _BODY_AT_V4 = _HEAD_V4.size
 
 
-def is_sound_record(buffer: Buffer, position: int, size: int, log_offset: int) -> bool:
-    """Whether the `size` bytes at `position` are a record that names this log offset and whose body matches its CRC.
+def is_sound_record(
+    buffer: Buffer, position: int, size: int, log_offset: int, queue_id: int | None = None, queue_offset: int = 0
+) -> bool:
+    """Whether the `size` bytes at `position` are a record that names this log offset and whose body matches its CRC; and
+    with a `queue_id`, that names its place in a queue.
 
     For every message that is read: it looks at nothing else, and makes no objects.
     """
     if size < MIN_RECORD_BYTES:
         return False
-    total, magic, body_crc, own_offset, sys_flag, body_bytes = _CHECKED_V4.unpack_from(buffer, position)
+    total, magic, body_crc, own_queue, own_number, own_offset, sys_flag, body_bytes = _CHECKED_V4.unpack_from(
+        buffer, position
+    )
     if total != size or own_offset != log_offset or (magic != MAGIC_V1 and magic != MAGIC_V2):
+        return False
+    if queue_id is not None and (own_queue != queue_id or own_number != queue_offset):
         return False
     body_at = position + _BODY_AT_V4
     if sys_flag & _HOSTS:
@@ -256,8 +263,12 @@ def is_sound_record(buffer: Buffer, position: int, size: int, log_offset: int) -
             return False
         body_at = position + head_bytes
         body_bytes = _INT.unpack_from(buffer, body_at - 4)[0]
-    end = body_at + body_bytes
-    if body_bytes < 0 or end + 3 > position + size:
+    end, limit = body_at + body_bytes, position + size
+    if body_bytes < 0 or end + 4 > limit:
+        return False
+    # Clients go from record to record by these lengths: a wrong one would cost them the neighbours too.
+    properties_at = end + 3 + buffer[end] if magic == MAGIC_V1 else end + 4 + (buffer[end] << 8 | buffer[end + 1])
+    if properties_at > limit or properties_at + (buffer[properties_at - 2] << 8 | buffer[properties_at - 1]) != limit:
         return False
     matches: bool = crc32(buffer[body_at:end]) & 0x7FFFFFFF == body_crc
     return matches

@@ -111,6 +111,7 @@ class Reader:
         total = taken = 0
         view = memoryview(b"")
         view_start = view_end = 0
+        queue_id = queue.queue_id
         for log_offset, size, _ in UNIT.iter_unpack(units[: count * UNIT_BYTES]):
             if total + size > max_bytes and total:
                 break
@@ -120,7 +121,9 @@ class Reader:
                     if segment is None:
                         return None
                     view, view_start, view_end = segment.open(), segment.base, segment.next_base
-                if log_offset + size > view_end or not is_sound_record(view, log_offset - view_start, size, log_offset):
+                if log_offset + size > view_end or not is_sound_record(
+                    view, log_offset - view_start, size, log_offset, queue_id, queue_offset + taken
+                ):
                     return None
             if log_offset != end:
                 spans.append((start, end))
@@ -165,7 +168,7 @@ class Reader:
                     continue
             elif accept_tags is not None and not accept_tags(tags_code):
                 continue
-            record = self._record(log_offset, size)
+            record = self._record(log_offset, size, queue.queue_id, queue_offset + scanned - 1)
             if record is None:
                 status = ReadStatus.MESSAGE_WAS_REMOVING
                 if log_offset < log.min_offset and size > 0:
@@ -196,12 +199,14 @@ class Reader:
             lagging,
         )
 
-    def _record(self, log_offset: int, size: int) -> memoryview | None:
+    def _record(self, log_offset: int, size: int, queue_id: int, queue_offset: int) -> memoryview | None:
         log = self._log
         if size <= 0 or size == FILLER_SIZE or log_offset + size > log.readable:
             return None
         record = log.file.slice(log_offset, log_offset + size)
-        if record is None or (self._check_crc and not is_sound_record(record, 0, size, log_offset)):
+        if record is None or (
+            self._check_crc and not is_sound_record(record, 0, size, log_offset, queue_id, queue_offset)
+        ):
             return None
         return record
 

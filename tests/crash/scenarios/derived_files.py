@@ -63,6 +63,7 @@ def _fill(root: Path, random: Random, crashes: bool) -> None:
             store.flush_now()
     store.dispatch()
     if crashes:
+        store.flush_now()  # or what lies behind the last flush may be cut off, and rightly so
         killed = root.with_name("killed")
         shutil.copytree(root, killed)
         store.close()

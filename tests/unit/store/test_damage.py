@@ -77,7 +77,7 @@ class TestRead:
         assert (result.status, result.next_queue_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 3)
         store.close()
 
-    @pytest.mark.parametrize("at", [0, 2, 4, 6, 28, 33])
+    @pytest.mark.parametrize("at", [0, 2, 4, 6, 12, 15, 20, 27, 28, 33])
     def test_so_is_a_record_whose_head_is_damaged(self, at: int) -> None:
         store = filled(opened(), 20)
         unit = store.unit_at("orders", 0, 7)
@@ -85,6 +85,17 @@ class TestRead:
         flip_live(store, unit.log_offset + at)
         assert served(store) == [n for n in range(20) if n != 7]
         assert store.damage.records == 1
+        store.close()
+
+    @pytest.mark.parametrize("back", [0, 1])
+    def test_so_is_a_record_whose_lengths_do_not_add_up(self, back: int) -> None:
+        store = filled(opened(), 20)
+        unit = store.unit_at("orders", 0, 7)
+        assert unit is not None
+        view = store.record_at(unit.log_offset)
+        assert view is not None
+        flip_live(store, unit.log_offset + len(view) - len(decode_record(view, 0, len(view)).properties) - 1 - back)
+        assert served(store) == [n for n in range(20) if n != 7]
         store.close()
 
     def test_checking_can_be_switched_off(self) -> None:
@@ -112,6 +123,17 @@ class TestUnits:
         assert served(store) == list(range(20))
         assert (store.damage.units, store.damage.records) == (1, 0)
         assert queue_files(disk) == before
+        store.close()
+
+    def test_a_unit_that_points_at_another_message_is_mended(self) -> None:
+        store = filled(opened(), 20)
+        queue = store._queues.by_key["orders", 0]
+        segment = queue.file.segment_at(0)
+        assert segment is not None
+        view = segment.open()
+        view[2 * 20 : 3 * 20] = bytes(view[4 * 20 : 5 * 20])
+        assert served(store) == list(range(20))
+        assert (store.damage.units, store.damage.records) == (1, 0)
         store.close()
 
     def test_a_lost_sector_of_units_is_mended(self) -> None:
