@@ -31,6 +31,11 @@ class QueueTime:
         """Show up regularly, as long as the loop comes round."""
         try:
             while True:
+                now = self._clock.monotonic()
+                if self._last is not None and now - self._last > self._longest_s:
+                    # We may be first after a standstill: what waited meanwhile is read in the next round, and still late.
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
                 self._last = self._clock.monotonic()
                 await asyncio.sleep(self._pulse_s)
         finally:
