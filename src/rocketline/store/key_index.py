@@ -311,7 +311,7 @@ class KeyIndex:
         if not files:
             return None
         newest = next((file for file in files if file.is_dirty), files[-1])
-        return IndexShape(files[0].path.name, newest.path.name, newest.flushed_count)
+        return IndexShape(files[0].path.name, newest.path.name, newest.flushed_count, files.index(newest) + 1)
 
     def lacks(self, shape: IndexShape | None, log_min_offset: int) -> bool:
         """Whether something of what was once on disk is missing."""
@@ -320,7 +320,9 @@ class KeyIndex:
         counts = {file.path.name: file.count for file in self.files}
         if counts.get(shape.newest, 0) < shape.newest_count:
             return True
-        return shape.oldest not in counts and self.files[0].begin_log_offset > log_min_offset
+        if shape.oldest not in counts:
+            return self.files[0].begin_log_offset > log_min_offset
+        return sum(int(name) <= int(shape.newest) for name in counts) < shape.file_count
 
     def keep_marked(self, shape: IndexShape | None) -> None:
         """After a crash of our own: keep what was on disk at the mark; the rest is filed again from the log.

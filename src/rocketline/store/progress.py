@@ -43,6 +43,8 @@ class IndexShape(msgspec.Struct, frozen=True):
     oldest: str
     newest: str
     newest_count: int
+    file_count: int = 0
+    """Of the files from the oldest to the newest; 0: not known."""
 
 
 class Mark(msgspec.Struct, frozen=True):

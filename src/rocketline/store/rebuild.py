@@ -137,7 +137,8 @@ def _note_index(disk: Disk, root: Path) -> None:
         return
     paths = [path for path, _ in index_names(disk, root / INDEX_FOLDER)]
     progress = Progress(disk, root / PROGRESS_NAME)
-    progress.note_index(IndexShape(paths[0].name, paths[-1].name, index_count(disk, paths[-1])) if paths else None)
+    shape = IndexShape(paths[0].name, paths[-1].name, index_count(disk, paths[-1]), len(paths)) if paths else None
+    progress.note_index(shape)
     progress.close()
 
 

@@ -319,7 +319,7 @@ class TestRebuilding:
         assert self.reopened(disk, before) == ("index",)
 
     @pytest.mark.parametrize("clean", [True, False])
-    @pytest.mark.parametrize("which", [0, -1])
+    @pytest.mark.parametrize("which", [0, 1, -1])
     def test_an_index_file_gone_or_cut_short(self, clean: bool, which: int) -> None:
         for size in (None, 0, 50):
             disk, before = self.stopped(clean)
