@@ -26,7 +26,7 @@ from rocketline.message import Message, MessageQueue, MessageView
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 QUEUES = 8
 BATCH = 80
 
