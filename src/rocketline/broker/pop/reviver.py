@@ -147,10 +147,10 @@ class PopReviver:
                 queue.expect_repeats(
                     settled_keys(store, self._offsets, topic, queue_id, queue.next_offset), self._clock.now_ms()
                 )
-                first_ms = store.store_ms_of(topic, queue_id, queue.next_offset)
-                since_ms = since_ms if first_ms < 0 else min(since_ms, first_ms)
-        if after_crash:
-            self._redelivery.made.update(copies_since(store, since_ms, self._topics.table))
+            first_ms = store.store_ms_of(topic, queue_id, queue.next_offset)
+            since_ms = since_ms if first_ms < 0 else min(since_ms, first_ms)
+        # Also after a clean stop: it may have come before all was settled that a crash had left.
+        self._redelivery.made.update(copies_since(store, since_ms, self._topics.table))
 
     @property
     def open_count(self) -> int:
