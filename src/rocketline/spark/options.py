@@ -23,8 +23,8 @@ from rocketline.errors import ConfigError
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _TRUTHS = {"true": True, "false": False}
 
-# Spark puts these in on its own account when a table is made with SQL.
-_SPARKS_OWN = frozenset({"serialization.format"})
+# Spark puts these in on its own account: for a table made with SQL, and for a flow of a declarative pipeline.
+_SPARKS_OWN = frozenset({"serialization.format", "queryname"})
 
 
 class Options:
