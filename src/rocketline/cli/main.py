@@ -16,6 +16,7 @@ import typer
 from rocketline.cli.consume import consume
 from rocketline.cli.demo import demo
 from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
+from rocketline.cli.pipeline import pipeline_app
 from rocketline.cli.produce import produce
 from rocketline.cli.servers import broker, nameserver
 from rocketline.cli.store import store_app
@@ -75,6 +76,7 @@ def admin(
 for command in (up, nameserver, broker, produce, consume, demo, version):
     app.command()(command)
 app.add_typer(store_app, name="store")
+app.add_typer(pipeline_app, name="pipeline")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
