@@ -11,7 +11,7 @@ is itself such a dataclass is filled from the same keys.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar, get_type_hints
 
@@ -109,6 +109,45 @@ def _load(kind: type[T], values: Mapping[str, str], used: set[str], where: str) 
             used.add(key)
             arguments[item.name] = _convert(values[key], hint, f"{where}: {key}")
     return kind(**arguments)
+
+
+def values_of(config: Any) -> dict[str, str]:
+    """Every setting that has a RocketMQ key, as text; of the sections inside as well."""
+    values: dict[str, str] = {}
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            values |= values_of(value)
+        elif key := item.metadata.get("key"):
+            values[key] = _text(value)
+    return values
+
+
+def as_properties(config: Any) -> str:
+    """The settings as properties text, sorted; `parse_properties` reads it back."""
+    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values_of(config).items()}
+    return "".join(f"{key}={value}\n" for key, value in sorted(escaped.items()))
+
+
+def with_values(config: T, values: Mapping[str, str], where: str = "change") -> T:
+    """The settings with some replaced; all others, also those without a RocketMQ key, stay as they are."""
+    hints = get_type_hints(type(config))
+    changes: dict[str, Any] = {}
+    for item in fields(config):  # type: ignore[arg-type]
+        current, key = getattr(config, item.name), item.metadata.get("key")
+        if is_dataclass(current):
+            changed = with_values(current, values, where)
+            if changed is not current:
+                changes[item.name] = changed
+        elif key and key in values:
+            changes[item.name] = _convert(values[key], hints[item.name], f"{where}: {key}")
+    return replace(config, **changes) if changes else config  # type: ignore[type-var]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _BOOLEANS = {"true": True, "false": False}

@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
 from rocketline.broker.delays import DelayLevels, deliver_time_codes
@@ -157,6 +158,7 @@ class Broker:
             await self._server.bind()
             undo.push_async_callback(self._server.close, grace_s=0)
             self._store_host = encode_host(_ip_of(self._host), self.port)
+            self._load_changes()
             self._open_store()
             undo.callback(self._store.close)
             self._build()
@@ -171,6 +173,31 @@ class Broker:
         self._dispatch()
         self._start_tasks()
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
+
+    def _load_changes(self) -> None:
+        self._started_ms = self._clock.now_ms()
+        file = self._saved("rocketline.settings.json", SavedChanges)
+        self._changing = ChangingConfig(file, self.config, self._clock)
+        self.config = self._changing.load()
+        self._changing.on_change = self._reconfigure
+
+    def _reconfigure(self, keys: frozenset[str]) -> None:
+        """Work by new settings: handlers are made anew, what lives on is told."""
+        self.config = config = self._changing.current
+        self._router.take(self._build_router())
+        self._router.take(self._build_pop_router())
+        self._router.take(operator_router(self._operator_parts()))
+        self._groups.auto_create = config.groups.auto_create
+        if "autoCreateTopicEnable" in keys:
+            self._topics.create_by_itself(config.topics.auto_create)
+        self._store.set_retention(config.store.retention)
+        self._checker.use(config.transactions)
+        self._timers.use(config.store.timers)
+        if "brokerPermission" in keys:
+            self._topics.writable = bool(config.permission & WRITE)
+            self._registration.broker_perm = config.permission
+            # Under a new version, or the name servers would take it for what they know.
+            self._topics.announce_all()
 
     def _open_store(self) -> None:
         filters = self.config.filters
@@ -355,6 +382,7 @@ class Broker:
         )
 
     def _build_router(self) -> Router:
+        """Handlers remember nothing of their own: a change of settings makes them anew."""
         config, store = self.config, self._store
         writable = bool(config.permission & WRITE)
         sends = SendHandlers(
@@ -458,6 +486,10 @@ class Broker:
             broker_name=self.config.name,
             address=self.address,
             server_side_reset=self.config.server_side_reset,
+            timers=self._timers,
+            config=self._changing,
+            stored=self._stored,
+            started_ms=self._started_ms,
         )
 
     def _cap_offsets(self) -> None:
@@ -515,12 +547,12 @@ class Broker:
         for work in self._pops.tasks():
             self._spawn(work)
         self._spawn(self._every(config.pop.save_order_ms / 1000, self._save_order))
-        self._spawn(self._every(config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
-        self._spawn(self._every(config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
+        self._spawn(self._every(lambda: self.config.flush_offsets_ms / 1000, lambda: self._save(self._offsets)))
+        self._spawn(self._every(lambda: self.config.flush_delay_offsets_ms / 1000, lambda: self._save(self._delays)))
         self._spawn(self._statistics.run())
         self._spawn(self._every(config.filters.save_ms / 1000, lambda: self._save(self._filters)))
         self._spawn(self._every(config.store.timers.flush_interval_ms / 1000, lambda: self._save(self._timers)))
-        self._spawn(self._every(config.transactions.interval_ms / 1000, self._checker.check))
+        self._spawn(self._every(lambda: self.config.transactions.interval_ms / 1000, self._checker.check))
         self._spawn(self._every(config.transactions.op_interval_ms / 1000, self._note_ended))
         self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
         self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
@@ -528,13 +560,16 @@ class Broker:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._loop.create_task(work))
 
-    async def _every(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _every(
+        self, interval_s: float | Callable[[], float], work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         while True:
-            await asyncio.sleep(interval_s)
+            pause_s = interval_s() if callable(interval_s) else interval_s
+            await asyncio.sleep(pause_s)
             try:
                 await work()
             except Exception:
-                log.exception("periodic work failed, trying again in %g s", interval_s)
+                log.exception("periodic work failed, trying again in %g s", pause_s)
 
     async def _save(self, table: _Periodic) -> None:
         data = table.take_changes()

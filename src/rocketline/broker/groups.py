@@ -33,7 +33,7 @@ class Groups:
     def __init__(self, file: SavedTable[SubscriptionGroupWrapper], clock: Clock, *, auto_create: bool = True) -> None:
         self._file = file
         self._clock = clock
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self._forbidden: dict[str, dict[str, int]] = {}
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
@@ -70,7 +70,7 @@ class Groups:
         return {name: self.table[name] for name in names if name in self.table}
 
     def _may_create(self, name: str) -> bool:
-        return not group_problem(name, MAX_OLD_GROUP_CHARS) and (self._auto_create or name.startswith(SYSTEM_PREFIX))
+        return not group_problem(name, MAX_OLD_GROUP_CHARS) and (self.auto_create or name.startswith(SYSTEM_PREFIX))
 
     def require(self, name: str) -> SubscriptionGroupConfig:
         group = self.get(name)

@@ -87,7 +87,7 @@ class Registration:
         self._clock = clock
         self._interval_s = interval_s
         self._timeout_s = timeout_s
-        self._broker_perm = broker_perm
+        self.broker_perm = broker_perm
 
     def topics_changed(self, topics: list[TopicConfig]) -> None:
         """Announce these soon."""
@@ -168,13 +168,13 @@ class Registration:
 
     def _visible(self, topic: TopicConfig) -> TopicConfig:
         """A broker that may not be written to (or read) says so for each of its topics."""
-        if self._broker_perm & 6 == 6:
+        if self.broker_perm & 6 == 6:
             return topic
         return TopicConfig(
             topic_name=topic.topic_name,
             read_queue_nums=topic.read_queue_nums,
             write_queue_nums=topic.write_queue_nums,
-            perm=topic.perm & (self._broker_perm | 1),
+            perm=topic.perm & (self.broker_perm | 1),
             topic_filter_type=topic.topic_filter_type,
             topic_sys_flag=topic.topic_sys_flag,
             order=topic.order,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from rocketline.broker.changes import ChangingConfig
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.delays import DelayLevels
 from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.admin.configuration import ConfigurationHandlers
 from rocketline.broker.handlers.admin.connections import ConnectionHandlers
 from rocketline.broker.handlers.admin.consuming import ConsumingHandlers
 from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
+from rocketline.broker.handlers.admin.half_messages import HalfMessageHandlers
 from rocketline.broker.handlers.admin.relays import RelayHandlers
 from rocketline.broker.handlers.admin.resets import ResetHandlers
+from rocketline.broker.handlers.admin.runtime_info import RuntimeInfoHandlers
 from rocketline.broker.handlers.admin.statistics import StatisticsHandlers
 from rocketline.broker.handlers.admin.tables import TableHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
@@ -33,6 +38,7 @@ from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.statistics import BrokerStatistics, FallBehind
+from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import Clock
@@ -88,7 +94,10 @@ def broker_router(
             RequestCode.LOCK_BATCH_MQ: locks.lock,
             RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
             RequestCode.UPDATE_AND_CREATE_TOPIC: topics.create,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.create_all,
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: topics.create_static,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system,
             RequestCode.GET_TOPIC_CONFIG: topics.get,
             RequestCode.GET_ALL_TOPIC_CONFIG: topics.get_all,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.create,
@@ -139,6 +148,10 @@ class OperatorParts:
     broker_name: str
     address: str
     server_side_reset: bool
+    timers: Timers
+    config: ChangingConfig
+    stored: Callable[[], None]
+    started_ms: int
 
 
 def operator_router(parts: OperatorParts) -> Router:
@@ -153,8 +166,14 @@ def operator_router(parts: OperatorParts) -> Router:
     statistics = StatisticsHandlers(store, topics, counted, FallBehind(store, offsets, clock), name)
     resets = ResetHandlers(store, topics, groups, offsets, consumers, parts.waiters, name, parts.server_side_reset)
     relays = RelayHandlers(store, topics, groups, consumers, name)
+    runtime = RuntimeInfoHandlers(store, parts.delays, parts.timers, counted, clock, parts.started_ms)
+    configuration = ConfigurationHandlers(parts.config)
     return Router(
         {
+            RequestCode.GET_BROKER_RUNTIME_INFO: runtime.show,
+            RequestCode.GET_BROKER_CONFIG: configuration.get,
+            RequestCode.UPDATE_BROKER_CONFIG: configuration.update,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: HalfMessageHandlers(store, parts.stored).resume,
             RequestCode.GET_ALL_CONSUMER_OFFSET: tables.consumer_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: tables.delay_offsets,
             RequestCode.QUERY_CONSUME_QUEUE: tables.queue,

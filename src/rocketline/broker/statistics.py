@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.totals import Totals, TotalsHistory
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import BrokerStatsData, StatsItem
 from rocketline.store.message_store import MessageStore
@@ -91,6 +92,13 @@ class BrokerStatistics:
         self._dead: dict[str, Traffic] = {}
         self._acks: dict[str, Traffic] = {}
         self._totals = {name: {cluster: Traffic()} for name in _TOTALS}
+        self.missed = 0
+        """Reads that found nothing."""
+        self.slowest_s = 0.0
+        """The read that took longest."""
+        self.failed = 0
+        """Messages that could not be stored."""
+        self.history = TotalsHistory(clock, self.totals)
         self._tables = {
             "TOPIC_PUT_NUMS": (self._puts, False),
             "TOPIC_PUT_SIZE": (self._puts, True),
@@ -125,6 +133,8 @@ class BrokerStatistics:
         traffic.size += size
         traffic.times += 1
         traffic.took_ms += took_s * 1000
+        if took_s > self.slowest_s:
+            self.slowest_s = took_s
 
     def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
         """A group handed a message back; it comes again, or goes to the dead letters."""
@@ -163,6 +173,17 @@ class BrokerStatistics:
         traffic = self._gets.get(f"{topic}@{group}")
         return traffic.over(MINUTE).tps if traffic is not None else 0.0
 
+    def totals(self) -> Totals:
+        """Everything that went through, since the start."""
+        puts, gets = self._puts.values(), self._gets.values()
+        return Totals(
+            put=sum(traffic.messages for traffic in puts),
+            put_bytes=sum(traffic.size for traffic in puts),
+            got=sum(traffic.messages for traffic in gets),
+            found=sum(traffic.times for traffic in gets),
+            missed=self.missed,
+        )
+
     async def run(self) -> None:
         """Take samples for ever."""
         for count in itertools.count(1):
@@ -173,6 +194,8 @@ class BrokerStatistics:
 
     def sample(self, window: Window) -> None:
         self._add_up()
+        if window is MINUTE:
+            self.history.sample()
         now_ms = self._clock.now_ms()
         for table in (self._puts, self._gets, self._acks, self._sent_back, self._dead, *self._totals.values()):
             for traffic in table.values():

@@ -85,7 +85,7 @@ class Topics:
         self._file = file
         self._clock = clock
         self._auto_create = auto_create
-        self._writable = writable
+        self.writable = writable
         self._system = {topic.topic_name: topic for topic in system}
         # A record of somebody else in the revive log could hold up a revive queue for as long as it likes.
         self._not_sendable = NOT_SENDABLE | {name for name in self._system if name.startswith(REVIVE_PREFIX)}
@@ -116,12 +116,28 @@ class Topics:
     def get(self, name: str) -> TopicConfig | None:
         return self.table.get(name)
 
+    @property
+    def system_names(self) -> list[str]:
+        """The topics every broker has; there may be more whose names are reserved."""
+        return sorted(self._system)
+
+    def create_by_itself(self, wanted: bool) -> None:
+        """Whether a first message makes its topic, from now on: the template has the right to be inherited, or not."""
+        self._auto_create = wanted
+        template = self.table.get(DEFAULT_TOPIC)
+        if template is None:
+            if wanted:
+                self.put([_topic(DEFAULT_TOPIC, TopicConfigDefaults().queue_count, READ | WRITE | INHERIT)])
+        elif bool(template.perm & INHERIT) != wanted:
+            perm = template.perm | INHERIT if wanted else template.perm & ~INHERIT
+            self.put([_topic(DEFAULT_TOPIC, template.write_queue_nums, perm)])
+
     def is_system(self, name: str) -> bool:
         return name in self._system or name.startswith("rmq_sys_")
 
     def for_send(self, name: str, template: str, queue_count: int, unit_mode: bool = False) -> TopicConfig:
         """The topic a message may be stored under, made from its template when it is new."""
-        if not self._writable:
+        if not self.writable:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         topic = self.table.get(name)
         if topic is None or name in self._not_sendable:
@@ -156,6 +172,10 @@ class Topics:
         self._replace(self.table | {topic.topic_name: topic for topic in topics})
         if self.on_change is not None:
             self.on_change(topics)
+
+    def announce_all(self) -> None:
+        """Tell the name servers of every topic anew."""
+        self.put(list(self.table.values()))
 
     def delete(self, name: str) -> bool:
         if name not in self.table:

@@ -2,7 +2,7 @@
 
 import sys
 
-from rocketline.cli.main import main
+from rocketline.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

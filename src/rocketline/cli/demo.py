@@ -30,6 +30,7 @@ class Scale:
     messages: int
     producers: int
     consumers: int
+    orders: int = 0
 
 
 @dataclass
@@ -47,6 +48,7 @@ def demo(
     messages: Annotated[int, typer.Option(min=1, help="How many messages travel.")] = 20_000,
     producers: Annotated[int, typer.Option(min=1, max=64, help="Producers at work.")] = 8,
     consumers: Annotated[int, typer.Option(min=1, max=64, help="Consumers of one group.")] = 4,
+    orders: Annotated[int, typer.Option(min=0, help="Orders that become tables on Spark; 0: leave Spark out.")] = 2000,
     verbose: Verbose = 0,
 ) -> None:
     """Start a cluster, move messages through it while the group changes, and count.
@@ -58,7 +60,7 @@ def demo(
     from rocketline.cli.serving import log_to_stderr, run
 
     log_to_stderr(verbose)
-    scale = Scale(messages, producers, consumers)
+    scale = Scale(messages, producers, consumers, orders)
     with TemporaryDirectory(prefix="rocketline-demo-") as folder, open_screen() as screen:
         screen.say("starting a name server and a broker")
         with ChildCluster(["--data", folder]) as cluster:
@@ -109,8 +111,16 @@ async def _messages_travel(cluster: ChildCluster, screen: Screen, scale: Scale) 
     return Outcome(rows, report.problems + problems)
 
 
-PARTS: tuple[Part, ...] = (_messages_travel,)
-"""A Spark pipeline over the same topic joins here, as the next part."""
+async def _orders_become_tables(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+    """Orders on their way through Spark to bronze, silver and gold tables, and the totals back to a topic."""
+    from rocketline.cli.demo_orders import orders_to_tables
+
+    if not scale.orders:
+        return Outcome()
+    return Outcome(*await orders_to_tables(cluster, screen, scale.orders))
+
+
+PARTS: tuple[Part, ...] = (_messages_travel, _orders_become_tables)
 
 
 def _memory(cluster: ChildCluster) -> str:

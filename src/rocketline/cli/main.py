@@ -15,13 +15,12 @@ import typer
 
 from rocketline.cli.consume import consume
 from rocketline.cli.demo import demo
+from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
+from rocketline.cli.pipeline import pipeline_app
 from rocketline.cli.produce import produce
 from rocketline.cli.servers import broker, nameserver
 from rocketline.cli.store import store_app
 from rocketline.cli.up import up
-from rocketline.errors import RocketlineError
-
-DEBUG_FLAG = "--debug"
 
 app = typer.Typer(
     name="rocketline",
@@ -52,15 +51,38 @@ def version() -> None:
     print(f"rocketline {number}, Python {sys.version.split()[0]}")
 
 
+def _verbs(incomplete: str) -> list[str]:
+    from rocketline.cli import verbs  # noqa: F401 (declares them)
+    from rocketline.cli.verb import VERBS
+
+    names = (name for verb in VERBS.values() for name in (verb.name, verb.kebab))
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def admin(
+    context: typer.Context,
+    verb: Annotated[str, typer.Argument(metavar="VERB", help="What to do.", autocompletion=_verbs)] = "--help",
+) -> int:
+    """Operate a cluster: Apache's mqadmin verbs and more."""
+    from rocketline.cli.entry import run_admin
+
+    return run_admin([verb, *context.args], debug=False)
+
+
 for command in (up, nameserver, broker, produce, consume, demo, version):
     app.command()(command)
 app.add_typer(store_app, name="store")
+app.add_typer(pipeline_app, name="pipeline")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug, given = _take_debug(given)
+    debug, given = take_debug(given)
     try:
         result = app(given, prog_name="rocketline", standalone_mode=False)
     except typer.Exit as ended:
@@ -72,16 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        print(f"error: {_one_line(error)}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
     return result if isinstance(result, int) else 0
-
-
-def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
-    """Whether `--debug` is there; it is taken out, so that it may follow the command too."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept = [item for item in arguments[:end] if item != DEBUG_FLAG]
-    return len(kept) < end, kept + arguments[end:]
 
 
 def _usage_failed(error: typer.TyperException) -> int:
@@ -91,15 +106,3 @@ def _usage_failed(error: typer.TyperException) -> int:
     if message:
         print(f"error: {message}; see `{command} --help`", file=sys.stderr)
     return error.exit_code
-
-
-def _one_line(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    text = " ".join(str(error).split())
-    if isinstance(error, RocketlineError):
-        return text
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}"
-    return f"unforeseen {type(error).__name__}: {text}; run again with {DEBUG_FLAG} and report what it shows"

@@ -45,10 +45,10 @@ def verify(folder: Folder, as_json: AsJson = False, config: ConfigFile = None, s
     from rocketline.cli.store_text import report_json, report_lines
     from rocketline.store import inspection
 
-    broker = _broker_config(config, settings)
+    broker = broker_config(config, settings)
     is_damaged = False
     with _readable():
-        for store in _stores(folder):
+        for store in stores_in(folder):
             report = inspection.verify(store, broker.store)
             is_damaged |= report.verdict is inspection.Verdict.DAMAGED
             print(report_json(report) if as_json else "\n".join(report_lines(report)), flush=True)
@@ -87,7 +87,7 @@ def dump(
         _time("--until", until),
     )
     with _readable(), reader_may_leave():
-        _show(islice(_selected(_stores(folder), selection), limit), as_json)
+        _show(islice(_selected(stores_in(folder), selection), limit), as_json)
 
 
 @store_app.command()
@@ -98,16 +98,16 @@ def rebuild(folder: Folder, config: ConfigFile = None, settings: Settings = None
     from rocketline.cli.store_text import rebuild_lines
     from rocketline.store.rebuild import rebuild as build
 
-    broker = _broker_config(config, settings)
+    broker = broker_config(config, settings)
     codes = deliver_time_codes(parse_delay_levels(broker.delay_levels))
     with _readable():
-        stores = _stores(folder)
+        stores = stores_in(folder)
     for store in stores:
         result = build(store, broker.store, codes)
         print("\n".join(rebuild_lines(str(store.name), result)), flush=True)
 
 
-def _broker_config(file: Path | None, settings: list[str] | None) -> BrokerConfig:
+def broker_config(file: Path | None, settings: list[str] | None) -> BrokerConfig:
     from rocketline.broker.config import BrokerConfig
     from rocketline.cli.config_sources import merged_values
     from rocketline.settings import load
@@ -116,7 +116,7 @@ def _broker_config(file: Path | None, settings: list[str] | None) -> BrokerConfi
     return load(BrokerConfig, merged_values(BrokerConfig, file, os.environ, flags))[0]
 
 
-def _stores(folder: Path) -> list[StoreFolder]:
+def stores_in(folder: Path) -> list[StoreFolder]:
     from rocketline.store.folder import find_stores
     from rocketline.store.read_only import ReadOnlyDisk
 

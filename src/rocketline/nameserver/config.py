@@ -6,11 +6,10 @@ because whoever reaches the port may ask. Such a change is checked as a whole, i
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 from rocketline.errors import ConfigError
-from rocketline.settings import load, parse_properties, setting
+from rocketline.settings import parse_properties, setting, with_values
 
 RUNTIME_KEYS = frozenset(
     {
@@ -83,12 +82,6 @@ def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
         raise ConfigError(f"{name}={value}: a value from {lowest} to {highest} is expected")
 
 
-def as_properties(config: NameServerConfig) -> str:
-    """All settings that have a RocketMQ key, as properties text."""
-    lines = [f"{item.metadata['key']}={_text(getattr(config, item.name))}\n" for item in _keyed_fields()]
-    return "".join(sorted(lines))
-
-
 def with_changes(config: NameServerConfig, properties: str) -> NameServerConfig:
     """The settings after an operator's change; ConfigError, naming the key, when any part of it is not allowed."""
     values = parse_properties(properties)
@@ -96,14 +89,4 @@ def with_changes(config: NameServerConfig, properties: str) -> NameServerConfig:
         if key not in RUNTIME_KEYS:
             allowed = ", ".join(sorted(RUNTIME_KEYS))
             raise ConfigError(f"{key[:80]!r} cannot be changed while the name server runs; these can: {allowed}")
-    given, _ = load(NameServerConfig, values, "change")
-    changes = {item.name: getattr(given, item.name) for item in _keyed_fields() if item.metadata["key"] in values}
-    return replace(config, **changes)
-
-
-def _keyed_fields() -> list[Field[Any]]:
-    return [item for item in fields(NameServerConfig) if item.metadata["key"]]
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value).replace("\\", "\\\\").replace("\n", "\\n")
+    return with_values(config, values)

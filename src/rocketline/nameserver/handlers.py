@@ -11,7 +11,7 @@ import zlib
 
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError, RequestRejected
-from rocketline.nameserver.config import NameServerConfig, as_properties, with_changes
+from rocketline.nameserver.config import NameServerConfig, with_changes
 from rocketline.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from rocketline.nameserver.routes import RouteTable
 from rocketline.nameserver.topic_queues import UNIT, UNIT_SUB
@@ -49,6 +49,7 @@ from rocketline.protocol.headers import (
     WipeWritePermResponseHeader,
     WritePermOfBrokerHeader,
 )
+from rocketline.settings import as_properties
 from rocketline.transport import Channel, Router
 from rocketline.transport.client import split_address
 

@@ -24,8 +24,8 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 2
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUTHS = {"true": True, "false": False}
 
-# Spark puts these in on its own account when a table is made with SQL.
-_SPARKS_OWN = frozenset({"serialization.format"})
+# Spark puts these in on its own account: for a table made with SQL, and for a flow of a declarative pipeline.
+_SPARKS_OWN = frozenset({"serialization.format", "queryname"})
 
 
 class Options:

@@ -55,14 +55,15 @@ def put_in_queues(
                 continue
             queue = queues.obtain(topic, queue_id)
         if tags_code_for is not None:
-            group = _with_codes(group, tags_code_for)
+            group = with_codes(group, tags_code_for)
         if 0 < queue.max_offset < group[0][4]:
             gaps.add(key)
         queue.put_many(group)
     return gaps
 
 
-def _with_codes(rows: list[Row], tags_code_for: Callable[[LogEntry], int]) -> list[Row]:
+def with_codes(rows: list[Row], tags_code_for: Callable[[LogEntry], int]) -> list[Row]:
+    """The rows with what a consume queue holds of each beside its place."""
     # Most messages keep the code they have.
     codes = map(tags_code_for, map(_new_entry, repeat(LogEntry), rows))
     return [row if code == row[5] else (*row[:5], code, *row[6:]) for row, code in zip(rows, codes)]

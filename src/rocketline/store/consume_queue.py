@@ -96,7 +96,12 @@ class ConsumeQueue:
                 self.put(queue_offset, log_offset, size, tags_code)
             return
         pack = UNIT.pack
-        units = b"".join([pack(row[0], row[1], row[5]) for row in rows])
+        self.put_units(start, b"".join([pack(row[0], row[1], row[5]) for row in rows]), last[0] + last[1])
+
+    def put_units(self, start: int, units: bytes, next_log_offset: int) -> None:
+        """List records one after the other, the first as number `start`; all lie behind those listed before."""
+        if start != self.max_offset:
+            self._align(start)
         done = 0
         while done < len(units):
             position = start * UNIT_BYTES + done
@@ -106,8 +111,8 @@ class ConsumeQueue:
             end = min(done + self._limit - position, len(units))
             self._tail.open()[position - self._base : position - self._base + end - done] = units[done:end]
             done = end
-        self.max_offset = start + len(rows)
-        self.next_log_offset = last[0] + last[1]
+        self.max_offset = start + len(units) // UNIT_BYTES
+        self.next_log_offset = next_log_offset
         if not self.is_dirty:
             self.is_dirty = True
             self._dirty_queues.append(self)

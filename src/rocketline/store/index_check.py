@@ -11,6 +11,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rocketline.errors import CorruptRecord
 from rocketline.message import TAGS
@@ -42,6 +43,17 @@ class IndexContent:
             "" if 0 <= count <= entries else f"counts {count} entries, {entries} is the most there can be"
         )
 
+    def number_at(self, log_offset: int) -> int:
+        """The number of the first entry of a record at or behind a log offset, if they ascend as they should."""
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.pairs(middle, middle + 1)[0][1] < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def pairs(self, number: int, end: int) -> list[tuple[int, int]]:
         """(key hash, log offset) of the entries from `number` to `end`."""
         return list(_HASH_AND_OFFSET.iter_unpack(self._slice(number, min(end, self.count))))
@@ -59,6 +71,12 @@ class IndexContent:
                 return int(number)
             bound, number = number, previous
         return 0
+
+    def check_links(self, limits: Limits, findings: Findings) -> None:
+        if self.header_problem:
+            findings.add(INDEX, f"{self.name} header", self.header_problem)
+        for place, problem in self.link_problems():
+            findings.add(INDEX, f"{self.name} {place}", problem, limits.heals(self.end_log_offset))
 
     def link_problems(self) -> Iterator[tuple[str, str]]:
         """(place, problem) of each entry and slot that is not linked as its keys demand."""
@@ -84,6 +102,23 @@ class IndexContent:
                     yield f"slot {slot}", f"leads to entry {number}, entry {wanted} is the newest of it"
 
 
+class IndexTotals(NamedTuple):
+    """How many records of a stretch are not found in the index as others are."""
+
+    behind: int = 0
+    """Records after the last one that is indexed."""
+    behind_from: int = -1
+    untagged: int = 0
+    """Records indexed without their tag, as RocketMQ before 5.4 does it."""
+    with_tag: int = 0
+
+    def plus(self, later: IndexTotals) -> IndexTotals:
+        start = later.behind_from if self.behind_from < 0 else self.behind_from
+        return IndexTotals(
+            self.behind + later.behind, start, self.untagged + later.untagged, self.with_tag + later.with_tag
+        )
+
+
 class IndexCheck:
     """The index on its way through the log."""
 
@@ -93,34 +128,37 @@ class IndexCheck:
         log: LogRecords,
         limits: Limits,
         findings: Findings,
-        listed_end: int,
     ) -> None:
-        self.behind = 0
-        """Records after the last one that is indexed."""
-        self.behind_from = -1
-        self.untagged = 0
-        """Records indexed without their tag, as RocketMQ before 5.4 does it."""
+        self._behind = 0
+        self._behind_from = -1
+        self._untagged = 0
         self._with_tag = 0
         self._files = list(files)
         self._log = log
         self._limits = limits
         self._findings = findings
-        self._listed_end = listed_end
         self._hashes = KeyHashes()
         self._file = 0
         self._number = 1
         self._last = max((file.end_log_offset for file in files if file.count > 1), default=-1)
+        self._stop: tuple[int, int] | None = None
+
+    def limit_to(self, start: int | None, end: int | None) -> None:
+        """Look only at entries of records between two log offsets; stretches in a row leave out no entry."""
+        if start is not None:
+            self._file, self._number = self._place(start)
+        self._stop = None if end is None else self._place(end)
+
+    def _place(self, log_offset: int) -> tuple[int, int]:
+        for at, file in enumerate(self._files):
+            number = file.number_at(log_offset)
+            if number < file.count:
+                return at, number
+        return len(self._files), 1
 
     @property
-    def entries(self) -> int:
-        return sum(file.count - 1 for file in self._files)
-
-    def check_links(self) -> None:
-        for file in self._files:
-            if file.header_problem:
-                self._findings.add(INDEX, f"{file.name} header", file.header_problem)
-            for place, problem in file.link_problems():
-                self._findings.add(INDEX, f"{file.name} {place}", problem, self._limits.heals(file.end_log_offset))
+    def totals(self) -> IndexTotals:
+        return IndexTotals(self._behind, self._behind_from, self._untagged, self._with_tag)
 
     def follow(self, entries: Sequence[LogEntry]) -> None:
         records = [
@@ -176,10 +214,10 @@ class IndexCheck:
         if not missing:
             return
         if log_offset > self._last:
-            self.behind += 1
-            self.behind_from = log_offset if self.behind_from < 0 else self.behind_from
+            self._behind += 1
+            self._behind_from = log_offset if self._behind_from < 0 else self._behind_from
         elif all(key.startswith("T#") for _, key in missing):
-            self.untagged += 1
+            self._untagged += 1
         else:
             problem = f"is not found by {', '.join(repr(key[:80]) for _, key in missing[:3])}"
             self._findings.add(INDEX, f"record at log offset {log_offset}", problem, self._limits.heals(log_offset))
@@ -212,16 +250,22 @@ class IndexCheck:
             problem = f"points at log offset {log_offset}, where no sound record is: {error}"
         self._findings.add(INDEX, f"{file.name} entry {number}", problem, self._limits.heals(log_offset))
 
-    def finish(self) -> None:
+    def look_at_rest(self) -> None:
+        """Look at the entries that no record came by for."""
         while (entry := self._next_entry()) is not None:
+            if self._stop is not None and (self._file, self._number) >= self._stop:
+                return
             self._look_at(*entry)
-        if 0 < self.untagged < self._with_tag - self.behind:
-            self._findings.add(INDEX, "tags", f"{self.untagged} records are not found by their tag")
-        if self.behind and self._limits.end is None:
-            place = f"records from log offset {self.behind_from} on"
-            if self.behind_from < self._listed_end:
-                heals = self._limits.heals(self.behind_from)
-                self._findings.add(INDEX, place, f"{self.behind} are in queues but not in the index", heals)
+
+
+def sum_up(totals: IndexTotals, limits: Limits, findings: Findings, listed_end: int) -> None:
+    """Judge what only the whole log can tell; queues list what is below `listed_end`."""
+    if 0 < totals.untagged < totals.with_tag - totals.behind:
+        findings.add(INDEX, "tags", f"{totals.untagged} records are not found by their tag")
+    if totals.behind and limits.end is None and totals.behind_from < listed_end:
+        place = f"records from log offset {totals.behind_from} on"
+        problem = f"{totals.behind} are in queues but not in the index"
+        findings.add(INDEX, place, problem, limits.heals(totals.behind_from))
 
 
 def index_keys(entry: LogEntry) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ it began, and what is not filed yet does not count. After a crash it knows what 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -18,29 +18,33 @@ from rocketline.errors import StoreError
 from rocketline.files import backup_of
 from rocketline.protocol import fastjson
 from rocketline.protocol.records import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, read_start
-from rocketline.store.bulk import QueueKey
 from rocketline.store.checkpoint import CHECKPOINT_BYTES
 from rocketline.store.commit_log import record_store_ms
-from rocketline.store.config import UNIT_BYTES, StoreConfig
+from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk, is_locked
-from rocketline.store.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES, Finding, Findings
+from rocketline.store.findings import CHECKPOINT, CONFIG, LOG, Finding, Findings
 from rocketline.store.folder import (
     INDEX_FOLDER,
-    QUEUE_FOLDER,
     StoreFolder,
     batch_topics,
     chain_files,
     chain_problems,
     index_names,
-    index_shape,
-    queue_folders,
     segments_of,
 )
-from rocketline.store.index_check import IndexCheck, IndexContent
-from rocketline.store.queue_check import Limits, LogRecords, QueuesCheck, QueueUnits
+from rocketline.store.queue_check import Limits
 from rocketline.store.read_only import ReadOnlyDisk
-from rocketline.store.scan import LogScan
-from rocketline.store.segment import MapPool, Segment
+from rocketline.store.segment import Segment
+from rocketline.store.stretch_check import (
+    StretchReport,
+    Told,
+    check_links,
+    check_stretch,
+    index_contents,
+    log_stop,
+    merged,
+    queue_units,
+)
 
 _CHECKPOINT_FIELDS = struct.Struct(">qqq")
 _CHECKPOINT_MARGIN_MS = 3000
@@ -84,9 +88,15 @@ class Report:
         return Verdict.RECOVERABLE if self.healing or (self.was_killed and not self.is_open) else Verdict.SOUND
 
 
-def verify(folder: StoreFolder, config: StoreConfig | None = None, disk: Disk | None = None) -> Report:
+Walk = Callable[[StoreFolder, StoreConfig, Limits], tuple[list[StretchReport], list[Told]]]
+"""Checks the stretches of a log, and the links of index files, in some other way than one after the other."""
+
+
+def verify(
+    folder: StoreFolder, config: StoreConfig | None = None, disk: Disk | None = None, walk: Walk | None = None
+) -> Report:
     """Look a whole store over; StoreError when it cannot be read at all. `config` helps with index files of odd shapes."""
-    return _Inspection(folder, config or StoreConfig(), disk or ReadOnlyDisk()).run()
+    return _Inspection(folder, config or StoreConfig(), disk or ReadOnlyDisk()).run(walk)
 
 
 class _Inspection:
@@ -97,9 +107,8 @@ class _Inspection:
         self._disk = disk
         self._findings = Findings()
         self._report = Report(str(folder.name))
-        self._pool = MapPool()
 
-    def run(self) -> Report:
+    def run(self, walk: Walk | None) -> Report:
         report, root = self._report, self._root
         if root is not None:
             report.is_open = is_locked(root / "lock")
@@ -110,14 +119,15 @@ class _Inspection:
             self._findings.add(LOG, f"file {file.path.name}", problem)
         segments = segments_of(self._disk, files)
         limits = self._limits(segments)
-        records = LogRecords(segments)
-        queues = self._queues(records, limits)
-        index = self._index(records, limits, queues.listed_end if queues else 0)
-        self._walk(segments, limits, queues, index)
+        self._look_at_files()
+        stretches, told = (walk or self._walk)(self._folder, self._config, limits)
+        for found in told:
+            self._findings.add(*found)
+        self._sum_up(merged(stretches, limits, self._findings))
         if root is not None:
             self._config_files(root / "config")
         report.log_files = len(files)
-        report.log_min_offset = records.min_offset
+        report.log_min_offset = segments[0].base if segments else 0
         report.findings = self._findings.kept
         report.damaged, report.healing = dict(self._findings.damaged), dict(self._findings.healing)
         if self._findings.not_kept:
@@ -135,32 +145,43 @@ class _Inspection:
                 heals_from = segment.base
         return Limits(end, heals_from)
 
-    def _walk(
-        self, segments: Sequence[Segment], limits: Limits, queues: QueuesCheck | None, index: IndexCheck | None
-    ) -> None:
+    def _look_at_files(self) -> None:
+        """Names, sizes and shapes of the files of queues and index."""
+        report, root = self._report, self._root
+        if root is None:
+            report.notes.append("a log alone: there is no store root with queues and index beside it")
+            return
+        report.queues = len(queue_units(self._disk, root, self._findings))
+        if others := batch_topics(self._disk, root):
+            report.notes.append(f"queues of batches are not looked at: {', '.join(sorted(others))}")
+        contents = index_contents(self._disk, root, self._config, self._findings)
+        if not index_names(self._disk, root / INDEX_FOLDER):
+            report.notes.append("there is no key index")
+        report.index_files = len(contents)
+        report.index_entries = sum(file.count - 1 for file in contents)
+
+    def _walk(self, folder: StoreFolder, config: StoreConfig, limits: Limits) -> tuple[list[StretchReport], list[Told]]:
+        links = [
+            found
+            for number in range(self._report.index_files)
+            for found in check_links(folder, config, self._disk, limits, number)
+        ]
+        return [check_stretch(folder, config, self._disk, limits)], links
+
+    def _sum_up(self, whole: StretchReport) -> None:
         report = self._report
-        scan = LogScan(segments, segments[0].base if segments else 0, end=limits.end)
-        while True:
-            for batch in scan:
-                if queues is not None:
-                    queues.follow(batch)
-                if index is not None:
-                    index.follow(batch)
-            gap = scan.skip()
-            if gap is None:
-                break
-            report.damaged_stretches += 1
-            place = f"log offset {gap.log_offset} to {gap.next_log_offset}"
-            self._findings.add(LOG, place, gap.reason)
-        self._log_end(scan)
-        report.records = scan.records
-        report.log_next_offset = scan.next_log_offset
-        for check in (queues, index):
-            if check is not None:
-                check.finish()
-        if queues is not None:
-            report.units = queues.listed
-            self._note_queues(queues)
+        report.damaged_stretches = len(whole.gaps)
+        report.records = whole.records
+        report.log_next_offset = whole.next_log_offset
+        report.units = whole.units
+        self._log_end(whole)
+        if whole.units_behind:
+            report.notes.append(
+                f"{whole.units_behind} records at the log's end are in no queue yet; a broker files them when it starts"
+            )
+        if whole.of_deleted_topics:
+            report.notes.append(f"{whole.of_deleted_topics} records belong to topics that were deleted")
+        index = whole.index
         if index is not None and index.behind and report.is_open:
             report.notes.append(f"{index.behind} records are not yet counted by the key index of the running broker")
         if index is not None and index.untagged:
@@ -168,76 +189,14 @@ class _Inspection:
                 f"{index.untagged} records are not indexed by their tag, as RocketMQ before 5.4 does it"
             )
 
-    def _log_end(self, scan: LogScan) -> None:
-        stop = scan.stop
-        assert stop is not None
-        for offset in scan.odd_blanks:
+    def _log_end(self, whole: StretchReport) -> None:
+        for offset in whole.odd_blanks:
             self._findings.add(LOG, f"log offset {offset}", "the blank at the end of the file gives a wrong size")
-        if stop.is_damage or scan.data_follows():
+        stop = log_stop(whole)
+        if stop.is_damage or whole.data_follows:
             reason = stop.reason if stop.is_damage else "something that is no record lies behind the log's end"
-            self._findings.add(
-                LOG,
-                f"log offset {stop.log_offset} to the end",
-                reason,
-                heals=self._report.was_killed or self._report.is_open,
-            )
-
-    def _note_queues(self, queues: QueuesCheck) -> None:
-        notes = self._report.notes
-        if queues.behind:
-            notes.append(
-                f"{queues.behind} records at the log's end are in no queue yet; a broker files them when it starts"
-            )
-        if queues.records_of_deleted_topics:
-            notes.append(f"{queues.records_of_deleted_topics} records belong to topics that were deleted")
-
-    def _queues(self, records: LogRecords, limits: Limits) -> QueuesCheck | None:
-        if self._root is None:
-            self._report.notes.append("a log alone: there is no store root with queues and index beside it")
-            return None
-        units: dict[QueueKey, QueueUnits] = {}
-        for topic, queue_id, path in queue_folders(self._disk, self._root / QUEUE_FOLDER):
-            files = chain_files(self._disk, path)
-            for file, problem in chain_problems(files, UNIT_BYTES):
-                self._findings.add(QUEUES, f"{topic}/{queue_id} file {file.path.name}", problem)
-            if files:
-                pooled = [Segment(self._disk, file.path, file.base, file.size, pool=self._pool) for file in files]
-                units[topic, queue_id] = QueueUnits(pooled)
-        self._report.queues = len(units)
-        others = batch_topics(self._disk, self._root)
-        if others:
-            self._report.notes.append(f"queues of batches are not looked at: {', '.join(sorted(others))}")
-        return QueuesCheck(units, records, limits, self._findings, self._known_topics(), others)
-
-    def _known_topics(self) -> set[str]:
-        assert self._root is not None
-        try:
-            table = fastjson.parse(self._disk.read(self._root / "config" / "topics.json") or b"{}")
-            return set(table["topicConfigTable"])
-        except (KeyError, TypeError, ValueError):
-            return set()
-
-    def _index(self, records: LogRecords, limits: Limits, listed_end: int) -> IndexCheck | None:
-        if self._root is None:
-            return None
-        names = index_names(self._disk, self._root / INDEX_FOLDER)
-        if not names:
-            self._report.notes.append("there is no key index")
-            return None
-        contents = []
-        for path, size in names:
-            view = self._disk.open_mapped(path, size, scattered=True).buffer
-            shape = index_shape(view, self._config) if size > 64 else None
-            if shape is None:
-                problem = f"{size} bytes fit no number of slots and entries; if its settings are unusual, name them"
-                self._findings.add(INDEX, path.name, problem)
-                continue
-            contents.append(IndexContent(path.name, view, *shape))
-        index = IndexCheck(contents, records, limits, self._findings, listed_end)
-        index.check_links()
-        self._report.index_files = len(contents)
-        self._report.index_entries = index.entries
-        return index
+            heals = self._report.was_killed or self._report.is_open
+            self._findings.add(LOG, f"log offset {stop.log_offset} to the end", reason, heals=heals)
 
     def _checkpoint(self, path: Path) -> None:
         raw = self._disk.read(path)

@@ -239,6 +239,28 @@ def index_file_bytes(slots: int, entries: int) -> int:
     return _HEADER.size + slots * _SLOT.size + entries * _ENTRY.size
 
 
+def keys_of(rows: Sequence[Row]) -> tuple[list[tuple[str, str]], list[Row]]:
+    """(topic, key) of everything the rows are filed under, in order, and for each the row."""
+    keys: list[tuple[str, str]] = []
+    owners: list[Row] = []
+    add_key, add_owner, unique_name = keys.append, owners.append, UNIQ_KEY
+    for row in rows:
+        properties = row[8]
+        unique = properties.get(unique_name)
+        if unique:
+            add_key((row[2], unique))
+            add_owner(row)
+            if len(properties) == 1:
+                continue
+        for word in properties.get(KEYS, "").split():
+            add_key((row[2], word))
+            add_owner(row)
+        if tags := properties.get(TAGS):
+            add_key((row[2], "T#" + tags))
+            add_owner(row)
+    return keys, owners
+
+
 def _is_index_name(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
@@ -361,23 +383,7 @@ class KeyIndex:
 
     def put_many(self, rows: Sequence[Row]) -> None:
         """`put` for each row of a stretch of the log, in a fraction of the time."""
-        keys: list[tuple[str, str]] = []
-        owners: list[Row] = []
-        add_key, add_owner, unique_name = keys.append, owners.append, UNIQ_KEY
-        for row in rows[bisect_right(rows, self._indexed_to, key=_offset_of) :]:
-            properties = row[8]
-            unique = properties.get(unique_name)
-            if unique:
-                add_key((row[2], unique))
-                add_owner(row)
-                if len(properties) == 1:
-                    continue
-            for word in properties.get(KEYS, "").split():
-                add_key((row[2], word))
-                add_owner(row)
-            if tags := properties.get(TAGS):
-                add_key((row[2], "T#" + tags))
-                add_owner(row)
+        keys, owners = keys_of(rows[bisect_right(rows, self._indexed_to, key=_offset_of) :])
         self._put_run(self._hashes.of(keys), [row[0] for row in owners], [row[6] for row in owners])
         if rows:
             self._indexed_to = max(self._indexed_to, rows[-1][0])

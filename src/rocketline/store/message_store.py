@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,10 +31,10 @@ from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, StoreMessage, refused
-from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
+from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
-from rocketline.store.disk import Disk, RealDisk
+from rocketline.store.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
 from rocketline.store.flush import Committer, LogFlusher, QueueFlusher, ThreadWorker, Workers
 from rocketline.store.key_index import MAX_FOUND, KeyIndex
@@ -350,6 +351,18 @@ class MessageStore:
         self._require_open()
         assert self._retention is not None
         self._retention.ask()
+
+    def disk_usage(self) -> DiskUsage:
+        """Of the disk the log is on."""
+        self._require_open()
+        assert self._retention is not None
+        return self._retention.measure()
+
+    def set_retention(self, config: RetentionConfig) -> None:
+        """Keep old files by other rules from now on."""
+        self.config = replace(self.config, retention=config)
+        if self._retention is not None:
+            self._retention.config = config
 
     def _note_room(self, reason: str) -> None:
         """Refuse messages for a reason that may pass, or, when it is empty, take them again."""

@@ -7,7 +7,7 @@ may list records of deleted log files, or be fillers; otherwise they point at no
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rocketline.errors import CorruptRecord
@@ -62,10 +62,30 @@ class Limits:
 class QueueUnits:
     """The units of one queue, as they lie in its files."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self.first = segments[0].base // UNIT_BYTES if segments else 0
+    def __init__(self, segments: Sequence[Segment], first: int | None = None, stop: int | None = None) -> None:
+        """`first` and `stop` limit which units are looked at for their own sake; any of them may be asked for."""
+        in_files = segments[0].base // UNIT_BYTES if segments else 0
+        self.first = in_files if first is None else first
+        self.stop = stop
         self._segments = list(segments)
         self._bases = [segment.base for segment in segments]
+
+    def listing(self, start: int | None, end: int | None) -> QueueUnits:
+        """Limited to the units that list records from one log offset to another; stretches in a row leave out no unit."""
+        first = None if start is None else self.number_at(start)
+        stop = self.number_at(end) if end is not None else None if start is None else self.end()
+        return QueueUnits(self._segments, first, stop)
+
+    def number_at(self, log_offset: int) -> int:
+        """The number of the first unit that lists a record at or behind a log offset, if they ascend as they should."""
+        low, high = self.first, self.end()
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit(middle)[0] < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def raw(self, number: int, count: int) -> bytes:
         """`count` units from one on; fewer when there are no more files, empty ones for files that are missing."""
@@ -116,7 +136,10 @@ class QueueCheck:
         self._limits = limits
         self._findings = findings
         self._next = units.first
-        self._highest = -1
+        self.lowest = -1
+        """The number of the first record that came by."""
+        self.highest = -1
+        self.began_anew = False
         self._missing: list[LogEntry] = []
         """Records without their unit; forgotten when numbers begin anew, because then their topic was deleted."""
         self._missing_count = 0
@@ -124,12 +147,14 @@ class QueueCheck:
     def follow(self, entries: Sequence[LogEntry], listed_end: int) -> None:
         """Compare with what the log has; `listed_end`: no queue lists anything from there on."""
         first, count = entries[0].queue_offset, len(entries)
+        if self.lowest < 0:
+            self.lowest = first
         wanted = b"".join([UNIT.pack(entry[0], entry[1], entry[5]) for entry in entries])
         is_dense = [entry[4] for entry in entries] == list(range(first, first + count))
         if is_dense and first >= self._next and self._units.raw(first, count) == wanted:
             self._look_at(self._next, first)
             self._next = first + count
-            self._highest = self._next - 1
+            self.highest = self._next - 1
             self.listed += count
             return
         for entry in entries:
@@ -137,10 +162,10 @@ class QueueCheck:
 
     def _follow_one(self, entry: LogEntry, listed_end: int) -> None:
         number = entry.queue_offset
-        if number <= self._highest:
-            self._missing.clear()
-            self._missing_count = 0
-        self._highest = number
+        if number <= self.highest:
+            self.forget_missing()
+            self.began_anew = True
+        self.highest = number
         log_offset, size, tags_code = self._units.unit(number)
         if (log_offset, size) == (entry.log_offset, entry.size):
             if not _is_right_code(entry, tags_code):
@@ -161,6 +186,8 @@ class QueueCheck:
 
     def _look_at(self, start: int, stop: int) -> None:
         """Check units that no record came by for."""
+        if self._units.stop is not None:
+            stop = min(stop, self._units.stop)
         for number in range(start, stop):
             log_offset, size, _ = self._units.unit(number)
             if size == FILLER_SIZE and log_offset == 0:
@@ -187,22 +214,32 @@ class QueueCheck:
 
     def finish(self) -> None:
         """The log is at its end: look at the units that are left."""
-        for entry in self._missing:
-            found = _described(*self._units.unit(entry.queue_offset)[:2])
-            problem = f"{found}, but the log has a record of that number at {entry.log_offset}"
-            self._bad(entry.queue_offset, entry.log_offset, problem)
-        if self._missing_count > _MISSING_KEPT:
-            last = self._missing[-1]
-            self._bad(
-                last.queue_offset, last.log_offset, f"{self._missing_count - _MISSING_KEPT} more are like this one"
-            )
-        number = self._next
-        while self._units.unit(number)[1] > 0:
+        for finding in self.missing():
+            self._findings.add(*finding)
+        number, stop = self._next, self._units.stop
+        while (stop is None or number < stop) and self._units.unit(number)[1] > 0:
             self._look_at(number, number + 1)
             number += 1
 
+    def missing(self) -> Iterator[tuple[str, str, str, bool]]:
+        """What is to be said of records without their unit."""
+        for entry in self._missing:
+            found = _described(*self._units.unit(entry.queue_offset)[:2])
+            problem = f"{found}, but the log has a record of that number at {entry.log_offset}"
+            yield self._finding(entry.queue_offset, entry.log_offset, problem)
+        if self._missing_count > _MISSING_KEPT:
+            last, more = self._missing[-1], self._missing_count - _MISSING_KEPT
+            yield self._finding(last.queue_offset, last.log_offset, f"{more} more are like this one")
+
+    def forget_missing(self) -> None:
+        self._missing.clear()
+        self._missing_count = 0
+
     def _bad(self, number: int, log_offset: int, problem: str) -> None:
-        self._findings.add(QUEUES, f"{self._name} unit {number}", problem, self._limits.heals(log_offset))
+        self._findings.add(*self._finding(number, log_offset, problem))
+
+    def _finding(self, number: int, log_offset: int, problem: str) -> tuple[str, str, str, bool]:
+        return QUEUES, f"{self._name} unit {number}", problem, self._limits.heals(log_offset)
 
 
 class QueuesCheck:
@@ -222,7 +259,7 @@ class QueuesCheck:
         `batch_topics` have queues of another format.
         """
         self.records_of_deleted_topics = 0
-        self._checks = {key: QueueCheck(key, of, log, limits, findings) for key, of in units.items()}
+        self.checks = {key: QueueCheck(key, of, log, limits, findings) for key, of in units.items()}
         self._topics = topics
         self._batch_topics = batch_topics
         self._limits = limits
@@ -235,16 +272,16 @@ class QueuesCheck:
 
     @property
     def listed(self) -> int:
-        return sum(check.listed for check in self._checks.values())
+        return sum(check.listed for check in self.checks.values())
 
     @property
     def behind(self) -> int:
         """Records at the log's end that are in no queue yet."""
-        return sum(check.behind for check in self._checks.values()) + self._behind_without_queue
+        return sum(check.behind for check in self.checks.values()) + self._behind_without_queue
 
     def follow(self, entries: Iterable[LogEntry]) -> None:
         for key, group in by_queue(entries).items():
-            check = self._checks.get(key)
+            check = self.checks.get(key)
             if check is not None:
                 check.follow(group, self.listed_end)
             elif key[0] in self._batch_topics:
@@ -260,7 +297,7 @@ class QueuesCheck:
                 self._findings.add(QUEUES, f"{key[0]}/{key[1]}", problem, self._limits.heals(offset))
 
     def finish(self) -> None:
-        for check in self._checks.values():
+        for check in self.checks.values():
             check.finish()
 
 

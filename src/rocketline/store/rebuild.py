@@ -65,8 +65,8 @@ class RebuildResult:
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Everything a builder needs, found out before anything is written."""
+class Plan:
+    """Everything a builder needs, found out before anything is written; it fills `folder`."""
 
     disk: Disk
     segments: list[Segment]
@@ -83,10 +83,12 @@ def rebuild(
     tags_code_for: TagsCodeFor | None = None,
     disk: Disk | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    build: Callable[[Plan], RebuildResult] | None = None,
 ) -> RebuildResult:
     """Build queues and index anew; StoreInUse while a broker has the store.
 
-    `config` gives the sizes of files when there are none to go by; `tags_code_for` what units of delayed messages hold.
+    `config` gives the sizes of files when there are none to go by; `tags_code_for` what units of delayed messages hold;
+    `build` does the work in another way than one walk over the log.
     """
     disk = disk or RealDisk()
     root = folder.root
@@ -97,7 +99,7 @@ def rebuild(
     try:
         finish_rebuild(disk, root)
         plan = _plan(disk, folder.log, root, config or StoreConfig(), tags_code_for, clock)
-        result = _build(plan)
+        result = (build or _build)(plan)
         disk.move_folder(root / BUILDING, root / READY)
         finish_rebuild(disk, root)
     finally:
@@ -144,7 +146,7 @@ def _note_index(disk: Disk, root: Path) -> None:
 
 def _plan(
     disk: Disk, log: Path, root: Path, config: StoreConfig, tags_code_for: TagsCodeFor | None, clock: Clock
-) -> _Plan:
+) -> Plan:
     files = chain_files(disk, log)
     if not files:
         raise StoreError(f"{log} has no log files: there is nothing to build from")
@@ -154,7 +156,7 @@ def _plan(
     slots, entries = _index_shape(disk, root / INDEX_FOLDER, config)
     config = replace(config, queue_segment_bytes=queue_bytes, index_slots=slots, index_entries=entries)
     folder = root / BUILDING
-    return _Plan(disk, segments_of(disk, files), folder, config, clock, tags_code_for, batch_topics(disk, root))
+    return Plan(disk, segments_of(disk, files), folder, config, clock, tags_code_for, batch_topics(disk, root))
 
 
 def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, int]:
@@ -167,7 +169,7 @@ def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, in
     return config.index_slots, config.index_entries
 
 
-def _build(plan: _Plan) -> RebuildResult:
+def _build(plan: Plan) -> RebuildResult:
     for part in PARTS:
         plan.disk.make_folder(plan.folder / part)
     queues = ConsumeQueues(plan.disk, plan.folder / QUEUE_FOLDER, plan.config)
@@ -187,7 +189,7 @@ def _build(plan: _Plan) -> RebuildResult:
     return result
 
 
-def _file_all(plan: _Plan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
+def _file_all(plan: Plan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
     """Walk the log once and file every record found."""
     others = plan.other_topics
     gaps: list[Gap] = []

@@ -95,7 +95,7 @@ class Retention:
         self._log = commit_log
         self._queues = queues
         self._index = index
-        self._config = config
+        self.config = config
         self._clock = clock
         self._settled = settled
         self._remover = Remover(disk, config.file_pause_ms / 1000, make_safe)
@@ -113,11 +113,11 @@ class Retention:
 
     def refusal(self, usage: DiskUsage) -> str:
         """Why the disk is too full for more messages; empty when it is not."""
-        if not usage.is_above(self._config.full_ratio):
+        if not usage.is_above(self.config.full_ratio):
             return ""
         return (
             f"the disk of {self._log.file.folder} is {usage.used_percent:.1f} % full, "
-            f"above diskSpaceWarningLevelRatio={self._config.full_ratio}, with {usage.free_bytes} bytes free; "
+            f"above diskSpaceWarningLevelRatio={self.config.full_ratio}, with {usage.free_bytes} bytes free; "
             "messages are taken again once there is room"
         )
 
@@ -153,12 +153,12 @@ class Retention:
         count = min(len(free_to_go), self._count(usage, free_to_go))
         taken = [self._log.file.take_first() for _ in range(count)]
         self._remover.add_log_files(segment.path for segment in taken)
-        if not taken and self._config.force_enabled and usage.is_above(self._config.force_ratio):
+        if not taken and self.config.force_enabled and usage.is_above(self.config.force_ratio):
             log.warning("the disk is %.1f %% full, and the log has no file to give", usage.used_percent)
         return taken
 
     def _count(self, usage: DiskUsage, segments: list[Segment]) -> int:
-        config, now_ms = self._config, self._clock.now_ms()
+        config, now_ms = self.config, self._clock.now_ms()
         expired = 0
         if self._asked_passes or may_expire(config, usage, now_ms):
             expired = count_expired(config, (self._disk.modified_ms(segment.path) for segment in segments), now_ms)

@@ -110,6 +110,11 @@ class LogScan:
                 self.records += len(rows)
                 yield rows
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the walk came to the place where it was to end, or to the end of the last file."""
+        return self.next_log_offset == self._end or not self._segments
+
     def _segment_at(self, log_offset: int) -> Segment | None:
         # The first one is in use, because those behind it are dropped as reading goes on.
         while self._segments and self._segments[0].next_base <= log_offset:

@@ -15,8 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import (
     MESSAGE_DELAY_LEVELS,
+    BrokerConfig,
     PopConfig,
     TopicConfigDefaults,
     TransactionConfig,
@@ -224,6 +226,10 @@ class Parts:
         self.store.on_committed = self.durability.committed_from_thread
         self.appends = 0
         self.closed = False
+        self.started_ms = self.clock.now_ms()
+        self.changing = ChangingConfig(
+            self.saved("rocketline.settings.json", SavedChanges), BrokerConfig(store_root=str(ROOT)), self.clock
+        )
         self._build_transactions()
         self.router = self._build_router()
         self.pops = self._build_pops()
@@ -455,6 +461,10 @@ class Parts:
             broker_name=BROKER,
             address=ADDRESS,
             server_side_reset=self.setup.server_side_reset,
+            timers=self.timers,
+            config=self.changing,
+            stored=self._stored,
+            started_ms=self.started_ms,
         )
 
     def _stored(self) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.parts import Parts, send_request
 
-from rocketline.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper, decode_body
+from rocketline.protocol.bodies import (
+    TopicConfig,
+    TopicConfigList,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    decode_body,
+    encode_body,
+)
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 
@@ -163,3 +170,56 @@ async def test_all_topics_are_shown(parts: Parts) -> None:
     assert shown.topic_config_table == parts.topics.table
     assert shown.data_version == parts.topics.version
     assert answer.ext == {"totalTopicNum": str(len(parts.topics.table))}
+
+
+def create_all(*topics: TopicConfig) -> Command:
+    return Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, encode_body(TopicConfigList(list(topics))))
+
+
+async def test_many_topics_are_created_at_once(parts: Parts) -> None:
+    parts.peer().ask(create(attributes="+queue.type=SimpleCQ"))
+    announced: list[TopicConfig] = []
+    parts.topics.on_change = announced.extend
+    topics = [
+        TopicConfig("orders", 2, 3, attributes={"+message.type": "FIFO", "-queue.type": ""}),
+        TopicConfig("other", attributes={"message.type": "DELAY"}),
+    ]
+    assert parts.peer().ask(create_all(*topics)).code == ResponseCode.SUCCESS
+    assert parts.topics.require("orders").attributes == {"message.type": "FIFO"}
+    assert parts.topics.require("other").attributes == {"message.type": "DELAY"}
+    assert [topic.topic_name for topic in announced] == ["orders", "other"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        TopicConfig("a b"),
+        TopicConfig("TBW102"),
+        TopicConfig("x", -1, 1),
+        TopicConfig("x", perm=99),
+        TopicConfig("x", topic_filter_type="?"),
+        TopicConfig("x", attributes={"+colour": "red"}),
+    ],
+)
+async def test_one_bad_topic_of_many_keeps_all_away(parts: Parts, bad: TopicConfig) -> None:
+    answer = parts.peer().ask(create_all(TopicConfig("fine"), bad))
+    assert answer.code in (ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR)
+    assert parts.topics.get("fine") is None
+
+
+async def test_too_many_topics_are_refused(parts: Parts) -> None:
+    answer = parts.peer().ask(create_all(*(TopicConfig(f"t{number}") for number in range(4097))))
+    assert (answer.code, "4097 topics" in (answer.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+async def test_the_brokers_own_topics(parts: Parts) -> None:
+    answer = parts.peer().ask(Command(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+    names = decode_body(TopicList, answer.body).topic_list
+    assert {"SCHEDULE_TOPIC_XXXX", "TBW102", "rmq_sys_wheel_timer"} <= set(names)
+
+
+async def test_static_topics_are_refused_in_plain_words(parts: Parts) -> None:
+    ext = create().ext
+    answer = parts.peer().ask(Command(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, ext))
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert "static topics are not supported" in (answer.remark or "")

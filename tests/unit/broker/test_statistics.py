@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from tests.unit.broker.parts import CLUSTER, Parts, fill, pull_request, send_request
@@ -61,7 +62,7 @@ async def test_reads_count_by_group(parts: Parts) -> None:
 
 async def test_the_times_of_reads_are_averaged_by_group(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(parts, 3)
-    ticks = iter([10.0, 10.004, 20.0, 20.002, 30.0, 99.0])
+    ticks = itertools.chain([10.0, 10.004, 20.0, 20.002, 30.0], itertools.repeat(99.0))
     monkeypatch.setattr(parts.clock, "monotonic", lambda: next(ticks))
     for offset in (0, 1, 3):  # the last one finds nothing and does not count
         parts.peer().ask(pull_request(queue_offset=offset, sys_flag=4))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from rocketline.cli.child import cli_command, cli_environment
-from rocketline.cli.main import main
+from rocketline.cli.entry import main
 
 LIMIT_S = 60
 

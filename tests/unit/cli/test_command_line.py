@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rocketline.cli import main as command_line
+from rocketline.cli.failures import take_debug
 from rocketline.cli.main import main
 from rocketline.errors import ConfigError
 
@@ -92,4 +93,4 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, arguments: l
 
 
 def test_debug_after_the_double_dash_is_a_message() -> None:
-    assert command_line._take_debug(["produce", "t", "--", "--debug"]) == (False, ["produce", "t", "--", "--debug"])
+    assert take_debug(["produce", "t", "--", "--debug"]) == (False, ["produce", "t", "--", "--debug"])

@@ -18,7 +18,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_it_moves_messages_and_sums_up(rocketline: Run) -> None:
-    result = rocketline("demo", "--messages", 400, "--producers", 3, "--consumers", 2)
+    result = rocketline("demo", "--messages", 400, "--producers", 3, "--consumers", 2, "--orders", 0)
     assert result.returncode == 0, result.stdout + result.stderr
     rows = dict(line.split("  ", 1) for line in result.stdout.splitlines() if "  " in line)
     sums = {name: value.strip() for name, value in rows.items()}
@@ -32,7 +32,7 @@ def test_it_moves_messages_and_sums_up(rocketline: Run) -> None:
 def test_a_terminal_gets_bars_and_a_table() -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        cli_command("demo", "--messages", "100", "--producers", "2", "--consumers", "2"),
+        cli_command("demo", "--messages", "100", "--producers", "2", "--consumers", "2", "--orders", "0"),
         stdout=theirs,
         stderr=subprocess.DEVNULL,
         env={**cli_environment(), "TERM": "xterm", "COLUMNS": "100"},

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rocketline.errors import ConfigError
-from rocketline.nameserver.config import RUNTIME_KEYS, NameServerConfig, as_properties, with_changes
-from rocketline.settings import load, parse_properties
+from rocketline.nameserver.config import RUNTIME_KEYS, NameServerConfig, with_changes
+from rocketline.settings import as_properties, load, parse_properties
 
 CONFIG = NameServerConfig(kv_config_path="/data/kv config.json")
 

@@ -30,6 +30,7 @@ from rocketline.protocol.bodies import (
     TopicConfigSerializeWrapper,
     TopicList,
     TopicRouteData,
+    TopicStatsTable,
     decode_body,
     decode_file,
     decode_reset_offsets,
@@ -272,3 +273,20 @@ def test_heartbeats_have_all_members_of_javas() -> None:
                 subscription.sub_version = 0
         text = msgspec.json.encode(heartbeat, order="sorted").decode()
         assert java_string_hash(text) == vector["fingerprint"]
+
+
+@pytest.mark.parametrize("name", ["broker-a", 'quo\\"ted', "b}:,{"])
+def test_a_large_table_by_queue_is_read_quickly_and_right(name: str) -> None:
+    entries = ",".join(
+        f'{{"brokerName":"{name}","queueId":{number},"topic":"T"}}:{{"maxOffset":{number}}}' for number in range(20_000)
+    )
+    table = decode_body(TopicStatsTable, f'{{"offsetTable":{{{entries}}},"topicPutTps":1.5}}'.encode()).offset_table
+    assert len(table) == 20_000, "the tolerant reader would refuse this much"
+    queues = {parse_queue_key(key): offsets.max_offset for key, offsets in table.items()}
+    assert queues[MessageQueue("T", name.replace("\\", ""), 123)] == 123
+
+
+def test_what_looks_like_a_queue_inside_a_text_stays_text() -> None:
+    text = '{"brokerName":"b","queueId":1,"topic":"T"}:'
+    body = decode_body(TopicList, json.dumps({"topicList": [text, "," + text], "brokerAddr": text}).encode())
+    assert (body.topic_list, body.broker_addr) == ([text, "," + text], text)

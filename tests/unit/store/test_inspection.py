@@ -8,19 +8,24 @@ import stat
 import struct
 import tarfile
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.json import decode, encode
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.protocol.records import TRANSACTION_PREPARED
+from rocketline.store.config import StoreConfig
 from rocketline.store.disk import RealDisk
 from rocketline.store.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES
-from rocketline.store.folder import StoreFolder
+from rocketline.store.folder import StoreFolder, chain_files
 from rocketline.store.inspection import Report, Verdict, verify
 from rocketline.store.message_store import MessageStore
+from rocketline.store.queue_check import Limits
 from rocketline.store.read_only import ReadOnlyDisk
+from rocketline.store.stretch_check import Stretch, StretchReport, Told, check_links, check_stretch
 
 from .samples import HOST, message, opened, tiny
 
@@ -48,7 +53,23 @@ def root(tmp_path: Path) -> Path:
 
 
 def looked_at(root: Path) -> Report:
-    return verify(StoreFolder(root / "commitlog", root), tiny())
+    """The report, which must not depend on whether the log is walked in one go or file by file."""
+    folder = StoreFolder(root / "commitlog", root)
+    report = verify(folder, tiny())
+    in_parts = verify(folder, tiny(), walk=file_by_file)
+    assert sorted(map(str, in_parts.findings)) == sorted(map(str, report.findings))
+    assert {**vars(in_parts), "findings": []} == {**vars(report), "findings": []}
+    return report
+
+
+def file_by_file(folder: StoreFolder, config: StoreConfig, limits: Limits) -> tuple[list[StretchReport], list[Told]]:
+    disk = ReadOnlyDisk()
+    cuts = [None, *(file.base for file in chain_files(disk, folder.log)[1:]), None]
+    stretches = [Stretch(start, end) for start, end in pairwise(cuts)]
+    links = [told for number in range(9) for told in check_links(folder, config, disk, limits, number)]
+    # As if a cluster had done it.
+    done = [encode(check_stretch(folder, config, disk, limits, stretch)) for stretch in stretches]
+    return [decode(report, type=StretchReport) for report in done], links
 
 
 def write(path: Path, at: int, data: bytes) -> None:

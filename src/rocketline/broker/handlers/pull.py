@@ -221,3 +221,5 @@ class PullHandlers:
         self._parts.offsets.note_pulled(group, topic, header.queue_id, found.next_queue_offset)
         if found.message_count:
             self._parts.statistics.got(group, topic, found.message_count, found.total_bytes, took_s)
+        else:
+            self._parts.statistics.missed += 1

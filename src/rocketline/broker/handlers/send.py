@@ -249,6 +249,7 @@ class SendHandlers:
     def _finish(self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult) -> Reply:
         if result.status is not AppendStatus.OK:
             remark = result.reason or result.status.name
+            self._parts.statistics.failed += 1
             code = _FAILED_CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
             return self.refuse(request, RequestRejected(code, remark))
         self._parts.stored()

@@ -33,6 +33,10 @@ class TimerTopicCounts:
         entry = self._table.timing_count.get(topic)
         return entry.count if entry is not None else 0
 
+    @property
+    def total(self) -> int:
+        return sum(entry.count for entry in self._table.timing_count.values())
+
     def encode(self) -> bytes:
         """One line without spaces, as RocketMQ writes this file and answers with it."""
         return encode_body(self._table)

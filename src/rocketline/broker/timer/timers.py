@@ -326,6 +326,20 @@ class Timers:
 
     # To the disk
 
+    def backlog(self) -> tuple[int, int, int]:
+        """For operators: seconds that delivery is behind, messages yet to be taken in, messages that wait."""
+        if not self._config.enabled:
+            return 0, 0, 0
+        next_ms = self._files.next_ms
+        due_ms = None if next_ms is None else next_ms + self._config.precision_ms
+        behind_s = 0 if due_ms is None else max(0, self._clock.now_ms() - due_ms) // 1000
+        return behind_s, max(0, self._store.max_offset(TIMER_TOPIC, 0) - self._next), self.counts.total
+
+    def use(self, config: TimerConfig) -> None:
+        """Take in and deliver, or not, from now on; what the files depend on must be as it was."""
+        self._config = config
+        self._arrived.set()
+
     def checkpoint(self) -> bytes:
         """What was saved last, as another broker asks for it."""
         return self._files.mark.encode()

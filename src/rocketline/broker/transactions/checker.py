@@ -72,15 +72,19 @@ class CheckerParts:
 
 class TransactionChecker:
     def __init__(self, config: TransactionConfig, parts: CheckerParts) -> None:
-        self._config = config
         self._parts = parts
         self._half = parts.half_messages
         self._store = parts.store
-        self._keeps_ms = parts.store.config.retention.reserved_hours * _HOUR_MS
+        self.use(config)
         self._next = self._saved(HALF_TOPIC)
         self._ops = OpReader(parts.store, self._saved(OP_TOPIC))
         self._unsaved: tuple[int, int, int] | None = None
         """Offsets of half messages and notes, and up to where the log must be on disk before they count."""
+
+    def use(self, config: TransactionConfig) -> None:
+        """Check by these settings from now on, and as long as the store keeps messages now."""
+        self._config = config
+        self._keeps_ms = self._store.config.retention.reserved_hours * _HOUR_MS
 
     def _saved(self, topic: str) -> int:
         saved = self._parts.offsets.get(GROUP, topic, 0)

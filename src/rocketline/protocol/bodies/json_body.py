@@ -48,6 +48,14 @@ _QUEUE_KEY = re.compile(rb'(?<!\\)("\{\\"brokerName\\":(?:[^"\\]|\\.)*"):')
 """A key that holds the JSON text of a queue, see `queue_key`."""
 
 
+_BARE_QUEUE_START = b'{"brokerName":'
+_BARE_QUEUE = re.compile(
+    rb'(?<=[{,])\{"brokerName":"(?:[^"\\]|\\.)*","queueId":-?[0-9]+,"topic":"(?:[^"\\]|\\.)*"\}(?=:)'
+)
+"""A queue that is a key as Java writes it. Inside a string its quotes would be escaped, so it is found only where it is
+one."""
+
+
 class Body(msgspec.Struct, rename="camel"):
     """Base of the body structs: members named as on the wire, in camelCase."""
 
@@ -74,6 +82,11 @@ def _bare_queue_keys(data: bytes) -> bytes:
     return _QUEUE_KEY.sub(lambda key: json.loads(key[1]).encode() + b":", data)
 
 
+def _quoted_queue_keys(data: bytes) -> bytes:
+    """JSON text with the queues among its keys as strings, which makes it plain JSON."""
+    return _BARE_QUEUE.sub(lambda key: _encoder.encode(key[0].decode("utf-8", "replace")), data)
+
+
 def decode_body(kind: type[T], data: bytes) -> T:
     """A body read as `kind`; RemoteProtocolError when it is not JSON or has another shape."""
     return _decode(kind, data, MAX_LOOSE_CHARS)
@@ -89,8 +102,10 @@ def decode_file(kind: type[T], data: bytes) -> T:
 
 def _decode(kind: type[T], data: bytes, max_loose_chars: int) -> T:
     if b"$ref" not in data:
+        # Tables by queue may be large, and the tolerant reader is slow.
+        plain = _quoted_queue_keys(data) if _BARE_QUEUE_START in data else data
         try:
-            return _decoder(kind)(data)
+            return _decoder(kind)(plain)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
     return _decode_tolerant(kind, data, max_loose_chars)

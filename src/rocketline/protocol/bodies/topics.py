@@ -33,6 +33,12 @@ class TopicConfig(Body):
     attributes: dict[str, str] = field(default_factory=dict)
 
 
+class TopicConfigList(Body):
+    """18: several topics to create or change."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
 class MappingItem(Body):
     """A stretch of a logical queue: which queue of which broker holds it."""
 

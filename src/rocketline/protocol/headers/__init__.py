@@ -14,6 +14,7 @@ from rocketline.protocol.headers.clients import (
     HeartbeatResponseHeader,
     NotifyConsumerIdsChangedHeader,
     ResetOffsetHeader,
+    ResumeCheckHalfMessageHeader,
     UnregisterClientHeader,
 )
 from rocketline.protocol.headers.consuming import (
@@ -147,6 +148,7 @@ _CLIENTS: dict[int, type[Header]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: GetConsumerListHeader,
     RequestCode.END_TRANSACTION: EndTransactionHeader,
     RequestCode.CHECK_TRANSACTION_STATE: CheckTransactionStateHeader,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: ResumeCheckHalfMessageHeader,
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: NotifyConsumerIdsChangedHeader,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: ResetOffsetHeader,
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: GetConsumerStatusHeader,
@@ -158,6 +160,7 @@ _CLIENTS: dict[int, type[Header]] = {
 
 _TOPICS: dict[int, type[Header]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: CreateTopicHeader,
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: CreateTopicHeader,
     RequestCode.DELETE_TOPIC_IN_BROKER: DeleteTopicHeader,
     RequestCode.GET_TOPIC_CONFIG: GetTopicConfigHeader,
     RequestCode.GET_ALL_TOPIC_CONFIG: GetAllTopicConfigHeader,
@@ -304,6 +307,7 @@ __all__ = [
     "RegisterBrokerResponseHeader",
     "RegisterTopicHeader",
     "ResetOffsetHeader",
+    "ResumeCheckHalfMessageHeader",
     "SearchOffsetHeader",
     "SendMessageHeader",
     "SendMessageResponseHeader",

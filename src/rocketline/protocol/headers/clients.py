@@ -45,6 +45,13 @@ class EndTransactionHeader(Header):
     broker_name: str | None = field(default=None, name="bname")
 
 
+class ResumeCheckHalfMessageHeader(Header):
+    """323: let the broker ask again about a half message it gave up on."""
+
+    msg_id: str
+    topic: str | None = None
+
+
 class CheckTransactionStateHeader(Header):
     """39, broker to client; the half message is the body."""
 

@@ -19,7 +19,12 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import DeleteGroupHeader, GetGroupConfigHeader, GroupForbiddenHeader
+from rocketline.protocol.headers import (
+    DeleteGroupHeader,
+    GetAllGroupConfigHeader,
+    GetGroupConfigHeader,
+    GroupForbiddenHeader,
+)
 from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
 from rocketline.transport import Channel, Reply
 
@@ -56,6 +61,7 @@ class GroupHandlers:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(group))
 
     def get_all(self, channel: Channel, request: Command) -> Reply:
+        GetAllGroupConfigHeader.decode(request)
         snapshot = self.groups.snapshot()
         count = str(len(snapshot.subscription_group_table))
         return request.reply(ResponseCode.SUCCESS, {"totalGroupNum": count}, encode_body(snapshot))

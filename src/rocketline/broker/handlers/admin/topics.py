@@ -1,7 +1,9 @@
-"""Topics by hand: create or change (17), delete (215), look at one (351) or all (21)."""
+"""Topics by hand: create or change one (17) or many (18), delete (215), look at one (351), all (21) or the broker's own
+(305). Static topics (513) are refused."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +11,32 @@ from dataclasses import dataclass
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.topics import MAX_QUEUE_COUNT, Topics
 from rocketline.errors import RequestRejected
-from rocketline.protocol.bodies import MULTI_TAG, SINGLE_TAG, TopicConfig, encode_body
+from rocketline.protocol.bodies import (
+    MULTI_TAG,
+    SINGLE_TAG,
+    TopicConfig,
+    TopicConfigList,
+    TopicList,
+    decode_body,
+    encode_body,
+)
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import CreateTopicHeader, DeleteTopicHeader, GetTopicConfigHeader
+from rocketline.protocol.headers import (
+    CreateTopicHeader,
+    DeleteTopicHeader,
+    GetAllTopicConfigHeader,
+    GetTopicConfigHeader,
+)
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Reply
+
+log = logging.getLogger(__name__)
+
+MAX_TOPICS = 4096
+"""Topics that one request may create."""
 
 ATTRIBUTES = {
     "queue.type": re.compile("SimpleCQ"),
@@ -37,36 +57,58 @@ class TopicHandlers:
 
     def create(self, channel: Channel, request: Command) -> Reply:
         header = CreateTopicHeader.decode(request)
-        self._check(header)
-        known = self.topics.get(header.topic)
-        self.topics.put(
-            [
-                TopicConfig(
-                    topic_name=header.topic,
-                    read_queue_nums=header.read_queue_nums,
-                    write_queue_nums=header.write_queue_nums,
-                    perm=header.perm,
-                    topic_filter_type=header.topic_filter_type,
-                    topic_sys_flag=header.topic_sys_flag,
-                    order=header.order,
-                    attributes=_changed(known.attributes if known else {}, header.attributes or ""),
-                )
-            ]
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag,
+            order=header.order,
         )
+        self._check(topic)
+        topic.attributes = _changed(self._attributes_of(header.topic), header.attributes or "")
+        self.topics.put([topic])
+        log.info("%s sets topic %s: %s", channel.remote, header.topic, topic)
         return request.reply(ResponseCode.SUCCESS)
 
-    def _check(self, header: CreateTopicHeader) -> None:
-        problem = topic_problem(header.topic)
-        if problem is None and self.topics.is_system(header.topic):
-            problem = f"the topic[{header.topic}] is conflict with system topic"
-        if problem is None and header.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
-            problem = f"topic filter type {header.topic_filter_type!r} is neither {SINGLE_TAG} nor {MULTI_TAG}"
-        if problem is None and not (
-            0 <= header.read_queue_nums <= MAX_QUEUE_COUNT and 0 <= header.write_queue_nums <= MAX_QUEUE_COUNT
-        ):
+    def create_all(self, channel: Channel, request: Command) -> Reply:
+        """All of them, or none when one cannot be."""
+        topics = decode_body(TopicConfigList, request.body).topic_config_list
+        if len(topics) > MAX_TOPICS:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, f"{len(topics)} topics are more than {MAX_TOPICS}")
+        for topic in topics:
+            self._check(topic)
+            # Tools write the sign of a change into the name; a bare name sets.
+            given = (f"{name if name[:1] in '+-' else '+' + name}={value}" for name, value in topic.attributes.items())
+            topic.attributes = _changed(self._attributes_of(topic.topic_name), ",".join(given))
+        if topics:
+            self.topics.put(topics)
+            log.info("%s sets %d topics: %s", channel.remote, len(topics), ", ".join(t.topic_name for t in topics))
+        return request.reply(ResponseCode.SUCCESS)
+
+    def create_static(self, channel: Channel, request: Command) -> Reply:
+        topic = CreateTopicHeader.decode(request).topic
+        raise RequestRejected(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f"static topics are not supported here: create {topic!r} as an ordinary topic (updateTopic)",
+        )
+
+    def _attributes_of(self, name: str) -> dict[str, str]:
+        known = self.topics.get(name)
+        return known.attributes if known is not None else {}
+
+    def _check(self, topic: TopicConfig) -> None:
+        name, counts = topic.topic_name, (topic.read_queue_nums, topic.write_queue_nums)
+        problem = topic_problem(name)
+        if problem is None and self.topics.is_system(name):
+            problem = f"the topic[{name}] is conflict with system topic"
+        if problem is None and topic.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
+            problem = f"topic filter type {topic.topic_filter_type!r} is neither {SINGLE_TAG} nor {MULTI_TAG}"
+        if problem is None and not all(0 <= count <= MAX_QUEUE_COUNT for count in counts):
             problem = f"queue counts must lie between 0 and {MAX_QUEUE_COUNT}"
-        if problem is None and not 0 <= header.perm <= 7:
-            problem = f"permission {header.perm} is not between 0 and 7"
+        if problem is None and not 0 <= topic.perm <= 7:
+            problem = f"permission {topic.perm} is not between 0 and 7"
         if problem is not None:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
 
@@ -82,6 +124,7 @@ class TopicHandlers:
             self.offsets.forget_topic(name)
             self.store.delete_topic(name)
         self.topic_gone()
+        log.warning("%s deletes topic %s", channel.remote, header.topic)
         return request.reply(ResponseCode.SUCCESS)
 
     def _redelivery_topics(self, topic: str) -> list[str]:
@@ -100,7 +143,12 @@ class TopicHandlers:
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic}")
         return request.reply(ResponseCode.SUCCESS, body=encode_body(topic))
 
+    def system(self, channel: Channel, request: Command) -> Reply:
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(TopicList(self.topics.system_names)))
+
     def get_all(self, channel: Channel, request: Command) -> Reply:
+        # Who asks for a page is given all of them, and told how many those are.
+        GetAllTopicConfigHeader.decode(request)
         snapshot = self.topics.snapshot()
         count = str(len(snapshot.topic_config_table))
         return request.reply(ResponseCode.SUCCESS, {"totalTopicNum": count}, encode_body(snapshot))

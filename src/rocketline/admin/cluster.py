@@ -1,0 +1,184 @@
+"""A cluster as an operator sees it: found through its name servers, asked broker by broker.
+
+Questions go to the first name server that answers, changes to all of them. What is asked of many brokers is asked of all at
+once, and a few hundred requests are the most that wait at a time. Names are resolved once: a route or a list of brokers
+that was fetched is used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Self, TypeVar
+
+from rocketline.admin.remote import AdminBroker, AdminNameServer
+from rocketline.client.identity import parse_name_servers
+from rocketline.client.middleware import Middleware, MiddlewareClient
+from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
+from rocketline.message import MessageQueue
+from rocketline.protocol.bodies import MASTER_ID, PERM_READ, ClusterInfo, TopicRouteData
+from rocketline.transport import RemotingClient, Router
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MAX_AT_ONCE = 256
+
+
+class Admin:
+    """Requests of an operator; an async context manager."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        timeout: float = 5.0,
+        middleware: Middleware | None = None,
+    ) -> None:
+        self._remoting = (
+            RemotingClient(connect_timeout_s=min(3.0, timeout))
+            if middleware is None
+            else MiddlewareClient(Router(), middleware)
+        )
+        self.timeout_s = timeout
+        self.name_servers = [
+            AdminNameServer(self._remoting, address, timeout) for address in parse_name_servers(name_servers)
+        ]
+        self.middleware = middleware
+        self._info: ClusterInfo | None = None
+        self._routes: dict[str, TopicRouteData] = {}
+        self._at_once = asyncio.Semaphore(MAX_AT_ONCE)
+
+    @property
+    def namesrv(self) -> str:
+        return ";".join(server.address for server in self.name_servers)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._remoting.close()
+
+    def forget(self) -> None:
+        """Look everything up anew from now on."""
+        self._info = None
+        self._routes.clear()
+
+    async def first(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> T:
+        """The answer of the first name server that can be reached."""
+        failures: list[RocketlineError] = []
+        for server in self.name_servers:
+            try:
+                return await ask(server)
+            except TransportError as error:
+                failures.append(error)
+        raise ClientError(f"no name server answers: {'; '.join(map(str, failures))}") from failures[0]
+
+    async def everywhere(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> list[tuple[str, T]]:
+        """What every name server answers to a change; the first failure when one does not."""
+        answers = await self.gather(ask(server) for server in self.name_servers)
+        return list(zip((server.address for server in self.name_servers), answers))
+
+    async def gather(self, calls: Iterable[Awaitable[T]]) -> list[T]:
+        """All answers, in order; asked at once, as far as that is sensible."""
+
+        async def one(call: Awaitable[T]) -> T:
+            async with self._at_once:
+                return await call
+
+        return await asyncio.gather(*(one(call) for call in calls))
+
+    async def attempts(self, calls: Iterable[Awaitable[T]]) -> list[T | RocketlineError]:
+        """All answers, in order, and the failures in their places."""
+
+        async def one(call: Awaitable[T]) -> T | RocketlineError:
+            try:
+                return await call
+            except RocketlineError as error:
+                return error
+
+        return await self.gather(one(call) for call in calls)
+
+    async def cluster_info(self) -> ClusterInfo:
+        if self._info is None:
+            self._info = await self.first(lambda server: server.cluster_info())
+        return self._info
+
+    async def clusters(self) -> list[str]:
+        return sorted((await self.cluster_info()).cluster_addr_table)
+
+    def broker_at(self, address: str, name: str = "") -> AdminBroker:
+        return AdminBroker(self._remoting, address, name, self.timeout_s)
+
+    async def named_broker_at(self, address: str) -> AdminBroker:
+        """The broker with its name, if a name server knows that; its address need not be known to any."""
+        try:
+            table = (await self.cluster_info()).broker_addr_table
+        except RocketlineError:
+            return self.broker_at(address)
+        names = (name for name, group in table.items() if address in group.broker_addrs.values())
+        return self.broker_at(address, next(names, ""))
+
+    async def brokers(self, cluster: str | None = None, *, slaves: bool = False) -> list[AdminBroker]:
+        """The masters of a cluster, or of all; with `slaves` those too."""
+        info = await self.cluster_info()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise ClientError(f"there is no cluster {cluster!r}; the name server knows: {known}")
+        names = sorted(
+            name for key, names in info.cluster_addr_table.items() if cluster in (None, key) for name in names
+        )
+        return [
+            self.broker_at(address, name)
+            for name in dict.fromkeys(names)
+            if name in info.broker_addr_table
+            for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+            if slaves or broker_id == MASTER_ID
+        ]
+
+    async def master(self, broker_name: str) -> AdminBroker:
+        group = (await self.cluster_info()).broker_addr_table.get(broker_name)
+        if group is None or MASTER_ID not in group.broker_addrs:
+            known = ", ".join(sorted((await self.cluster_info()).broker_addr_table)) or "none"
+            raise ClientError(f"there is no broker {broker_name!r} with a master; the name server knows: {known}")
+        return self.broker_at(group.broker_addrs[MASTER_ID], broker_name)
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """RouteNotFound when no name server has one."""
+        if topic not in self._routes:
+            try:
+                self._routes[topic] = await self.first(lambda server: server.route(topic))
+            except TopicNotExist as error:
+                raise RouteNotFound(f"topic {topic!r} has no route: no broker that is online has it") from error
+        return self._routes[topic]
+
+    async def brokers_of(self, topic: str) -> list[AdminBroker]:
+        """Where a topic lives: of each broker name the master, or the next best."""
+        route = await self.route(topic)
+        return [
+            self.broker_at(group.broker_addrs[min(group.broker_addrs)], group.broker_name)
+            for group in sorted(route.broker_datas, key=lambda item: item.broker_name)
+            if group.broker_addrs
+        ]
+
+    async def queues_of(self, topic: str) -> list[tuple[AdminBroker, MessageQueue]]:
+        """Every queue that can be read, and who has it."""
+        brokers = {broker.name: broker for broker in await self.brokers_of(topic)}
+        return [
+            (brokers[item.broker_name], MessageQueue(topic, item.broker_name, queue_id))
+            for item in sorted((await self.route(topic)).queue_datas, key=lambda item: item.broker_name)
+            if item.broker_name in brokers and item.perm & PERM_READ
+            for queue_id in range(item.read_queue_nums)
+        ]
+
+    async def any_of(
+        self, brokers: Iterable[AdminBroker], ask: Callable[[AdminBroker], Awaitable[R]]
+    ) -> list[tuple[AdminBroker, R]]:
+        """The answers of those brokers that have one; the first refusal when none has."""
+        asked = list(brokers)
+        answers = await self.attempts(ask(broker) for broker in asked)
+        found = [(broker, answer) for broker, answer in zip(asked, answers) if not isinstance(answer, RocketlineError)]
+        if found or not asked:
+            return found
+        failures = [answer for answer in answers if isinstance(answer, RocketlineError)]
+        raise next((error for error in failures if isinstance(error, BrokerError)), failures[0])

@@ -1,0 +1,94 @@
+"""Dead letters: messages a group failed at too often. Looking at them, and sending them to their topic again.
+
+A group's dead letters lie in the topic `%DLQ%group`. A message there says in its properties which topic and message it was;
+sent again it keeps body, tag, keys and the user's own properties, and gets a new id. The dead letter stays: what was sent
+again is told by the caller, not by the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from rocketline.admin.cluster import Admin
+from rocketline.admin.messages import Stretch, read_topic
+from rocketline.errors import ClientError
+from rocketline.message import (
+    DELAY,
+    DLQ_PREFIX,
+    KEYS,
+    ORIGIN_MESSAGE_ID,
+    REAL_QID,
+    REAL_TOPIC,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
+    TAGS,
+    TRANSACTION_ID,
+    UNIQ_KEY,
+    WAIT,
+    Message,
+    MessageView,
+)
+from rocketline.protocol.bodies import parse_queue_key
+from rocketline.protocol.names import dlq_topic
+
+OF_THE_SYSTEM = frozenset(
+    {
+        KEYS, TAGS, UNIQ_KEY, WAIT, DELAY, REAL_TOPIC, REAL_QID, RETRY_TOPIC, ORIGIN_MESSAGE_ID, TRANSACTION_ID, "CLUSTER",
+        "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
+        "INSTANCE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "TRAN_MSG", "PGROUP", "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "1ST_POP_TIME", "POP_CK", "UNIQ_CLIENT_MESSAGE_ID_KEYIDX",
+    }
+)  # fmt: skip
+"""Properties that belong to one journey of a message; another begins without them."""
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """The dead letters of one group."""
+
+    group: str
+    count: int
+    last_ms: int
+
+
+async def count_dead_letters(admin: Admin) -> list[DeadLetters]:
+    """Of every group that has some."""
+    topics = [name for name in await admin.first(lambda server: server.topics()) if name.startswith(DLQ_PREFIX)]
+    found = await admin.gather(_count(admin, topic) for topic in topics)
+    return [item for item in found if item.count]
+
+
+async def _count(admin: Admin, topic: str) -> DeadLetters:
+    count, last_ms = 0, 0
+    for _, stats in await admin.any_of(await admin.brokers_of(topic), lambda broker: broker.topic_stats(topic)):
+        for key, item in stats.offset_table.items():
+            parse_queue_key(key)
+            count += item.max_offset - item.min_offset
+            last_ms = max(last_ms, item.last_update_timestamp)
+    return DeadLetters(topic.removeprefix(DLQ_PREFIX), count, last_ms)
+
+
+def read_dead_letters(admin: Admin, group: str, stretch: Stretch) -> AsyncIterator[MessageView]:
+    return read_topic(admin, dlq_topic(group), stretch)
+
+
+def origin_topic(letter: MessageView) -> str:
+    """The topic a dead letter was sent to; empty when it does not say."""
+    for name in ("DLQ_ORIGIN_TOPIC", RETRY_TOPIC, REAL_TOPIC):
+        topic = letter.properties.get(name, "")
+        if topic and not topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+            return topic
+    return ""
+
+
+def origin_id(letter: MessageView) -> str:
+    return letter.properties.get("DLQ_ORIGIN_MESSAGE_ID") or letter.properties.get(ORIGIN_MESSAGE_ID, "")
+
+
+def copy_of(message: MessageView, topic: str) -> Message:
+    """The same message for a new journey."""
+    if not topic:
+        raise ClientError(f"dead letter {message.message_id} does not say which topic it was sent to: name one")
+    properties = {name: value for name, value in message.properties.items() if name not in OF_THE_SYSTEM}
+    return Message(topic, message.body, tag=message.tag, keys=message.keys, properties=properties, flag=message.flag)

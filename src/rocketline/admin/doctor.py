@@ -1,0 +1,225 @@
+"""Looking for what is wrong with a cluster, in plain words.
+
+Everything is asked the way clients would: the addresses that name servers give out must be reachable from here. A finding
+says what is wrong, where, and what to do about it. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rocketline.admin.cluster import Admin
+from rocketline.admin.progress import all_progress
+from rocketline.admin.remote import AdminBroker
+from rocketline.errors import RocketlineError
+from rocketline.message import DLQ_PREFIX, RETRY_PREFIX
+from rocketline.protocol.bodies import MASTER_ID
+
+DISK_WARNING, DISK_FULL = 0.75, 0.88
+CLOCK_SKEW_S = 5.0
+LAG_LOOKS_S = 2.0
+MANY_BEHIND = 1000
+MAX_GROUPS_LOOKED_AT = 200
+MAX_MEMBERS_LOOKED_AT = 50
+"""Members are asked one by one, so not all of a large cluster are."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: Literal["error", "warning"]
+    where: str
+    problem: str
+    advice: str
+
+
+async def examine(admin: Admin, lag_pause_s: float = LAG_LOOKS_S) -> AsyncIterator[Finding]:
+    """Everything that looks wrong; nothing when all is well."""
+    async for finding in _name_servers(admin):
+        yield finding
+    try:
+        brokers = await admin.brokers(slaves=True)
+    except RocketlineError:
+        return
+    if not brokers:
+        yield Finding(
+            "error", admin.namesrv, "no broker is registered", "start a broker, and check its namesrvAddr setting"
+        )
+        return
+    async for finding in _masters(admin):
+        yield finding
+    healthy, versions = [], {}
+    for broker, info in zip(brokers, await admin.attempts(broker.runtime_info() for broker in brokers)):
+        if isinstance(info, RocketlineError):
+            yield _unreachable(broker, info)
+        else:
+            healthy.append(broker)
+            versions[f"{broker.name} {broker.address}"] = info.get("brokerVersionDesc", "unknown")
+            for finding in _of_runtime(broker, info):
+                yield finding
+    if len(set(versions.values())) > 1:
+        shown = ", ".join(f"{where} is {version}" for where, version in versions.items())
+        yield Finding("warning", "brokers", f"their versions differ: {shown}", "bring all to one version")
+    if healthy:
+        async for finding in _topics(admin, healthy):
+            yield finding
+        async for finding in _subscriptions(admin, healthy):
+            yield finding
+        async for finding in _lag(admin, lag_pause_s):
+            yield finding
+
+
+async def _name_servers(admin: Admin) -> AsyncIterator[Finding]:
+    answers = await admin.attempts(server.cluster_info() for server in admin.name_servers)
+    tables = {}
+    for server, answer in zip(admin.name_servers, answers):
+        if isinstance(answer, RocketlineError):
+            yield Finding(
+                "error", server.address, f"this name server does not answer: {answer}", "is it running, and reachable?"
+            )
+        else:
+            tables[server.address] = {
+                (name, broker_id, address)
+                for name, group in answer.broker_addr_table.items()
+                for broker_id, address in group.broker_addrs.items()
+            }
+    everyone = set().union(*tables.values()) if tables else set()
+    for server_address, known in tables.items():
+        for name, _, address in sorted(everyone - known):
+            yield Finding(
+                "warning",
+                server_address,
+                f"does not know broker {name} at {address}, other name servers do",
+                "list all name servers in the broker's namesrvAddr",
+            )
+
+
+async def _masters(admin: Admin) -> AsyncIterator[Finding]:
+    for name, group in sorted((await admin.cluster_info()).broker_addr_table.items()):
+        if MASTER_ID not in group.broker_addrs:
+            yield Finding("error", name, "has no master, only slaves: nothing can be sent there", "start the master")
+
+
+def _unreachable(broker: AdminBroker, error: RocketlineError) -> Finding:
+    return Finding(
+        "error",
+        f"{broker.name} {broker.address}",
+        f"the address that name servers give to clients cannot be used from here: {error}",
+        "set brokerIP1 to an address that clients can reach, and open its port",
+    )
+
+
+def _of_runtime(broker: AdminBroker, info: dict[str, str]) -> list[Finding]:
+    where = f"{broker.name} {broker.address}"
+    found = []
+    ratio = _number(info.get("commitLogDiskRatio"))
+    if ratio > DISK_WARNING:
+        found.append(
+            Finding(
+                "error" if ratio > DISK_FULL else "warning",
+                where,
+                f"the disk is {ratio:.0%} full; messages are refused above 90 %",
+                "make room, or lower fileReservedTime",
+            )
+        )
+    # What the broker says is now: its start and how long it has run since.
+    skew_s = _skew_s(info)
+    if skew_s is not None and abs(skew_s) > CLOCK_SKEW_S:
+        found.append(
+            Finding(
+                "warning",
+                where,
+                f"its clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's",
+                "let all machines get their time from one source: delays, resets and retention go by it",
+            )
+        )
+    if info.get("brokerActive") == "false":
+        found.append(Finding("warning", where, "says it is not active", "look at its log"))
+    behind = _number(info.get("dispatchBehindBytes"))
+    if behind > 64 << 20:
+        found.append(
+            Finding("warning", where, f"{behind:.0f} bytes are stored but not readable yet", "look at its log")
+        )
+    return found
+
+
+def _skew_s(info: dict[str, str]) -> float | None:
+    """By how much a broker's clock differs; None when it does not say enough."""
+    words = info.get("runtime", "").strip("[] ").replace(",", "").split()
+    started = _number(info.get("bootTimestamp"))
+    try:
+        days, hours, minutes, seconds = (int(words[at]) for at in (0, 2, 4, 6))
+    except (ValueError, IndexError):
+        return None
+    running_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return started / 1000 + running_s - time.time() if started > 0 else None
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "0")
+    except ValueError:
+        return 0.0
+
+
+async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Finding]:
+    """Topics that brokers have and clients do not find; versions that differ."""
+    routed = set(await admin.first(lambda server: server.topics()))
+    for broker, topics in zip(brokers, await admin.attempts(broker.topics() for broker in brokers)):
+        if isinstance(topics, RocketlineError):
+            yield Finding("warning", broker.name, f"does not list its topics: {topics}", "look at its log")
+            continue
+        for name in sorted(set(topics) - routed):
+            if not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and topics[name].perm:
+                yield Finding(
+                    "warning",
+                    f"topic {name}",
+                    f"{broker.name} has it, but no name server knows a route: clients cannot find it",
+                    "wait half a minute for the next registration, else restart the broker",
+                )
+
+
+async def _subscriptions(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Finding]:
+    """Groups whose members do not want the same: each then misses what the other one got."""
+    names = sorted({item.group for item in await all_progress(admin)})[:MAX_GROUPS_LOOKED_AT]
+    for name in names:
+        wanted: dict[str, frozenset[tuple[str, str]]] = {}
+        for broker, online in zip(brokers, await admin.attempts(broker.consumers(name) for broker in brokers)):
+            if isinstance(online, RocketlineError) or len(online.connection_set) < 2:
+                continue
+            new = [item.client_id for item in online.connection_set if item.client_id not in wanted]
+            clients = new[:MAX_MEMBERS_LOOKED_AT]
+            infos = await admin.attempts(broker.running_info(name, client) for client in clients)
+            for client, info in zip(clients, infos):
+                if not isinstance(info, RocketlineError):
+                    wanted[client] = frozenset((data.topic, data.sub_string) for data in info.subscription_set)
+        if len(set(wanted.values())) > 1:
+            differing = sorted(frozenset.union(*wanted.values()) - frozenset.intersection(*wanted.values()))
+            shown = ", ".join(f"{topic} ({expression})" for topic, expression in differing)
+            yield Finding(
+                "error",
+                f"group {name}",
+                f"its members subscribe to different things: only some to {shown}",
+                "give consumers with different subscriptions different groups",
+            )
+
+
+async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Finding]:
+    """Groups that are far behind and get no nearer."""
+    before = {item.group: item.lag for item in await all_progress(admin) if item.lag >= MANY_BEHIND}
+    if not before:
+        return
+    await asyncio.sleep(pause_s)
+    for item in await all_progress(admin):
+        if item.group in before and item.lag >= before[item.group]:
+            grown = item.lag - before[item.group]
+            trend = f"and {grown} more in {pause_s:g} s" if grown else "and does not get nearer"
+            yield Finding(
+                "warning",
+                f"group {item.group}",
+                f"is {item.lag} messages behind in {', '.join(item.topics)}, {trend}",
+                "are its consumers online (consumerConnection) and quick enough (consumerStatus)?",
+            )

@@ -1,0 +1,144 @@
+"""Finding messages: by offset id, key, unique id or place in a queue; and reading a stretch of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from rocketline.admin.cluster import Admin
+from rocketline.admin.remote import AdminBroker
+from rocketline.client.remote_broker import PullStatus
+from rocketline.errors import BrokerError, ClientError
+from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue, MessageView, QueueOffset
+from rocketline.protocol.headers import PullMessageHeader
+from rocketline.protocol.headers.read import SUBSCRIPTION
+from rocketline.protocol.message_ids import parse_offset_id
+from rocketline.protocol.records import decode_messages
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""A group every broker has, for tools that read without taking part."""
+MAX_UNIQUE = 32
+PULL_MESSAGES = 32
+FOREVER_MS = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What to read of each queue: by offsets, or by store times, both ends included in time and the end left out else."""
+
+    begin_offset: int | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    expression: str = "*"
+
+
+async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
+    """The message with an id such as brokers give out: it names the broker's address and the place in its log."""
+    address, log_offset = parse_offset_id(offset_id)
+    broker = await admin.named_broker_at(address)
+    return await broker.message_at(log_offset)
+
+
+async def by_key(
+    admin: Admin, topic: str, key: str, most: int, begin_ms: int = 0, end_ms: int = FOREVER_MS
+) -> list[MessageView]:
+    found = await admin.any_of(
+        await admin.brokers_of(topic),
+        lambda broker: broker.find(topic, key, most, begin_ms, end_ms, unique=False),
+    )
+    messages = [message for _, some in found for message in some if key in message.keys]
+    return sorted(messages, key=lambda message: message.store_ms)[:most]
+
+
+async def by_unique_id(admin: Admin, topic: str, unique_id: str) -> list[MessageView]:
+    """The message and, where it was stored more than once, its copies; an offset id is understood too."""
+    found = await admin.any_of(
+        await admin.brokers_of(topic),
+        lambda broker: broker.find(topic, unique_id, MAX_UNIQUE, 0, FOREVER_MS, unique=True),
+    )
+    messages = [
+        message for _, some in found for message in some if unique_id in (message.message_id, message.offset_id)
+    ]
+    return sorted(messages, key=lambda message: message.store_ms)
+
+
+async def by_queue_offset(admin: Admin, queue: MessageQueue, offset: int) -> MessageView:
+    broker = await admin.master(queue.broker_name)
+    async for message in read_queue(broker, queue, offset, offset + 1):
+        return message
+    raise ClientError(f"{queue} has no message at offset {offset}")
+
+
+async def read_topic(admin: Admin, topic: str, stretch: Stretch) -> AsyncIterator[MessageView]:
+    """A topic, queue after queue."""
+    for broker, queue in await admin.queues_of(topic):
+        async for message in read_stretch(broker, queue, stretch):
+            yield message
+
+
+async def read_stretch(broker: AdminBroker, queue: MessageQueue, stretch: Stretch) -> AsyncIterator[MessageView]:
+    begin, end = await broker.min_offset(queue), await broker.max_offset(queue)
+    if stretch.begin_offset is not None:
+        begin = max(begin, QueueOffset(stretch.begin_offset))
+    if stretch.begin_ms is not None:
+        begin = max(begin, await broker.offset_at(queue, stretch.begin_ms))
+    async for message in read_queue(broker, queue, begin, end, stretch.expression):
+        if stretch.end_ms is not None and message.store_ms > stretch.end_ms:
+            return
+        if stretch.begin_ms is None or message.store_ms >= stretch.begin_ms:
+            yield message
+
+
+async def read_queue(
+    broker: AdminBroker, queue: MessageQueue, begin: int, end: int, expression: str = "*"
+) -> AsyncIterator[MessageView]:
+    """Messages of a queue from one offset to before another."""
+    offset = begin
+    while offset < end:
+        answer = await broker.pull(_pull(queue, offset, min(PULL_MESSAGES, end - offset), expression), broker.timeout_s)
+        if answer.status is PullStatus.FOUND:
+            for message in decode_messages(answer.body):
+                message.broker_name = queue.broker_name
+                if begin <= message.queue_offset < end and _is_wanted(message, expression):
+                    yield message
+        if answer.status is PullStatus.NO_NEW or answer.next_offset <= offset:
+            return
+        offset = answer.next_offset
+
+
+def _pull(queue: MessageQueue, offset: int, count: int, expression: str) -> PullMessageHeader:
+    return PullMessageHeader(
+        consumer_group=TOOLS_GROUP,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=QueueOffset(offset),
+        max_msg_nums=count,
+        sys_flag=SUBSCRIPTION,
+        commit_offset=ConsumerOffset(0),
+        suspend_ms=0,
+        sub_version=0,
+        subscription=expression,
+        broker_name=queue.broker_name,
+    )
+
+
+def _is_wanted(message: MessageView, expression: str) -> bool:
+    """Brokers compare hashes of tags, so a stranger may be among them."""
+    tags = {tag.strip() for tag in expression.split("||")}
+    return tags == {"*"} or message.tag in tags
+
+
+async def consumed_by(admin: Admin, message: MessageView) -> list[tuple[str, str]]:
+    """Which groups have passed a message: (group, `consumed`, `not consumed yet`, or why that cannot be said)."""
+    broker = await admin.master(message.broker_name)
+    rows: list[tuple[str, str]] = []
+    for group in await broker.groups_of_topic(message.topic):
+        if group == TOOLS_GROUP or group.startswith(RETRY_PREFIX):
+            continue
+        try:
+            offset = await broker.consumer_offset(group, message.queue)
+        except BrokerError as error:
+            rows.append((group, f"unknown: {error.remark}"))
+        else:
+            rows.append((group, "consumed" if offset > message.queue_offset else "not consumed yet"))
+    return rows

@@ -1,0 +1,84 @@
+"""How far groups have come, over all brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rocketline.admin.cluster import Admin
+from rocketline.errors import ClientError
+from rocketline.message import MessageQueue
+from rocketline.protocol.bodies import OffsetWrapper, parse_queue_key
+from rocketline.protocol.headers import ResetOffsetHeader
+from rocketline.protocol.names import retry_topic
+
+
+@dataclass
+class GroupProgress:
+    """One group, all its queues on all brokers."""
+
+    group: str
+    rate: float = 0.0
+    queues: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int:
+        """Messages stored and not yet done."""
+        return sum(max(0, item.broker_offset - item.consumer_offset) for item in self.queues.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Messages given to consumers and not yet done."""
+        return sum(max(0, item.pull_offset - item.consumer_offset) for item in self.queues.values())
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({queue.topic for queue in self.queues})
+
+
+async def progress_of(admin: Admin, group: str, topic: str | None = None) -> GroupProgress:
+    """Of one group; ClientError when it never consumed anything."""
+    # Every group has its retry topic where it was ever online, so its route says whom to ask.
+    brokers = await admin.brokers_of(topic or retry_topic(group))
+    result = GroupProgress(group)
+    for _, stats in await admin.any_of(brokers, lambda broker: broker.consume_stats(group, topic)):
+        result.rate += stats.consume_tps
+        result.queues.update((parse_queue_key(key), item) for key, item in stats.offset_table.items())
+    if not result.queues:
+        raise ClientError(f"group {group!r} has no progress{f' in topic {topic!r}' if topic else ''} on any broker")
+    return result
+
+
+async def all_progress(admin: Admin, cluster: str | None = None) -> list[GroupProgress]:
+    """Of all groups, with one request to each broker."""
+    table: dict[str, GroupProgress] = {}
+    for _, answer in await admin.any_of(await admin.brokers(cluster), lambda broker: broker.all_consume_stats()):
+        for groups in answer.consume_stats_list:
+            for group, shown in groups.items():
+                progress = table.setdefault(group, GroupProgress(group))
+                for stats in shown:
+                    progress.rate += stats.consume_tps
+                    progress.queues.update((parse_queue_key(key), item) for key, item in stats.offset_table.items())
+    return [table[group] for group in sorted(table)]
+
+
+async def reset(
+    admin: Admin,
+    group: str,
+    topic: str,
+    timestamp_ms: int,
+    *,
+    force: bool = True,
+    broker_addr: str | None = None,
+    queue_id: int = -1,
+    offset: int | None = None,
+) -> dict[MessageQueue, int]:
+    """Move a group to a time, -1 for the end, or one queue of it to an offset; the new offsets."""
+    header = ResetOffsetHeader(topic, group, timestamp_ms, force, queue_id, offset)
+    if broker_addr is not None:
+        brokers = [await admin.named_broker_at(broker_addr)]
+    else:
+        brokers = await admin.brokers_of(topic)
+    moved: dict[MessageQueue, int] = {}
+    for _, offsets in await admin.any_of(brokers, lambda broker: broker.reset_offsets(header)):
+        moved |= offsets
+    return moved

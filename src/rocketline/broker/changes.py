@@ -1,0 +1,172 @@
+"""Settings that an operator changes while the broker runs (25), kept for the next start.
+
+Whoever reaches the port may ask, so only what is listed here can be changed: switches, intervals and limits within bounds,
+never an address, a path or a command. A change is taken as a whole or not at all; it is on disk before it counts.
+
+The file holds, for each key, the new value and the one it replaced. At the next start the new value counts as long as the
+broker is configured as it was then: who changes the configured value later wants that one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import field
+
+from rocketline.broker.config import BrokerConfig
+from rocketline.broker.saved import SavedTable
+from rocketline.clock import Clock
+from rocketline.errors import ConfigError
+from rocketline.protocol.bodies import Body, DataVersion
+from rocketline.settings import parse_properties, values_of, with_values
+
+log = logging.getLogger(__name__)
+
+MAX_CHANGE_BYTES = 64 * 1024
+
+
+class Bounds(NamedTuple):
+    lowest: int
+    highest: int
+
+
+SWITCHES = frozenset(
+    {
+        "allowRecallWhenBrokerNotWriteable",
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "cleanFileForciblyEnable",
+        "enablePropertyFilter",
+        "filterSupportRetry",
+        "longPollingEnable",
+        "notifyConsumerIdsChangedEnable",
+        "recallMessageEnable",
+        "rejectTransactionMessage",
+        "slaveReadEnable",
+        "storeReplyMessageEnable",
+        "timerStopDequeue",
+        "timerStopEnqueue",
+        "traceOn",
+        "useServerSideResetOffset",
+    }
+)
+NUMBERS = {
+    "brokerPermission": Bounds(0, 6),
+    "deleteFileBatchMax": Bounds(1, 1000),
+    "diskMaxUsedSpaceRatio": Bounds(10, 95),
+    "diskSpaceCleanForciblyRatio": Bounds(10, 95),
+    "diskSpaceWarningLevelRatio": Bounds(10, 98),
+    "fileReservedTime": Bounds(1, 24 * 366),
+    "flushConsumerOffsetInterval": Bounds(100, 600_000),
+    "flushDelayOffsetInterval": Bounds(100, 600_000),
+    "shortPollingTimeMills": Bounds(10, 60_000),
+    "transactionCheckInterval": Bounds(100, 3_600_000),
+    "transactionCheckMax": Bounds(1, 1000),
+    "transactionTimeOut": Bounds(100, 86_400_000),
+}
+TEXTS = frozenset({"deleteWhen"})
+"""Checked by the settings themselves: a list of hours."""
+
+CHANGEABLE = SWITCHES | NUMBERS.keys() | TEXTS
+
+
+class Change(Body):
+    value: str
+    instead: str
+    """The configured value when the change was made."""
+
+
+class SavedChanges(Body):
+    """config/rocketline.settings.json."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    changes: dict[str, Change] = field(default_factory=dict)
+
+
+def checked(text: str) -> dict[str, str]:
+    """The values in properties text; ConfigError names the first key that may not be changed, or not to that."""
+    values = parse_properties(text)
+    if not values:
+        raise ConfigError("nothing to change: lines of key=value are expected")
+    for key, value in values.items():
+        if key not in CHANGEABLE:
+            allowed = ", ".join(sorted(CHANGEABLE))
+            raise ConfigError(f"{key[:80]!r} cannot be changed while the broker runs; these can: {allowed}")
+        bounds = NUMBERS.get(key)
+        if bounds is not None and not _is_within(value, bounds):
+            raise ConfigError(f"{key}={value[:80]!r}: a number from {bounds.lowest} to {bounds.highest} is expected")
+    return values
+
+
+def _is_within(value: str, bounds: Bounds) -> bool:
+    return value.isascii() and value.isdecimal() and len(value) < 12 and bounds.lowest <= int(value) <= bounds.highest
+
+
+class ChangingConfig:
+    """The settings a broker runs with, and how they may change."""
+
+    def __init__(self, file: SavedTable[SavedChanges], configured: BrokerConfig, clock: Clock) -> None:
+        self._file = file
+        self._configured = values_of(configured)
+        self._clock = clock
+        self._saved = SavedChanges()
+        self.current = configured
+        self.on_change: Callable[[frozenset[str]], None] = lambda keys: None
+        """Told which keys have new values, after `current` has them."""
+
+    @property
+    def version(self) -> DataVersion:
+        return self._saved.data_version
+
+    def load(self) -> BrokerConfig:
+        """The settings with the changes of former runs that still count."""
+        saved = self._file.load()
+        if saved is None:
+            return self.current
+        kept = {key: change for key, change in saved.changes.items() if self._counts(key, change)}
+        self._saved = SavedChanges(saved.data_version, kept)
+        self.current = with_values(self.current, {key: change.value for key, change in kept.items()}, "saved change")
+        return self.current
+
+    def _counts(self, key: str, change: Change) -> bool:
+        configured = self._configured.get(key)
+        if key not in CHANGEABLE or change.instead != configured:
+            log.warning(
+                "%s=%s, set by an operator, is dropped: it is configured as %s now", key, change.value, configured
+            )
+            return False
+        try:
+            checked(f"{key}={change.value}")
+        except ConfigError as error:
+            log.warning("a saved change is dropped: %s", error)
+            return False
+        log.warning("%s=%s, set by an operator instead of %s, counts", key, change.value, configured)
+        return True
+
+    def change(self, text: str, who: str) -> None:
+        """Apply an operator's change; ConfigError, and nothing happened, when any part of it cannot be."""
+        values = checked(text)
+        new = with_values(self.current, values)
+        before, after = values_of(self.current), values_of(new)
+        changed = frozenset(key for key in values if before[key] != after[key])
+        if not changed:
+            return
+        self._save({key: after[key] for key in changed})
+        self.current = new
+        for key in sorted(changed):
+            log.warning("%s changes %s from %s to %s", who, key, before[key], after[key])
+        self.on_change(changed)
+
+    def _save(self, values: dict[str, str]) -> None:
+        changes = dict(self._saved.changes)
+        for key, value in values.items():
+            configured = self._configured[key]
+            if value == configured:
+                changes.pop(key, None)
+            else:
+                changes[key] = Change(value, configured)
+        new = SavedChanges(self.version.advanced(self._clock.now_ms()), changes)
+        self._file.save(new)
+        self._saved = new

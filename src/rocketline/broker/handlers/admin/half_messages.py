@@ -1,0 +1,52 @@
+"""Half messages the broker gave up on, asked about again (323)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketline.broker.transactions.half_messages import HalfMessage
+from rocketline.errors import ProtocolError, RequestRejected
+from rocketline.message import UNIQ_KEY
+from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import ResumeCheckHalfMessageHeader
+from rocketline.protocol.message_ids import parse_offset_id
+from rocketline.protocol.records import decode_record
+from rocketline.protocol.transactions import CHECK_TIMES, HALF_TOPIC, MAX_CHECKS_TOPIC
+from rocketline.store.message_store import AppendStatus, MessageStore
+from rocketline.transport import Channel, Reply
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HalfMessageHandlers:
+    store: MessageStore
+    stored: Callable[[], None]
+
+    def resume(self, channel: Channel, request: Command) -> Reply:
+        """Store the message under the half topic again, as one nobody was asked about yet."""
+        message_id = ResumeCheckHalfMessageHeader.decode(request).msg_id
+        half = self._given_up(message_id)
+        result = self.store.append(half.to_store(HALF_TOPIC, 0, half.properties | {CHECK_TIMES: "0"}))
+        if result.status is not AppendStatus.OK:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"half message {message_id} cannot be stored again now: {result.reason}"
+            )
+        self.stored()
+        log.warning("%s has half message %s checked again", channel.remote, half.properties.get(UNIQ_KEY))
+        return request.reply(ResponseCode.SUCCESS)
+
+    def _given_up(self, message_id: str) -> HalfMessage:
+        try:
+            _, log_offset = parse_offset_id(message_id)
+        except ProtocolError as error:
+            raise RequestRejected(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        view = self.store.record_at(log_offset)
+        record = decode_record(view, 0, len(view)) if view is not None else None
+        # Apache's broker takes any message: whoever asks could make a half message of somebody else's.
+        if record is None or record.topic != MAX_CHECKS_TOPIC:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{message_id} is no message of {MAX_CHECKS_TOPIC}")
+        return HalfMessage(record)

@@ -1,0 +1,111 @@
+"""`rocketline admin VERB`: a cluster operated from the command line, Apache's or ours.
+
+Verbs and flags are those of Apache's `mqadmin`, with kinder names beside them. Exit codes: 0 done, 1 it failed or, for a
+check, something was found, 2 the command line is wrong. Arguments are read here and not by the other commands' library:
+a verb then starts in a fraction of the time, and Apache's way of writing flags is understood.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rocketline.cli.tables import Table, show
+from rocketline.cli.verb import VERBS, Args, UsageProblem, Verb, find_verb, parser_of
+
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+
+GROUPS = {
+    "brokers": "brokers and clusters",
+    "nameservers": "name servers",
+    "topics": "topics",
+    "groups": "consumer groups",
+    "offsets": "progress of groups",
+    "clients": "who is connected",
+    "messages": "messages",
+    "sending": "sending",
+    "dead_letters": "dead letters",
+    "doctor": "health and exports",
+}
+
+
+def admin_main(arguments: Sequence[str]) -> int:
+    """Run `rocketline admin ARGUMENTS`; the exit code. Failures are raised."""
+    from rocketline.cli import verbs  # noqa: F401 (declares them)
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    name, *rest = arguments
+    if name == "help":
+        name, rest = (rest[0] if rest else "", ["--help"])
+    found = find_verb(name)
+    if found is None:
+        raise UsageProblem(f"there is no verb {name!r}{_suggestion(name)}; see `rocketline admin --help`")
+    try:
+        args = parser_of(found).parse_args(rest)
+    except SystemExit:  # --help was printed
+        return 0
+    return _run(found, args)
+
+
+def _run(found: Verb, args: Args) -> int:
+    import asyncio
+
+    namesrv = args.namesrv or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
+    watch_s = args.watch if args.watch is not None else getattr(args, "interval", None)
+    if watch_s is None:
+        tables = asyncio.run(_ask(found, args, namesrv))
+        show(tables, args.output)
+        return 1 if found.exits_1 and any(table.rows for table in tables) else 0
+    asyncio.run(_watch(found, args, namesrv, watch_s))
+    return 0
+
+
+async def _ask(found: Verb, args: Args, namesrv: str) -> list[Table]:
+    from rocketline.admin import Admin
+
+    async with Admin(namesrv, timeout=args.timeout) as admin:
+        return [table async for table in found.run(admin, args)]
+
+
+async def _watch(found: Verb, args: Args, namesrv: str, every_s: float) -> None:
+    import asyncio
+
+    from rocketline.admin import Admin
+    from rocketline.errors import RocketlineError
+
+    async with Admin(namesrv, timeout=args.timeout) as admin:
+        while True:
+            admin.forget()
+            try:
+                tables = [table async for table in found.run(admin, args)]
+            except RocketlineError as error:
+                # A broker that restarts must not end the watch.
+                print(f"error: {error}", file=sys.stderr)
+            else:
+                if sys.stdout.isatty() and args.output == "text":
+                    print("\x1b[2J\x1b[H", end="")
+                show(tables, args.output)
+                sys.stdout.flush()
+            await asyncio.sleep(max(0.1, every_s))
+
+
+def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
+    known = [item for found in VERBS.values() for item in (found.name, found.kebab, *found.aliases)]
+    close = get_close_matches(name, known, 1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _overview() -> str:
+    lines = ["usage: rocketline admin VERB [flags]", "", "Flags of a verb: rocketline admin VERB --help", ""]
+    for module, title in GROUPS.items():
+        lines.append(f"{title}:")
+        for found in VERBS.values():
+            if found.run.__module__.rpartition(".")[2] == module:
+                lines.append(f"  {found.name:<26} {found.help}")
+        lines.append("")
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,152 @@
+"""Verbs of `rocketline admin`: what each is called, which flags it takes, and the function that does it.
+
+A verb has Apache's name and flags (`topicStatus -t orders`) and a kinder one (`topic-status --topic orders`); case and
+dashes in a verb's name do not matter. Declaring a verb imports nothing heavy, so all of them can be listed at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rocketline.cli.tables import Table
+from rocketline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rocketline.admin import Admin
+
+Args = argparse.Namespace
+Run = Callable[["Admin", Args], AsyncIterator[Table]]
+
+
+class UsageProblem(ConfigError):
+    """The command line asks for something that cannot be; exit code 2."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag: Apache's letter and long name; `kind` reads its value, bool stands for the words true and false."""
+
+    letter: str
+    name: str
+    help: str
+    kind: Any = str
+    required: bool = False
+    switch: bool = False
+    """Takes no value."""
+    default: Any = None
+
+    @property
+    def attribute(self) -> str:
+        return _kebab(self.name).replace("-", "_")
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        names = [f"-{self.letter}"] if self.letter else []
+        names += dict.fromkeys([f"--{self.name}", f"--{_kebab(self.name)}"])
+        if self.switch:
+            parser.add_argument(*names, dest=self.attribute, action="store_true", help=self.help)
+            return
+        parser.add_argument(
+            *names,
+            dest=self.attribute,
+            type=truth if self.kind is bool else self.kind,
+            required=self.required,
+            default=self.default,
+            help=self.help,
+            metavar="VALUE",
+        )
+
+
+@dataclass(frozen=True)
+class Verb:
+    name: str
+    aliases: tuple[str, ...]
+    help: str
+    flags: tuple[Flag, ...]
+    run: Run
+    exits_1: bool = False
+    """Exit code 1 when it shows anything: for checks."""
+
+    @property
+    def kebab(self) -> str:
+        return _kebab(self.name)
+
+
+VERBS: dict[str, Verb] = {}
+"""By Apache's name."""
+
+
+def verb(
+    name: str, help: str, *flags: Flag, aliases: tuple[str, ...] = (), exits_1: bool = False
+) -> Callable[[Run], Run]:
+    """Declare a verb."""
+
+    def declare(run: Run) -> Run:
+        VERBS[name] = Verb(name, aliases, help, flags, run, exits_1)
+        return run
+
+    return declare
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def find_verb(name: str) -> Verb | None:
+    """
+    >>> find_verb("nothing") is None
+    True
+    """
+    wanted = _plain(name)
+    for item in VERBS.values():
+        if wanted in (_plain(item.name), *map(_plain, item.aliases)):
+            return item
+    return None
+
+
+def truth(text: str) -> bool:
+    """
+    >>> truth("TRUE")
+    True
+    """
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _kebab(name: str) -> str:
+    """
+    >>> _kebab("brokerAddr"), _kebab("topicList"), _kebab("cleanExpiredCQ")
+    ('broker-addr', 'topic-list', 'clean-expired-cq')
+    """
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", name).lower()
+
+
+class Parser(argparse.ArgumentParser):
+    """Mistakes become UsageProblem: whoever runs the verb says them in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageProblem(f"{message}; see `{self.prog} --help`")
+
+
+def parser_of(item: Verb) -> Parser:
+    names = ", ".join(dict.fromkeys((item.kebab, *item.aliases)))
+    parser = Parser(
+        prog=f"rocketline admin {item.name}",
+        description=item.help,
+        epilog=f"Also called: {names}." if names != item.name else None,
+        allow_abbrev=False,
+    )
+    for flag in item.flags:
+        flag.add_to(parser)
+    common = parser.add_argument_group("all verbs")
+    common.add_argument(
+        "-n", "--namesrvAddr", "--namesrv", dest="namesrv", metavar="HOST:PORT", help="Name servers, separated by `;`."
+    )
+    common.add_argument("--output", choices=("text", "json", "csv"), default="text", help="How results are shown.")
+    common.add_argument("--watch", type=float, metavar="SECONDS", help="Show it again every so many seconds.")
+    common.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="For each request; default 5.")
+    return parser

@@ -1,0 +1,198 @@
+"""Brokers: how they are, what they are set to, and cleaning up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from rocketline.cli.tables import Ms, Table, facts, said
+from rocketline.cli.verb import Args, Flag, verb
+from rocketline.cli.verbs.common import BROKER, CLUSTER, all_or_chosen, chosen_brokers
+
+if TYPE_CHECKING:
+    from rocketline.admin import Admin, AdminBroker
+
+CLUSTER_COLUMNS = (
+    "cluster", "broker", "id", "address", "version", "in/s", "out/s", "waits (in, out) ms", "timer (behind s, new, waiting)",
+    "lock ms", "oldest h", "disk", "active",
+)  # fmt: skip
+MORE_COLUMNS = ("cluster", "broker", "in yesterday", "out yesterday", "in today", "out today")
+
+
+@verb(
+    "clusterList",
+    "Clusters and their brokers, each with its load, disk and age of data.",
+    Flag("m", "moreStats", "Totals of yesterday and today instead.", switch=True),
+    Flag("i", "interval", "As --watch.", kind=float),
+    CLUSTER,
+    aliases=("clusters", "brokers"),
+)
+async def cluster_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.errors import RocketlineError
+
+    info = await admin.cluster_info()
+    table = Table(MORE_COLUMNS if args.more_stats else CLUSTER_COLUMNS)
+    wanted = [args.cluster_name] if args.cluster_name else await admin.clusters()
+    places = [
+        (cluster, name, broker_id, admin.broker_at(address, name))
+        for cluster in wanted
+        for name in sorted(info.cluster_addr_table.get(cluster, ()))
+        if name in info.broker_addr_table
+        for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+    ]
+    answers = await admin.attempts(broker.runtime_info() for *_, broker in places)
+    for (cluster, name, broker_id, broker), found in zip(places, answers):
+        if isinstance(found, RocketlineError):
+            empty = [None] * (len(table.columns) - 5)
+            table.rows.append((cluster, name, broker_id, broker.address, str(found), *empty)[: len(table.columns)])
+        elif args.more_stats:
+            table.rows.append((cluster, name, *_days(found)))
+        else:
+            table.rows.append((cluster, name, broker_id, broker.address, *_load(found)))
+    yield table
+
+
+def _load(info: dict[str, str]) -> list[object]:
+    oldest_ms = _number(info, "earliestMessageTimeStamp")
+    waits = (info.get(f"{pool}ThreadPoolQueueHeadWaitTimeMills", "?") for pool in ("send", "pull"))
+    timer = (info.get(key, "?") for key in ("timerReadBehind", "timerOffsetBehind", "timerCongestNum"))
+    return [
+        info.get("brokerVersionDesc", "?"),
+        _first_rate(info, "putTps"),
+        _first_rate(info, "getTransferredTps"),
+        ", ".join(waits),
+        ", ".join(timer),
+        int(_number(info, "pageCacheLockTimeMills")),
+        round((time.time() * 1000 - oldest_ms) / 3_600_000, 2) if oldest_ms > 0 else 0.0,
+        round(_number(info, "commitLogDiskRatio"), 4),
+        info.get("brokerActive", "?") == "true",
+    ]
+
+
+def _days(info: dict[str, str]) -> list[int]:
+    def grown(kind: str, since: str, until: str) -> int:
+        return int(_number(info, f"msg{kind}Total{until}") - _number(info, f"msg{kind}Total{since}"))
+
+    return [
+        grown("Put", "YesterdayMorning", "TodayMorning"),
+        grown("Get", "YesterdayMorning", "TodayMorning"),
+        grown("Put", "TodayMorning", "TodayNow"),
+        grown("Get", "TodayMorning", "TodayNow"),
+    ]
+
+
+def _number(info: dict[str, str], key: str) -> float:
+    try:
+        return float(info.get(key, "0"))
+    except ValueError:
+        return 0.0
+
+
+def _first_rate(info: dict[str, str], key: str) -> float:
+    try:
+        return float(info.get(key, "").split(" ")[0])
+    except ValueError:
+        return 0.0
+
+
+@verb("brokerStatus", "Everything a broker says of itself.", BROKER, CLUSTER)
+async def broker_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    brokers = await all_or_chosen(admin, args)
+    for broker, info in zip(brokers, await admin.gather(broker.runtime_info() for broker in brokers)):
+        yield facts(sorted(info.items()), _title(broker))
+
+
+@verb("getBrokerConfig", "The settings of brokers.", BROKER, CLUSTER, aliases=("broker-config",))
+async def get_broker_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    brokers = await all_or_chosen(admin, args)
+    for broker, config in zip(brokers, await admin.gather(broker.config() for broker in brokers)):
+        yield facts(sorted(config.items()), _title(broker))
+
+
+@verb(
+    "updateBrokerConfig",
+    "Change a setting of running brokers.",
+    BROKER,
+    CLUSTER,
+    Flag("a", "updateAllBroker", "Slaves too.", kind=bool, default=False),
+    Flag("k", "key", "Name of the setting.", required=True),
+    Flag("v", "value", "Its new value.", required=True),
+    aliases=("set-broker-config",),
+)
+async def update_broker_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    brokers = await chosen_brokers(admin, args, slaves=args.update_all_broker)
+    for broker in brokers:
+        await broker.update_config({args.key: args.value})
+        yield said(f"{_title(broker)}: {args.key}={args.value}")
+
+
+async def _clean(admin: Admin, args: Args, code: int, what: str) -> AsyncIterator[Table]:
+    for broker in await all_or_chosen(admin, args):
+        await broker.clean_up(code)
+        yield said(f"{_title(broker)}: {what}")
+
+
+@verb(
+    "cleanExpiredCQ",
+    "Delete queue files that only list messages that are gone.",
+    BROKER,
+    Flag("c", "cluster", "All brokers of this cluster."),
+)
+async def clean_expired_cq(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    async for table in _clean(admin, args, 306, "expired queue files are being deleted"):
+        yield table
+
+
+@verb(
+    "deleteExpiredCommitLog",
+    "Delete expired log files now, whatever the hour.",
+    BROKER,
+    Flag("c", "cluster", "All brokers of this cluster."),
+)
+async def delete_expired_commit_log(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    async for table in _clean(admin, args, 329, "expired log files are being deleted"):
+        yield table
+
+
+@verb(
+    "cleanUnusedTopic",
+    "Delete the queues of topics that no longer exist.",
+    BROKER,
+    Flag("c", "cluster", "All brokers of this cluster."),
+)
+async def clean_unused_topic(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    async for table in _clean(admin, args, 316, "queues of unknown topics are deleted"):
+        yield table
+
+
+@verb(
+    "brokerConsumeStats",
+    "How far all groups of a broker are, queue by queue.",
+    Flag("b", "brokerAddr", "Address of the broker.", required=True),
+    Flag("t", "timeoutMillis", "Limit for the answer.", kind=int),
+    Flag("l", "level", "Only queues that lag at least this much.", kind=int, default=0),
+    Flag("o", "order", "Only topics in order.", kind=bool, default=False),
+)
+async def broker_consume_stats(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.protocol.bodies import parse_queue_key
+
+    broker = await admin.named_broker_at(args.broker_addr)
+    if args.timeout_millis:
+        broker.timeout_s = args.timeout_millis / 1000
+    answer = await broker.all_consume_stats(ordered_only=args.order)
+    table = Table(("topic", "group", "broker", "queue", "end", "consumed", "lag", "last consumed"))
+    for groups in answer.consume_stats_list:
+        for group, shown in groups.items():
+            for key, item in (pair for stats in shown for pair in stats.offset_table.items()):
+                queue, lag = parse_queue_key(key), item.broker_offset - item.consumer_offset
+                if lag >= args.level:
+                    place = (queue.topic, group, queue.broker_name, queue.queue_id)
+                    table.rows.append((*place, item.broker_offset, item.consumer_offset, lag, Ms(item.last_timestamp)))
+    table.rows.sort(key=lambda row: row[:4])
+    table.about = f"lag of all: {answer.total_diff}"
+    yield table
+
+
+def _title(broker: AdminBroker) -> str:
+    return f"{broker.name} {broker.address}".strip()

@@ -1,0 +1,63 @@
+"""Flags and small questions that several verbs share."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentTypeError
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rocketline.cli.verb import Args, Flag, UsageProblem
+
+if TYPE_CHECKING:
+    from rocketline.admin import Admin, AdminBroker
+
+BROKER = Flag("b", "brokerAddr", "Address of one broker, host:port.")
+CLUSTER = Flag("c", "clusterName", "All brokers of this cluster.")
+TOPIC = Flag("t", "topic", "Topic.", required=True)
+GROUP = Flag("g", "consumerGroup", "Consumer group.", required=True)
+LMQ = Flag("c", "cluster", "Only this cluster.")
+BEGIN = Flag(
+    "b", "beginTimestamp", "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.", kind=lambda text: moment(text)
+)
+END = Flag("e", "endTimestamp", "Stored at or before; as for the beginning.", kind=lambda text: moment(text))
+
+PRODUCER_GROUP = "rocketline_admin_producer"
+
+
+def moment(text: str) -> int:
+    """Milliseconds of `now`, a number, Apache's `yyyy-MM-dd#HH:mm:ss:SSS`, or ISO 8601.
+
+    >>> moment("1700000000000")
+    1700000000000
+    """
+    if text.lower() == "now":
+        return int(time.time() * 1000)
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        day, separator, clock = text.partition("#")
+        if separator:
+            hours, minutes, seconds, ms = ([*clock.split(":"), "0"])[:4]
+            return int(datetime.fromisoformat(f"{day}T{hours}:{minutes}:{seconds}").timestamp() * 1000) + int(ms)
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(
+            f"{text!r} is no time: now, milliseconds, 2026-05-31#12:00:00:000 or 2026-05-31T12:00:00 is expected"
+        ) from error
+
+
+async def chosen_brokers(admin: Admin, args: Args, *, slaves: bool = False) -> list[AdminBroker]:
+    """The broker of `-b`, or those of the cluster of `-c`; one of both is needed."""
+    cluster = getattr(args, "cluster_name", None) or getattr(args, "cluster", None)
+    if args.broker_addr:
+        return [await admin.named_broker_at(args.broker_addr)]
+    if cluster:
+        return await admin.brokers(cluster, slaves=slaves)
+    raise UsageProblem("which broker? -b HOST:PORT, or -c CLUSTER for all of a cluster")
+
+
+async def all_or_chosen(admin: Admin, args: Args) -> list[AdminBroker]:
+    """As `chosen_brokers`, and without a choice every broker there is."""
+    cluster = getattr(args, "cluster_name", None) or getattr(args, "cluster", None)
+    return await chosen_brokers(admin, args) if args.broker_addr or cluster else await admin.brokers()

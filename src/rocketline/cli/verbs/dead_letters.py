@@ -1,0 +1,107 @@
+"""Dead letters: counted, looked at, sent again, written to a file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketline.cli.tables import Ms, Table, said
+from rocketline.cli.verb import Args, Flag, verb
+from rocketline.cli.verbs.common import BEGIN, END, GROUP, PRODUCER_GROUP
+from rocketline.cli.verbs.messages import COUNT, body_text, message_facts, some, stretch_of
+
+if TYPE_CHECKING:
+    from rocketline.admin import Admin
+    from rocketline.message import MessageView
+
+MESSAGE_ID = Flag("i", "msgId", "Only the letters with these ids, separated by commas.")
+
+
+@verb("dlqList", "Groups that have dead letters, and how many.", aliases=("dead-letters", "dlq"))
+async def dlq_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.admin.dead_letters import count_dead_letters
+
+    rows = [(item.group, item.count, Ms(item.last_ms)) for item in await count_dead_letters(admin)]
+    yield Table(("group", "dead letters", "last"), list(rows))
+
+
+@verb("dlqShow", "The dead letters of a group; with an id all of one.", GROUP, MESSAGE_ID, BEGIN, END, COUNT)
+async def dlq_show(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.admin.dead_letters import origin_id, origin_topic
+
+    letters, more = await some(_chosen(admin, args), args.max)
+    if args.msg_id:
+        for letter in letters:
+            yield message_facts(letter)
+        return
+    table = Table(("id", "topic", "died", "retries", "tag", "keys", "first id", "body"))
+    for letter in letters:
+        marks = (letter.reconsume_times, letter.tag, " ".join(letter.keys), origin_id(letter))
+        place = (letter.message_id, origin_topic(letter), Ms(letter.store_ms))
+        table.rows.append((*place, *marks, body_text(letter.body, "utf-8")))
+    if more:
+        table.about = f"there are more than these {len(letters)}: say --max, -b and -e"
+    yield table
+
+
+async def _chosen(admin: Admin, args: Args) -> AsyncIterator[MessageView]:
+    from rocketline.admin.dead_letters import origin_id, read_dead_letters
+
+    wanted = {item.strip() for item in (args.msg_id or "").split(",") if item.strip()}
+    async for letter in read_dead_letters(admin, args.consumer_group, stretch_of(args)):
+        if not wanted or wanted & {letter.message_id, letter.offset_id, origin_id(letter)}:
+            yield letter
+
+
+@verb(
+    "dlqRedrive",
+    "Send dead letters to their topic again; they stay among the dead letters.",
+    GROUP,
+    MESSAGE_ID,
+    Flag("t", "topic", "Send them here instead of where they were sent first."),
+    BEGIN,
+    END,
+    Flag("", "dryRun", "Only say what would be sent.", switch=True),
+    COUNT,
+    aliases=("redrive",),
+)
+async def dlq_redrive(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.admin.dead_letters import copy_of, origin_topic
+    from rocketline.client import Producer
+
+    letters, more = await some(_chosen(admin, args), args.max)
+    copies = [(letter, copy_of(letter, args.topic or origin_topic(letter))) for letter in letters]
+    table = Table(("dead letter", "topic", "sent as", "broker", "queue", "offset"))
+    if args.dry_run:
+        table.rows = [(letter.message_id, copy.topic, "", "", None, None) for letter, copy in copies]
+    else:
+        async with Producer(admin.namesrv, group=PRODUCER_GROUP, middleware=admin.middleware) as producer:
+            for letter, copy in copies:
+                receipt = await producer.send(copy)
+                place = (receipt.queue.broker_name, receipt.queue.queue_id, receipt.queue_offset)
+                table.rows.append((letter.message_id, copy.topic, receipt.message_id, *place))
+    table.about = f"{len(copies)} {'would be' if args.dry_run else 'were'} sent again"
+    if more:
+        table.about += f"; there are more than these {len(copies)}: say --max"
+    yield table
+
+
+@verb(
+    "dlqExport",
+    "Write the dead letters of a group to a file, a JSON object a line.",
+    GROUP,
+    MESSAGE_ID,
+    Flag("f", "file", "The file; it must not exist.", required=True),
+    BEGIN,
+    END,
+)
+async def dlq_export(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.cli.text import message_json
+
+    count = 0
+    with Path(args.file).open("x", encoding="utf-8") as file:  # noqa: ASYNC230 (nobody else waits for this loop)
+        async for letter in _chosen(admin, args):
+            file.write(message_json(letter) + "\n")
+            count += 1
+    yield said(f"{count} dead letters of {args.consumer_group} are in {args.file}")

@@ -1,0 +1,126 @@
+"""The progress of groups, changed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from rocketline.cli.tables import Ms, Table, said
+from rocketline.cli.verb import Args, Flag, UsageProblem, verb
+from rocketline.cli.verbs.common import TOPIC, moment
+
+if TYPE_CHECKING:
+    from rocketline.admin import Admin
+    from rocketline.message import MessageQueue
+
+GROUP = Flag("g", "group", "Consumer group.", required=True)
+FORCE = Flag("f", "force", "Also forward; false: only back.", kind=bool, default=True)
+
+
+def _moved(offsets: dict[MessageQueue, int]) -> Table:
+    rows = [(queue.broker_name, queue.queue_id, offset) for queue, offset in sorted(offsets.items())]
+    return Table(("broker", "queue", "new offset"), list(rows))
+
+
+@verb(
+    "resetOffsetByTime",
+    "Move a group to a time: what was stored since is consumed again, or what was before is left out.",
+    GROUP,
+    TOPIC,
+    Flag("s", "timestamp", "now, milliseconds, 2026-05-31#12:00:00:000; -1: the end.", kind=moment, required=True),
+    FORCE,
+    Flag("b", "broker", "Only the broker at this address."),
+    Flag("q", "queue", "Only this queue; needs -b.", kind=int, default=-1),
+    Flag("o", "offset", "That queue to this offset.", kind=int),
+    Flag("c", "cluster", "For C++ consumers of old; without meaning here."),
+    aliases=("reset-offset",),
+)
+async def reset_offset_by_time(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.admin.progress import reset
+
+    if args.queue >= 0 and not args.broker:
+        raise UsageProblem("-q needs -b: a queue number means something on one broker only")
+    yield _moved(
+        await reset(
+            admin,
+            args.group,
+            args.topic,
+            args.timestamp,
+            force=args.force,
+            broker_addr=args.broker,
+            queue_id=args.queue,
+            offset=args.offset,
+        )
+    )
+
+
+@verb(
+    "skipAccumulatedMessage",
+    "Let a group leave out everything that waits for it.",
+    GROUP,
+    TOPIC,
+    FORCE,
+    Flag("c", "cluster", "Without meaning here."),
+    aliases=("skip-lag",),
+)
+async def skip_accumulated_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.admin.progress import reset
+
+    yield _moved(await reset(admin, args.group, args.topic, -1, force=args.force))
+
+
+@verb(
+    "cloneGroupOffset",
+    "Give one group the progress of another.",
+    Flag("s", "srcGroup", "The group that has it.", required=True),
+    Flag("d", "destGroup", "The group that gets it.", required=True),
+    TOPIC,
+    Flag("o", "offline", "Also when no consumer of it is online.", kind=bool, default=True),
+    aliases=("clone-offset",),
+)
+async def clone_group_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    for broker in await admin.brokers_of(args.topic):
+        await broker.clone_offsets(args.src_group, args.dest_group, args.topic, offline=args.offline)
+        yield said(f"{broker.name}: {args.dest_group} is in {args.topic} where {args.src_group} is")
+
+
+@verb(
+    "consumeTimeSpan",
+    "When what lies in each queue was stored, and when what a group read last.",
+    GROUP,
+    TOPIC,
+    aliases=("time-span",),
+)
+async def consume_time_span(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    table = Table(("broker", "queue", "oldest", "newest", "consumed", "waiting s"))
+    brokers = await admin.brokers_of(args.topic)
+    for _, spans in await admin.any_of(brokers, lambda broker: broker.time_spans(args.topic, args.group)):
+        for span in spans.consume_time_span_set:
+            queue = span.message_queue
+            times = (Ms(span.min_time_stamp), Ms(span.max_time_stamp), Ms(span.consume_time_stamp))
+            table.rows.append((queue.broker_name, queue.queue_id, *times, span.delay_time / 1000))
+    table.rows.sort(key=lambda row: row[:2])
+    yield table
+
+
+@verb(
+    "getConsumerStatus",
+    "Where each online consumer of a group stands, as it says itself.",
+    GROUP,
+    TOPIC,
+    Flag("i", "originClientId", "Only this client."),
+)
+async def get_consumer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.protocol.bodies import parse_queue_key
+
+    table = Table(("client", "broker", "queue", "offset"))
+    brokers = await admin.brokers_of(args.topic)
+    call = await admin.any_of(brokers, lambda broker: broker.positions(args.topic, args.group, args.origin_client_id))
+    rows = {
+        (client, queue.broker_name, queue.queue_id, offset)
+        for _, status in call
+        for client, offsets in status.consumer_table.items()
+        for queue, offset in ((parse_queue_key(key), offset) for key, offset in offsets.items())
+    }
+    table.rows += sorted(rows)
+    yield table

@@ -1,0 +1,107 @@
+"""`audit`: a store looked over in parallel, with the findings of `rocketline store verify`.
+
+The log is cut into stretches where records begin. A task checks one: checksums, dense numbers, and the queue units and
+index entries that point into it; another kind of task checks how one index file is linked. The folder is only read, and
+executors must see it under the path the driver sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
+from rocketline.spark.log_plan import EVERYTHING, StoredLog, plan_ranges
+from rocketline.store.config import StoreConfig
+from rocketline.store.folder import StoreFolder, index_names
+from rocketline.store.inspection import Report, Walk, verify
+from rocketline.store.queue_check import Limits
+from rocketline.store.read_only import ReadOnlyDisk
+from rocketline.store.stretch_check import Stretch, StretchReport, Told, check_links, check_stretch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_PER_CORE = 4
+LEAST_BYTES = 4 << 20
+MOST_BYTES = 256 << 20
+
+
+class AuditTask(msgspec.Struct):
+    """A stretch of a log, or the links of an index file by its number."""
+
+    log: str
+    root: str | None
+    index_shape: tuple[int, int]
+    limits: Limits
+    stretch: Stretch | None = None
+    index_file: int | None = None
+
+
+class AuditResult(msgspec.Struct):
+    report: StretchReport | None = None
+    links: list[Told] = []
+
+
+def audit(
+    spark: SparkSession | None,
+    folder: StoreFolder,
+    tell: Progress,
+    config: StoreConfig | None = None,
+    stretch_bytes: int | None = None,
+) -> Report:
+    """Look a store over; `stretch_bytes` is how much of the log a task reads."""
+    return verify(folder, config, ReadOnlyDisk(), _in_parallel(spark, tell, stretch_bytes))
+
+
+def _in_parallel(spark: SparkSession | None, tell: Progress, stretch_bytes: int | None) -> Walk:
+    def walk(folder: StoreFolder, config: StoreConfig, limits: Limits) -> tuple[list[StretchReport], list[Told]]:
+        tasks = _tasks(folder, config, limits, lambda whole: stretch_bytes or fair_share(whole, parallelism(spark)))
+        results = run_tasks(spark, work, tasks, AuditResult, tell, f"audit of {folder.name}")
+        reports = [result.report for result in results if result.report is not None]
+        return reports, [told for result in results for told in result.links]
+
+    return walk
+
+
+def _tasks(folder: StoreFolder, config: StoreConfig, limits: Limits, share: Callable[[int], int]) -> list[AuditTask]:
+    root = None if folder.root is None else str(folder.root)
+    shape = config.index_slots, config.index_entries
+    task = AuditTask(str(folder.log), root, shape, limits)
+    files = range(0 if folder.root is None else len(index_names(ReadOnlyDisk(), folder.root / "index")))
+    # A file of the index is one long task: it goes first.
+    links = [msgspec.structs.replace(task, index_file=number) for number in files]
+    return links + [msgspec.structs.replace(task, stretch=stretch) for stretch in stretches(folder, share)]
+
+
+def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[Stretch]:
+    """The log of a store in stretches; `share` says how long they are, by the length of the log."""
+    with closing(StoredLog(folder, ReadOnlyDisk())) as log:
+        size = log.next_offset - (log.files[0].base if log.files else 0)
+        ranges = plan_ranges(log, EVERYTHING, share(size))
+    # Between the parts of a file cut short, or of one that is missing, lies what is to be found too: they touch.
+    cuts = [None, *(part.start for part in ranges[1:]), None]
+    return [Stretch(start, end) for start, end in pairwise(cuts)]
+
+
+def fair_share(whole: int, cores: int) -> int:
+    """
+    >>> fair_share(1 << 30, 4) >> 20, fair_share(1000, 4) >> 20
+    (64, 4)
+    """
+    return min(max(whole // (cores * TASKS_PER_CORE), LEAST_BYTES), MOST_BYTES)
+
+
+def work(task: AuditTask) -> AuditResult:
+    """What an executor does."""
+    folder = StoreFolder(Path(task.log), None if task.root is None else Path(task.root))
+    config = StoreConfig(index_slots=task.index_shape[0], index_entries=task.index_shape[1])
+    if task.stretch is not None:
+        return AuditResult(check_stretch(folder, config, ReadOnlyDisk(), task.limits, task.stretch))
+    assert task.index_file is not None
+    return AuditResult(links=check_links(folder, config, ReadOnlyDisk(), task.limits, task.index_file))

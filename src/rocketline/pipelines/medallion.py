@@ -1,0 +1,130 @@
+"""`medallion`: orders from a topic to tables of three grades, and the result back to a topic.
+
+    bronze      every message as it came, with queue and offset; exactly once, a batch more with each run (see `archive`)
+    silver      orders: parsed, each key once (the first to be stored), with how late it came; what is no order in `rejected`
+    gold        `windows`: orders and revenue in each window of time; `customers`: totals and last order of each customer
+
+Silver and gold are made anew from bronze by each run: an order that comes late corrects the window it belongs to, and a
+run that was killed leaves nothing to be undone. For tables that grow for years, the declarative project beside this
+(`rocketline pipeline project`) does the same with tables that only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketline.pipelines.archive import archive, archived
+from rocketline.pipelines.origin import Origin
+from rocketline.pipelines.outcome import Outcome
+from rocketline.pipelines.sending import send
+from rocketline.pipelines.tasks import Progress, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDER = "order_id string, customer string, amount decimal(18,2), at timestamp"
+FIRST_FIELDS = ("order_id", "customer", "amount", "at")
+
+
+@dataclass(frozen=True)
+class Gold:
+    """Where results go besides their tables, and how they are cut."""
+
+    window: str = "1 minute"
+    late_after: str = "5 minutes"
+    namesrv: str | None = None
+    topic: str | None = None
+
+
+USUAL = Gold()
+
+
+def parsed(messages: DataFrame) -> DataFrame:
+    """Messages with the fields of their order, which are null where it is none."""
+    from pyspark.sql import functions as f
+
+    order = f.from_json(f.col("body").cast("string"), ORDER)
+    place = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "storeTimestamp")
+    return messages.select(*place, "body", order.alias("order")).select(*place, "body", "order.*")
+
+
+def silver(messages: DataFrame, late_after: str) -> tuple[DataFrame, DataFrame]:
+    """(orders, rejected messages)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    rows = parsed(messages)
+    is_order = f.lit(True)
+    for name in FIRST_FIELDS:
+        is_order = is_order & f.col(name).isNotNull()
+    first = Window.partitionBy("order_id").orderBy("storeTimestamp", "brokerName", "queueId", "queueOffset")
+    orders = (
+        rows.where(is_order)
+        .drop("body")
+        .withColumn("place", f.row_number().over(first))
+        .where("place = 1")
+        .drop("place")
+        .withColumn("late", f.col("storeTimestamp") > f.col("at") + f.expr(f"INTERVAL {late_after}"))
+    )
+    return orders, rows.where(~is_order).drop(*FIRST_FIELDS)
+
+
+def gold(orders: DataFrame, window: str) -> tuple[DataFrame, DataFrame]:
+    """(windows, customers)."""
+    from pyspark.sql import functions as f
+
+    sums = f.count("*").alias("orders"), f.sum("amount").alias("revenue")
+    windows = orders.groupBy(f.window("at", window).alias("w")).agg(*sums, f.count_if("late").alias("late"))
+    customers = orders.groupBy("customer").agg(*sums, f.max("at").alias("last_order"))
+    return windows.select("w.start", "w.end", "orders", "revenue", "late"), customers
+
+
+def medallion(spark: SparkSession, origin: Origin, target: str, tell: Progress, settings: Gold = USUAL) -> Outcome:
+    """Bring the tables under `target` up to date."""
+    archive(spark, origin, f"{target}/bronze", tell)
+    with told(spark, tell, "silver"):
+        orders, rejected = silver(archived(spark, f"{target}/bronze"), settings.late_after)
+        _save({"silver/orders": orders, "silver/rejected": rejected}, target)
+    orders = spark.read.parquet(f"{target}/silver/orders")
+    windows, customers = gold(orders, settings.window)
+    with told(spark, tell, "gold"):
+        _save({"gold/windows": windows.orderBy("start"), "gold/customers": customers}, target)
+    best = spark.read.parquet(f"{target}/gold/customers").orderBy("revenue", ascending=False)
+    outcome = Outcome.of("gold: customers by revenue", best, 10)
+    outcome.notes = [_counts(spark, target), f"tables are in {target}: bronze, silver and gold"]
+    if settings.namesrv and settings.topic:
+        _send_back(best, settings.namesrv, settings.topic)
+        outcome.notes.append(f"totals of {best.count():,} customers were sent to topic {settings.topic}")
+    return outcome
+
+
+def _save(tables: Mapping[str, DataFrame], target: str) -> None:
+    for name, table in tables.items():
+        table.write.mode("overwrite").parquet(f"{target}/{name}")
+
+
+def _counts(spark: SparkSession, target: str) -> str:
+    rows = {name: spark.read.parquet(f"{target}/{name}").count() for name in ("silver/orders", "silver/rejected")}
+    bronze = archived(spark, f"{target}/bronze").count()
+    late = spark.read.parquet(f"{target}/silver/orders").where("late").count()
+    twice = bronze - sum(rows.values())
+    return (
+        f"{bronze:,} messages: {rows['silver/orders']:,} orders, {late:,} of them late, {twice:,} came again, "
+        f"{rows['silver/rejected']:,} are none"
+    )
+
+
+def _send_back(customers: DataFrame, namesrv: str, topic: str) -> None:
+    from pyspark.sql import functions as f
+
+    messages = customers.select(
+        f.to_json(f.struct(*customers.columns)).alias("body"),
+        f.lit(topic).alias("topic"),
+        f.lit("customer").alias("tags"),
+        f.col("customer").alias("keys"),
+        f.col("customer").alias("shardingKey"),
+    )
+    last = customers.agg(f.max("last_order"), f.sum("orders")).collect()[0]
+    send(messages.coalesce(1), namesrv, f"medallion {topic} {last}")

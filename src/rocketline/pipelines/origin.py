@@ -1,0 +1,70 @@
+"""Where pipelines read from: topics of a running cluster, or the files of a store.
+
+Both give the same columns. A cluster can be read as a stream as well; of files there are batches only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Either `namesrv` or `path` is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """Topics of a cluster by a regular expression instead."""
+    namesrv: str | None = None
+    path: str | None = None
+    since: str | None = None
+    until: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """For the source, as they are."""
+
+    def __post_init__(self) -> None:
+        if (self.namesrv is None) == (self.path is None):
+            raise ConfigError(
+                "where from? Name either a cluster (--namesrv HOST:PORT) or a store's folder (--path DIR)"
+            )
+        if self.namesrv is not None and bool(self.topics) == bool(self.pattern):
+            raise ConfigError("which topics of the cluster? Name them, or give a pattern, not both")
+
+    @property
+    def is_live(self) -> bool:
+        return self.namesrv is not None
+
+    def batch(self, spark: SparkSession, **more: str) -> DataFrame:
+        reader = spark.read.format("rocketmq" if self.is_live else "rocketmq-log").options(**self.options, **more)
+        for name, value in (("startingTimestamp", self.since), ("endingTimestamp", self.until)):
+            if value is not None:
+                reader = reader.option(name, value)
+        if self.path is not None:
+            if self.topics:
+                reader = reader.option("topic", ",".join(self.topics))
+            return reader.load(self.path)
+        return reader.options(**self._subscription()).load()
+
+    def stream(self, spark: SparkSession, **more: str) -> DataFrame:
+        """From the beginning, or from `since` on; ConfigError for files."""
+        if self.path is not None:
+            raise ConfigError(f"{self.path} cannot be followed: files of a store are read in batches")
+        if self.until is not None:
+            raise ConfigError("a stream has no end: leave out --until")
+        reader = spark.readStream.format("rocketmq").options(**self._subscription(), **self.options, **more)
+        if self.since is not None:
+            return reader.option("startingTimestamp", self.since).load()
+        return reader.option("startingOffsets", "earliest").load()
+
+    def _subscription(self) -> dict[str, str]:
+        assert self.namesrv is not None
+        if self.pattern:
+            return {"namesrv": self.namesrv, "subscribePattern": self.pattern}
+        return {"namesrv": self.namesrv, "subscribe": ",".join(self.topics)}

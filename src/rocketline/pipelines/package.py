@@ -1,0 +1,81 @@
+"""`package`: what executors need of rocketline, in one file that `spark-submit` hands out.
+
+- A zip for `--py-files`: rocketline and the modules that make its sources known. Executors must have the libraries.
+- A tar.gz for `--archives`: the same with the libraries it needs beside Spark's own (msgspec, lz4, zstandard), for machines
+  of this kind: libraries hold compiled code. On executors it is unpacked, and `PYTHONPATH` leads into it.
+
+Files go in sorted and without times, so that the same content makes the same archive.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+
+from rocketline.errors import ConfigError
+
+LIBRARIES = ("msgspec", "lz4", "zstandard")
+_MODULES = ("rocketline", "pyspark_rocketmq", "pyspark_rocketmq_log")
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def package(target: Path) -> list[tuple[str, int]]:
+    """Write an archive by the ending of its name, .zip or .tar.gz; (part, files) of what is in it."""
+    if target.name.endswith(".zip"):
+        return _write_zip(target)
+    if target.name.endswith((".tar.gz", ".tgz")):
+        return _write_tar(target)
+    raise ConfigError(f"{target}: .zip (for --py-files) or .tar.gz (for --archives) is expected")
+
+
+def _write_zip(target: Path) -> list[tuple[str, int]]:
+    counts = []
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for module in _MODULES:
+            files = list(_module_files(module))
+            for name, path in files:
+                archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
+            counts.append((module, len(files)))
+    return [part for part in counts if part[1]]
+
+
+def _write_tar(target: Path) -> list[tuple[str, int]]:
+    counts = []
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="") as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for part in (*_MODULES, *LIBRARIES):
+            files = list(_library_files(part) if part in LIBRARIES else _module_files(part))
+            for name, path in files:
+                content = path.read_bytes()
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(content), 0o644
+                archive.addfile(entry, io.BytesIO(content))
+            counts.append((part, len(files)))
+    return [part for part in counts if part[1]]
+
+
+def _module_files(module: str) -> Iterator[tuple[str, Path]]:
+    root = Path(__file__).resolve().parents[2]
+    for path in sorted((root / module).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            yield path.relative_to(root).as_posix(), path
+
+
+def _library_files(name: str) -> Iterator[tuple[str, Path]]:
+    try:
+        files = distribution(name).files or []
+    except PackageNotFoundError:
+        raise ConfigError(f"{name} is not installed here, so it cannot be packed") from None
+    for entry in sorted(files):
+        path = Path(str(entry.locate()))
+        is_inside = ".." not in PurePosixPath(entry).parts
+        if is_inside and path.is_file() and path.suffix != ".pyc":
+            yield entry.as_posix(), path

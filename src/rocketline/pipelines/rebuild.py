@@ -1,0 +1,354 @@
+"""`rebuild`: consume queues and key index made anew from the log, in parallel and to the byte as one walk makes them.
+
+1. By stretch of the log: its units, in runs of consecutive numbers, and its keys with their hashes go to piece files.
+2. By queue and by index file: a task puts the runs of its queues in the order of the log, with the code a broker uses; a
+   file of the index is made of its share of the keys, counted through all pieces.
+
+Everything happens in the folder that `store.rebuild` puts in place of the old ones at the end; a failed or killed run
+leaves the store as it was. The driver holds the store's lock. A task that is tried again writes the same once more.
+Executors must see the folder under the path the driver sees, and be able to write to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from rocketline.broker.config import BrokerConfig, parse_delay_levels
+from rocketline.broker.delays import deliver_time_codes
+from rocketline.pipelines.audit import fair_share, stretches
+from rocketline.pipelines.index_file import KEY, write_index_file
+from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
+from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketline.store.bulk import QueueKey, by_queue, with_codes
+from rocketline.store.commit_log import is_storable_topic
+from rocketline.store.config import UNIT_BYTES, StoreConfig
+from rocketline.store.consume_queue import UNIT, ConsumeQueues
+from rocketline.store.disk import RealDisk
+from rocketline.store.folder import INDEX_FOLDER, QUEUE_FOLDER, StoreFolder, chain_files, segments_of
+from rocketline.store.key_hashes import KeyHashes
+from rocketline.store.key_index import keys_of
+from rocketline.store.queue_check import SCHEDULE_TOPIC
+from rocketline.store.read_only import ReadOnlyDisk
+from rocketline.store.rebuild import PARTS, Plan, RebuildResult, TagsCodeFor
+from rocketline.store.rebuild import rebuild as rebuild_store
+from rocketline.store.record_runs import Row
+from rocketline.store.scan import LogScan
+from rocketline.store.stretch_check import Stretch, StretchReport, join
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+PIECES = "pieces"
+
+
+class ReadTask(msgspec.Struct):
+    """A stretch to be read; its pieces get the task's number."""
+
+    number: int
+    log: str
+    stretch: Stretch
+    folder: str
+    levels_ms: tuple[int, ...]
+    other_topics: tuple[str, ...]
+    with_index: bool
+
+
+class Run(msgspec.Struct, array_like=True):
+    """Consecutive units of one queue: where they are in the file of units, and where their last record ends."""
+
+    first: int
+    count: int
+    at: int
+    next_log_offset: int
+
+
+class QueueRuns(msgspec.Struct, array_like=True):
+    topic: str
+    queue_id: int
+    runs: list[Run]
+
+
+class ReadResult(msgspec.Struct):
+    report: StretchReport
+    queues: list[QueueRuns]
+    keys: int
+
+
+class QueueWork(msgspec.Struct):
+    """A queue with its runs, each with the number of its piece, in the order of the log."""
+
+    topic: str
+    queue_id: int
+    runs: list[tuple[int, Run]]
+
+    @property
+    def units(self) -> int:
+        return sum(run.count for _, run in self.runs)
+
+
+class IndexWork(msgspec.Struct):
+    """A file of the index, and its share of the keys: (piece, first key, count)."""
+
+    name: str
+    shares: list[tuple[int, int, int]]
+
+
+class WriteTask(msgspec.Struct):
+    folder: str
+    queue_file_bytes: int
+    slots: int
+    entries: int
+    queues: list[QueueWork] = []
+    index: IndexWork | None = None
+
+
+class WriteResult(msgspec.Struct):
+    units: int = 0
+    queues: int = 0
+
+
+def rebuild(
+    spark: SparkSession | None,
+    folder: StoreFolder,
+    tell: Progress,
+    config: BrokerConfig | None = None,
+    stretch_bytes: int | None = None,
+) -> RebuildResult:
+    """Build queues and index of a stopped store anew; StoreInUse while a broker has it."""
+    config = config or BrokerConfig()
+    levels = parse_delay_levels(config.delay_levels)
+
+    def build(plan: Plan) -> RebuildResult:
+        return _build(spark, folder, plan, levels, stretch_bytes, tell)
+
+    return rebuild_store(folder, config.store, deliver_time_codes(levels), build=build)
+
+
+def _build(
+    spark: SparkSession | None,
+    folder: StoreFolder,
+    plan: Plan,
+    levels: tuple[int, ...],
+    stretch_bytes: int | None,
+    tell: Progress,
+) -> RebuildResult:
+    cores = parallelism(spark)
+    pieces = plan.folder / PIECES
+    for part in (*PARTS, PIECES):
+        plan.disk.make_folder(plan.folder / part)
+    parts = stretches(folder, lambda whole: stretch_bytes or fair_share(whole, cores))
+    others = tuple(sorted(plan.other_topics))
+    reading = [
+        ReadTask(number, str(folder.log), part, str(plan.folder), levels, others, plan.config.index_enabled)
+        for number, part in enumerate(parts)
+    ]
+    read = run_tasks(spark, read_stretch, reading, ReadResult, tell, f"reading {folder.log}")
+    tasks, index_files = _write_tasks(plan, read, cores)
+    written = run_tasks(spark, write_files, tasks, WriteResult, tell, "writing queues and index")
+    shutil.rmtree(pieces)
+    _make_durable(plan)
+    whole = StretchReport()
+    for result in read:
+        join(whole, result.report)
+    return RebuildResult(
+        whole.next_log_offset - plan.segments[0].base,
+        whole.records,
+        whole.gaps,
+        sum(result.queues for result in written),
+        sum(result.units for result in written),
+        index_files,
+        sum(result.keys for result in read),
+    )
+
+
+def _write_tasks(plan: Plan, read: Sequence[ReadResult], cores: int) -> tuple[list[WriteTask], int]:
+    config = plan.config
+    empty = WriteTask(str(plan.folder), config.queue_segment_bytes, config.index_slots, config.index_entries)
+    files = list(_index_files([result.keys for result in read], config, plan.clock.now_ms()))
+    # A file of the index is the longest task: they go first.
+    tasks = [msgspec.structs.replace(empty, index=file) for file in files]
+    tasks += [msgspec.structs.replace(empty, queues=share) for share in _shared_out(_queues(read), cores * 2)]
+    return tasks, len(files)
+
+
+def _queues(read: Sequence[ReadResult]) -> list[QueueWork]:
+    found: dict[tuple[str, int], QueueWork] = {}
+    for piece, result in enumerate(read):
+        for queue in result.queues:
+            key = queue.topic, queue.queue_id
+            work = found.setdefault(key, QueueWork(*key, []))
+            work.runs += [(piece, run) for run in queue.runs]
+    return list(found.values())
+
+
+def _shared_out(queues: list[QueueWork], shares: int) -> list[list[QueueWork]]:
+    """Queues in shares of about the same number of units: the largest first, each to the share that has least."""
+    loads = [(0, number) for number in range(shares)]
+    found: list[list[QueueWork]] = [[] for _ in range(shares)]
+    for queue in sorted(queues, key=lambda queue: queue.units, reverse=True):
+        load, number = min(loads)
+        loads[number] = load + queue.units, number
+        found[number].append(queue)
+    return [share for share in found if share]
+
+
+def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Iterator[IndexWork]:
+    """Files are filled one after the other; entry 0 of each is never used. They are named by time, one after the other."""
+    ends = list(accumulate(counts))
+    room, total = config.index_entries - 1, ends[-1] if ends else 0
+    now = datetime.fromtimestamp(now_ms / 1000)
+    name = int(f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}")
+    for number, start in enumerate(range(0, total, room)):
+        shares, at, stop = [], start, min(start + room, total)
+        while at < stop:
+            piece = bisect_right(ends, at)
+            first = at - (ends[piece] - counts[piece])
+            count = min(stop, ends[piece]) - at
+            shares.append((piece, first, count))
+            at += count
+        yield IndexWork(str(name + number), shares)
+
+
+def _make_durable(plan: Plan) -> None:
+    """Names of files that other processes made."""
+    for folder in (plan.folder / INDEX_FOLDER, plan.folder / QUEUE_FOLDER, plan.folder):
+        plan.disk.sync_folder(folder)
+
+
+def read_stretch(task: ReadTask) -> ReadResult:
+    """Walk a stretch of the log; units and keys go to files, what they are is the result."""
+    segments = segments_of(ReadOnlyDisk(), chain_files(ReadOnlyDisk(), Path(task.log)))
+    start = segments[0].base if task.stretch.start is None else task.stretch.start
+    scan = LogScan(segments, start, end=task.stretch.end, check_crc=False)
+    report = StretchReport()
+    pieces = Path(task.folder) / PIECES
+    units = _UnitPieces(deliver_time_codes(task.levels_ms), set(task.other_topics))
+    hashes, keys = KeyHashes(), 0
+    with _replacing(pieces / f"{task.number}.keys") as key_file:
+        while True:
+            for rows in scan.rows():
+                if report.first_record < 0:
+                    report.first_record = rows[0][0]
+                units.add(rows)
+                if task.with_index:
+                    keys += key_file.write(_keys(hashes, rows)) // KEY.itemsize
+            gap = scan.skip()
+            if gap is None:
+                break
+            report.gaps.append(gap)
+    with _replacing(pieces / f"{task.number}.units") as unit_file:
+        queues = units.write(unit_file)
+    report.records, report.next_log_offset = scan.records, scan.next_log_offset
+    if not scan.is_at_end and scan.stop is not None:
+        report.tail = scan.stop
+    return ReadResult(report, queues, keys)
+
+
+def _keys(hashes: KeyHashes, rows: Sequence[Row]) -> bytes:
+    mask, rollback = TRANSACTION_MASK, TRANSACTION_ROLLBACK
+    keys, owners = keys_of([row for row in rows if row[7] & mask != rollback])
+    found = np.empty(len(keys), KEY)
+    found["hash"] = hashes.of(keys)
+    found["log_offset"] = [row[0] for row in owners]
+    found["store_ms"] = [row[6] for row in owners]
+    return found.tobytes()
+
+
+class _UnitPieces:
+    """The units of a stretch by queue, in runs of consecutive numbers."""
+
+    def __init__(self, tags_code_for: TagsCodeFor, other_topics: set[str]) -> None:
+        self._tags_code_for = tags_code_for
+        self._others = other_topics
+        self._units: dict[QueueKey, list[bytes]] = {}
+        self._runs: dict[QueueKey, list[Run]] = {}
+
+    def add(self, rows: Sequence[Row]) -> None:
+        pack = UNIT.pack
+        for key, group in by_queue(rows).items():
+            if key[0] in self._others or not is_storable_topic(key[0]) or key[1] < 0:
+                continue
+            if key[0] == SCHEDULE_TOPIC:
+                group = with_codes(group, self._tags_code_for)
+            self._units.setdefault(key, []).append(b"".join([pack(row[0], row[1], row[5]) for row in group]))
+            self._extend(self._runs.setdefault(key, []), group)
+
+    def _extend(self, runs: list[Run], group: list[Row]) -> None:
+        first, last = group[0], group[-1]
+        if last[4] - first[4] == len(group) - 1 and [row[4] for row in group] == list(range(first[4], last[4] + 1)):
+            self._one_more(runs, first[4], len(group), last[0] + last[1])
+            return
+        for row in group:
+            self._one_more(runs, row[4], 1, row[0] + row[1])
+
+    def _one_more(self, runs: list[Run], first: int, count: int, next_log_offset: int) -> None:
+        if runs and runs[-1].first + runs[-1].count == first:
+            runs[-1].count += count
+            runs[-1].next_log_offset = next_log_offset
+        else:
+            at = runs[-1].at + runs[-1].count * UNIT_BYTES if runs else 0
+            runs.append(Run(first, count, at, next_log_offset))
+
+    def write(self, file: BinaryIO) -> list[QueueRuns]:
+        """All units, queue after queue; the runs say where theirs are."""
+        found = []
+        for key, runs in self._runs.items():
+            start = file.tell()
+            file.writelines(self._units[key])
+            for run in runs:
+                run.at += start
+            found.append(QueueRuns(*key, runs))
+        return found
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that is there when it is whole: Spark may run a task a second time while the first attempt still writes."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    with draft.open("wb") as file:
+        yield file
+    draft.replace(path)
+
+
+def write_files(task: WriteTask) -> WriteResult:
+    """Write the files of some queues, or one of the index."""
+    folder = Path(task.folder)
+    if task.index is not None:
+        keys = np.concatenate([_read_keys(folder, *share) for share in task.index.shares])
+        write_index_file(folder / INDEX_FOLDER / task.index.name, keys, task.slots, task.entries)
+        return WriteResult()
+    config = StoreConfig(queue_segment_bytes=task.queue_file_bytes)
+    queues = ConsumeQueues(RealDisk(), folder / QUEUE_FOLDER, config)
+    try:
+        for work in task.queues:
+            _write_queue(queues, folder / PIECES, work)
+        units = sum(queue.max_offset - queue.min_offset for queue in queues)
+        return WriteResult(units, len(queues.by_key))
+    finally:
+        queues.close()
+
+
+def _write_queue(queues: ConsumeQueues, pieces: Path, work: QueueWork) -> None:
+    queue = queues.obtain(work.topic, work.queue_id)
+    for piece, run in work.runs:
+        with (pieces / f"{piece}.units").open("rb") as file:
+            file.seek(run.at)
+            queue.put_units(run.first, file.read(run.count * UNIT_BYTES), run.next_log_offset)
+    queue.flush()
+
+
+def _read_keys(folder: Path, piece: int, first: int, count: int) -> NDArray[Any]:
+    path = folder / PIECES / f"{piece}.keys"
+    return np.fromfile(path, KEY, count, offset=first * KEY.itemsize)

@@ -1,0 +1,135 @@
+"""The Spark session a pipeline runs in.
+
+Everything that makes a session fail late and in Java's words is looked at first: Java, the versions of Spark and pandas,
+and the interpreter of the workers. A session that is there already (in a notebook, under `spark-submit`, on Databricks) is
+used as it is and left running.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+_WANTED = {"pyspark": ((4, 2), None), "pyarrow": ((18,), None), "numpy": ((1, 26), None), "pandas": ((2, 2), (3,))}
+_INSTALL = "install them with `pip install 'rocketline[spark]'`"
+
+
+@contextmanager
+def open_session(
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session for one pipeline; ConfigError says what this machine lacks.
+
+    `master` may also be the address of a Spark Connect server, sc://host:port.
+    """
+    check_libraries()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    is_remote = master is not None and master.startswith("sc://")
+    if not is_remote:
+        check_java()
+    with _workers_find_us():
+        session = _build(name, master, dict(settings or {}), is_remote)
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def check_libraries() -> None:
+    """ConfigError when something of the extra is missing, too old, or too new to be supported by Spark."""
+    for name, (lowest, below) in _WANTED.items():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            raise ConfigError(f"pipelines need {name}, which is not installed: {_INSTALL}") from None
+        numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
+        if numbers < lowest or (below is not None and numbers >= below):
+            bounds = f"{_dotted(lowest)} or newer" + (f", but below {_dotted(below)}" if below else "")
+            raise ConfigError(f"{name} {found} is installed, pipelines need {bounds}: {_INSTALL}")
+
+
+def check_java() -> None:
+    """ConfigError when there is no Java to start Spark with."""
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
+        raise ConfigError(f"JAVA_HOME is {home}, but there is no bin/java: let it name a JDK 17 or newer, or unset it")
+    if not home and shutil.which("java") is None:
+        raise ConfigError(
+            "Spark needs Java 17 or newer and there is no `java` on PATH: install one (apt install openjdk-17-jre), "
+            "or set JAVA_HOME, or use a Spark Connect server with --master sc://host:15002"
+        )
+
+
+@contextmanager
+def _workers_find_us() -> Iterator[None]:
+    """Local workers are started by the JVM: they must be this interpreter and see this rocketline."""
+    source = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(dict.fromkeys([source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+    wanted = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": path}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _build(name: str, master: str | None, settings: dict[str, str], is_remote: bool) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"rocketline {name}")
+    builder = builder.remote(master or "") if is_remote else builder.master(master or DEFAULT_MASTER)
+    defaults = {"spark.sql.session.timeZone": "UTC"}
+    if not is_remote:
+        defaults |= {"spark.ui.showConsoleProgress": "false"}
+    if (master or DEFAULT_MASTER).startswith("local"):
+        defaults |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        }
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    session = _started(builder, master or DEFAULT_MASTER)
+    if not is_remote:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _started(builder: Any, master: str) -> SparkSession:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        session: SparkSession = builder.getOrCreate()
+        return session
+    except (Py4JJavaError, PySparkException) as error:
+        cause = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+        raise ConfigError(f"Spark cannot be started with master {master}: {str(cause).splitlines()[0]}") from error
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

@@ -1,0 +1,90 @@
+"""What a machine lacks is said before Spark is started; commands explain themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from rocketline.cli.main import main
+from rocketline.errors import ConfigError
+from rocketline.pipelines import session
+from rocketline.pipelines.declarative import write_project
+from rocketline.pipelines.orders import order_messages
+from rocketline.pipelines.plot import plot_bars, plot_lines
+
+COMMANDS = (
+    "medallion", "archive", "restore", "replay", "dlq", "lag", "trace", "audit", "rebuild", "package", "project",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_pipeline_explains_itself(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main(["pipeline", command, "--help"]) == 0
+    assert f"rocketline pipeline {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "found"), [("pyspark", "3.5.1"), ("pandas", "3.0.0"), ("pyarrow", "4.0")])
+def test_a_library_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, name: str, found: str) -> None:
+    real = session.version
+    monkeypatch.setattr(session, "version", lambda asked: found if asked == name else real(asked))
+    with pytest.raises(ConfigError, match=rf"{name} {found} is installed, pipelines need .*rocketline\[spark\]"):
+        session.check_libraries()
+
+
+def test_without_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="Spark needs Java 17"):
+        session.check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="JAVA_HOME is"):
+        session.check_java()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["archive", "x"], "where from"),
+        (["replay", "--path", "x"], "where to"),
+        (["audit", "/nowhere/at/all"], "does not exist"),
+        (["package", "x.rar"], "--py-files"),
+        (["archive", "x", "--path", "y", "--conf", "cores"], "--conf cores"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], problem: str
+) -> None:
+    assert main(["pipeline", *arguments]) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+def test_a_project_is_a_program_with_its_values(tmp_path: Path) -> None:
+    paths = write_project(tmp_path / "shop", 'h:1"x', "orders", "out")
+    program = paths[1].read_text()
+    assert 'NAMESRV = "h:1\\"x"' in program
+    compile(program, "medallion.py", "exec")
+    assert subprocess.run([sys.executable, "-m", "py_compile", str(paths[1])]).returncode == 0
+    with pytest.raises(ConfigError, match="is not empty"):
+        write_project(tmp_path / "shop", "h:1", "a", "b")
+
+
+def test_orders_come_twice_late_and_broken() -> None:
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    found = list(order_messages(400, now=now))
+    assert len(found) == 416
+    assert sum(b"no order" in order.body for order in found) == 2
+    assert list(order_messages(400, now=now)) == found
+
+
+def test_plots_are_pictures(tmp_path: Path) -> None:
+    plot_lines(tmp_path / "a" / "lines.svg", "<lag>", {"g orders": [(0, 5), (2, 1)]}, "")
+    plot_bars(tmp_path / "bars.svg", "times", {"orders": {"p50": 3.0, "p99": 9.0}}, "ms")
+    assert "&lt;lag&gt;" in (tmp_path / "a" / "lines.svg").read_text()
+    assert (tmp_path / "bars.svg").read_text().count("<rect") == 2

@@ -1,0 +1,77 @@
+"""Apache's `mqadmin`: verbs run one after the other in one JVM, as starting one for each would take minutes."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from .java import classpath, compile_java, tool
+from .java_driver import JVM_OPTIONS, client_coordinates
+
+SOURCES = Path(__file__).parent / "mqadmin"
+VERB_TIMEOUT_S = 60.0
+QUIET = [f"-D{key}={SOURCES}/logback.xml" for key in ("logback.configurationFile", "rmq.logback.configurationFile")]
+
+
+class Printed(NamedTuple):
+    out: str
+    err: str
+
+    @property
+    def failed(self) -> bool:
+        """It never exits with another code than 0: a failure is a stack trace."""
+        return "Exception" in self.err or "Exception" in self.out
+
+
+class MqAdmin:
+    """The tools of one version; a context manager. Nobody waits for a verb for ever: the JVM is killed then."""
+
+    def __init__(self, version: str) -> None:
+        jars = classpath(*client_coordinates(version))
+        classes = compile_java(SOURCES, jars, "mqadmin")
+        command = [tool("java"), *JVM_OPTIONS, *QUIET, "-cp", f"{classes}:{jars}", "rocketline.support.Verbs"]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=tempfile.gettempdir(),  # some verbs leave files where they are run
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, namesrv: str, verb: str, *arguments: object) -> Printed:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        words = [verb, *map(str, arguments), "-n", namesrv]
+        assert not any("\t" in word or "\n" in word for word in words)
+        killer = threading.Timer(VERB_TIMEOUT_S, self._process.kill)
+        killer.start()
+        try:
+            self._process.stdin.write("\t".join(words).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        finally:
+            killer.cancel()
+        if not answer:
+            raise RuntimeError(
+                f"mqadmin {' '.join(words)} gave no answer within {VERB_TIMEOUT_S:g} s, or ended the JVM"
+            )
+        out, err = answer.rstrip(b"\n").split(b" ")
+        return Printed(base64.b64decode(out).decode(), base64.b64decode(err).decode())
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
