@@ -215,7 +215,9 @@ def revive_records(parts: Parts) -> list[MessageView]:
 def killed(parts: Parts, disk: MemoryDisk) -> MemoryDisk:
     """The disk as a killed process leaves it: the log is as it was, tables are as they were saved last."""
     parts.store.flush_now()
-    return disk.crash()
+    after = disk.crash()
+    parts.close()  # its threads end; what they still write is not on the disk after the kill
+    return after
 
 
 def save(parts: Parts) -> None:
