@@ -5,13 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 WORKERS ?= 2
+TWIN := build/twin.stamp
+# Everything is tested with the compiled twin, if there is one; this much also without it.
+PURE_TESTS := tests/unit/protocol tests/unit/store tests/unit/transport tests/unit/broker/test_send.py tests/unit/broker/test_pull.py
 
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java jars run test unit interop soak sim check format bench clean
+.PHONY: setup java jars run test pure unit interop soak sim check format bench clean
 
-setup: $(STAMP) java
+setup: $(STAMP) $(TWIN) java
 
 $(STAMP): pyproject.toml
 	@echo "==> Python environment in $(VENV)"
@@ -19,6 +22,11 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $(STAMP)
+
+# Without a compiler this says so, and everything runs in Python.
+$(TWIN): $(STAMP) hatch_build.py $(wildcard native/*)
+	@$(BIN)/python hatch_build.py
+	@mkdir -p $(@D) && touch $@
 
 java:
 	@tools/ensure-java
@@ -29,19 +37,22 @@ run: setup
 jars: setup
 	@$(BIN)/python -m tests.support.prefetch || [ "$${CI:-}" != true ]
 
-test: jars
+test: jars pure
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-unit: $(STAMP)
+pure: $(STAMP)
+	@ROCKETLINE_IMPL=python $(BIN)/python -m pytest -n $(WORKERS) -m "not interop and not slow" $(PURE_TESTS)
+
+unit: $(STAMP) $(TWIN)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop and not slow" tests/unit tests/property
 
 interop: jars
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/interop
 
-soak: $(STAMP)
+soak: $(STAMP) $(TWIN)
 	@$(BIN)/python -m tests.crash.soak $(ARGS)
 
-sim: $(STAMP)
+sim: $(STAMP) $(TWIN)
 	@PYTHONPATH=src:. $(BIN)/python -m tests.sim.day $(ARGS)
 
 check: $(STAMP)
@@ -57,4 +68,4 @@ bench: setup
 	@$(BIN)/python bench/compare.py $(ARGS)
 
 clean:
-	@rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf build src/rocketline/_compiled*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -49,6 +49,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backlog", type=int, help="messages to read in the pull and push workloads (1000000)")
     parser.add_argument("--smoke", action="store_true", help="everything, but tiny: does the harness work?")
     parser.add_argument("--ours", choices=["rocketline", "apache"], default="rocketline")
+    parser.add_argument(
+        "--twins", action="store_true", help="our compiled broker against our Python one, without Apache"
+    )
     parser.add_argument("--ours-command", default=OURS_COMMAND, help="how to start ours; {data} is its directory")
     parser.add_argument("--heap", type=int, default=2048, metavar="MB", help="heap of Apache's broker (2048)")
     parser.add_argument("--no-freeze", action="store_true", help="leave the side not measured running")
@@ -77,6 +80,12 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 
 def sides_of(args: argparse.Namespace) -> list[Side]:
+    if args.twins:
+        # One after the other in every pair, as with Apache.
+        return [
+            CommandSide(label, args.server_core, f"env ROCKETLINE_IMPL={choice} {args.ours_command}")
+            for label, choice in (("compiled", "c"), ("python", "python"))
+        ]
     peer = ApacheSide("apache", args.server_core, args.heap, quick=args.smoke)
     if args.ours == "apache":
         return [ApacheSide("apache-b", args.server_core, args.heap, quick=args.smoke), peer]

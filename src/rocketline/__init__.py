@@ -66,6 +66,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__impl__":
+        return import_module("rocketline._impl").NAME
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'rocketline' has no attribute {name!r}")

@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import ClassVar
 
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.topics import SCHEDULE_TOPIC
@@ -31,15 +34,24 @@ LOOK_AGAIN_MS = 1000
 """A clock that is set forward does not end a sleep: while something waits, it is looked at this often."""
 
 
+_topic_of = itemgetter(LogEntry._fields.index("topic"))
+
+
 def deliver_time_codes(levels_ms: tuple[int, ...]) -> Callable[[LogEntry], int]:
     """What a consume queue holds for a message: its tag hash, or for a delayed one its deliver time."""
+    return _DeliverTimes(levels_ms)
 
-    def tags_code_for(entry: LogEntry) -> int:
+
+@dataclass(frozen=True)
+class _DeliverTimes:
+    levels_ms: tuple[int, ...]
+    only_topic: ClassVar[str] = SCHEDULE_TOPIC
+    """Messages of other topics keep their tag hash: nobody need ask."""
+
+    def __call__(self, entry: LogEntry) -> int:
         if entry.topic != SCHEDULE_TOPIC:
             return entry.tags_code
-        return entry.store_ms + levels_ms[min(entry.queue_id, len(levels_ms) - 1)]
-
-    return tags_code_for
+        return entry.store_ms + self.levels_ms[min(entry.queue_id, len(self.levels_ms) - 1)]
 
 
 class DelayLevels:
@@ -97,7 +109,7 @@ class DelayLevels:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message's properties are too large")
 
     def on_arrivals(self, entries: list[LogEntry]) -> None:
-        if not self._arrived.is_set() and any(entry.topic == SCHEDULE_TOPIC for entry in entries):
+        if not self._arrived.is_set() and SCHEDULE_TOPIC in map(_topic_of, entries):
             self._arrived.set()
 
     async def run(self) -> None:

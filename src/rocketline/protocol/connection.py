@@ -11,11 +11,13 @@ the stream cannot be trusted from there on and must be closed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 
+from rocketline._impl import quick
 from rocketline.errors import LocalProtocolError, RemoteProtocolError
 from rocketline.protocol.command import Command
-from rocketline.protocol.header_codec import decode_header, encode_header
+from rocketline.protocol.header_codec import Received, decode_header, encode_header
 from rocketline.protocol.records import Buffer
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -26,6 +28,8 @@ MAX_HEADER_BYTES = 4 * 1024 * 1024
 
 _LENGTH = struct.Struct(">I")
 _PREFIX = struct.Struct(">II")
+
+_take_frames: Callable[[bytes, int, int, int, type, type], tuple[list[Command], int]] | None = quick("take_frames")
 
 
 class Connection:
@@ -47,13 +51,25 @@ class Connection:
     def receive(self, data: bytes) -> Iterator[Command]:
         """Every command that `data` completes, in order."""
         if self._partial:
-            self._partial += data
-            self._missing -= len(data)
-            if self._missing > 0:
-                return
-            data = bytes(self._partial)
-            self._partial.clear()
-        position, available = 0, len(data)
+            data = self._joined(data)
+        if _take_frames is None:
+            return self._read(data, 0)
+        commands, position = _take_frames(data, 0, self._max_frame_bytes, self._max_header_bytes, Received, Command)
+        # What it left is the piece of a frame, or one to be read with care.
+        return iter(commands) if position == len(data) else chain(commands, self._read(data, position))
+
+    def _joined(self, data: bytes) -> bytes:
+        """A piece of a frame with what follows it; nothing while more is missing."""
+        self._partial += data
+        self._missing -= len(data)
+        if self._missing > 0:
+            return b""
+        data = bytes(self._partial)
+        self._partial.clear()
+        return data
+
+    def _read(self, data: bytes, position: int) -> Iterator[Command]:
+        available = len(data)
         while available - position >= 8:
             length, word = _PREFIX.unpack_from(data, position)
             header_bytes = word & 0xFFFFFF

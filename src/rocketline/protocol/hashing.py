@@ -7,6 +7,8 @@ from functools import lru_cache
 from operator import mul
 from sys import byteorder
 
+from rocketline._impl import twin
+
 _UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 _POWERS: dict[int, tuple[int, ...]] = {}
 _LONGEST_CACHED = 512
@@ -20,6 +22,7 @@ def _powers(count: int) -> tuple[int, ...]:
     return powers
 
 
+@twin
 def java_string_hash(text: str) -> int:
     """
     >>> java_string_hash("TagA")
@@ -54,6 +57,7 @@ def joined_hash(prefix: str, text: str) -> int:
     return total - 0x100000000 if total & 0x80000000 else total
 
 
+@twin
 def index_key_hash(topic: str, key: str) -> int:
     """The hash under which the key index files `topic#key`; never negative, Java's one exception included."""
     value = abs(joined_hash(topic + "#", key))

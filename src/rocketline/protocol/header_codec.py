@@ -23,7 +23,7 @@ _MAX_LOOSE_HEADER = 256 * 1024
 """Longest JSON header that is read tolerantly, which is slow; a standard one may be longer."""
 
 
-class _Received(Command):
+class Received(Command):
     """A command as its JSON header says it: what the header leaves out is what Java takes then."""
 
     version: Int32 = 0
@@ -41,7 +41,7 @@ class _JsonHeaderOut(msgspec.Struct):
     serializeTypeCurrentRPC: str = "JSON"  # noqa: N815
 
 
-_read_json = msgspec.json.Decoder(_Received).decode
+_read_json = msgspec.json.Decoder(Received).decode
 _write_json = msgspec.json.Encoder().encode
 _UNSET = msgspec.UNSET
 _MEMBERS = frozenset({"code", "opaque", "flag", "version", "language", "remark", "extFields"})
@@ -94,7 +94,7 @@ def _read_tolerant(header: bytes) -> Command:
     if isinstance(fields := value.get("extFields"), dict):
         value["extFields"] = {str(name): _as_text(item) for name, item in fields.items() if item is not None}
     try:
-        return msgspec.convert(value, _Received, strict=False)
+        return msgspec.convert(value, Received, strict=False)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"header does not fit: {error}") from error
 

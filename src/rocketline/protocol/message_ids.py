@@ -18,6 +18,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from itertools import count
 
+from rocketline._impl import twin
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ProtocolError
 from rocketline.message import LogOffset
@@ -50,6 +51,16 @@ def offset_id(store_host: bytes, log_offset: int) -> str:
     '7F000001000051AF000000000001617A'
     """
     return (store_host + _OFFSET.pack(log_offset)).hex().upper()
+
+
+@twin
+def offset_ids(host: str, log_offsets: tuple[int, ...]) -> str:
+    """The ids of several messages, separated by commas; `host` is the store's in upper-case hex.
+
+    >>> offset_ids("7F000001000051AF", (90490, 90691))
+    '7F000001000051AF000000000001617A,7F000001000051AF0000000000016243'
+    """
+    return ",".join([f"{host}{log_offset:016X}" for log_offset in log_offsets])
 
 
 def parse_offset_id(text: str) -> tuple[str, LogOffset]:

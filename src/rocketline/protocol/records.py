@@ -23,10 +23,11 @@ in TOTALSIZE and the blank magic.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
-from zlib import crc32
+from zlib import crc32 as zlib_crc32
 
+from rocketline._impl import quick, twin
 from rocketline.errors import CorruptRecord, ProtocolError
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset, MessageView, QueueOffset
 from rocketline.protocol.compression import decompress
@@ -35,6 +36,8 @@ from rocketline.protocol.message_ids import decode_host, offset_id
 from rocketline.protocol.properties import decode_properties
 
 Buffer = bytes | bytearray | memoryview
+
+crc32: Callable[[Buffer], int] = quick("crc32") or zlib_crc32
 
 MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477
@@ -62,6 +65,8 @@ _HEADS = {
     for store in (0, STORE_IPV6)
 }
 _HEAD_V4 = _HEADS[0]
+HEAD_BYTES = {hosts: head.size for hosts, head in _HEADS.items()}
+"""Bytes before the body, by SYSFLAG & (BORN_IPV6 | STORE_IPV6)."""
 _HOSTS = BORN_IPV6 | STORE_IPV6
 _SYSFLAG_AT = 36
 _START = struct.Struct(">ii")
@@ -179,6 +184,36 @@ def encode_record(
     )
 
 
+@twin
+def write_record(
+    view: memoryview,
+    position: int,
+    body: Buffer,
+    properties: bytes,
+    magic: int,
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int,
+    log_offset: int,
+    flag: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    store_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_log_offset: int,
+) -> int:
+    """Write one record at its place; returns its size. The fields are those of `encode_record`."""
+    record = encode_record(
+        magic, topic, queue_id, queue_offset, log_offset, body, properties, flag, sys_flag, born_ms, born_host, store_ms,
+        store_host, reconsume_times, prepared_log_offset,
+    )  # fmt: skip
+    size = len(record)
+    view[position : position + size] = record
+    return size
+
+
 def encode_blank(size: int) -> bytes:
     """The marker at the end of a log file; what follows it there is undefined."""
     return _START.pack(size, MAGIC_BLANK)
@@ -239,6 +274,7 @@ _CHECKED_V4 = struct.Struct(">iiii4xqqi44xi")
 _BODY_AT_V4 = _HEAD_V4.size
 
 
+@twin
 def is_sound_record(
     buffer: Buffer, position: int, size: int, log_offset: int, queue_id: int | None = None, queue_offset: int = 0
 ) -> bool:
@@ -340,6 +376,7 @@ def decode_messages(body: Buffer, max_body_bytes: int | None = None) -> list[Mes
 
 
 _BATCH_HEAD = struct.Struct(">iiiii")
+_split_batch: Callable[[Buffer, type], list[BatchItem] | None] | None = quick("split_batch")
 
 
 class BatchItem(NamedTuple):
@@ -361,6 +398,8 @@ def encode_batch(items: Sequence[BatchItem]) -> bytes:
 
 def decode_batch(buffer: Buffer) -> list[BatchItem]:
     """The messages of a batch send; ProtocolError when the lengths do not add up."""
+    if _split_batch is not None and (split := _split_batch(buffer, BatchItem)) is not None:
+        return split
     items: list[BatchItem] = []
     position, limit = 0, len(buffer)
     head_bytes = _BATCH_HEAD.size

@@ -8,9 +8,11 @@ caller takes the general road.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import msgspec
 
+from rocketline._impl import quick
 from rocketline.protocol.command import JSON, RESPONSE, ROCKETMQ, VERSION, Command
 from rocketline.protocol.header_codec import encode_header
 
@@ -19,6 +21,7 @@ _OPAQUE = struct.Struct(">i")
 _FIELD = struct.Struct(">i")
 _OPAQUE_AT = 5
 _FIXED_BYTES = 21
+_fill: Callable[[bytes, bytes, int, int, int, int, str], bytes | None] | None = quick("stored_frame")
 
 
 class StoredAnswer:
@@ -30,6 +33,7 @@ class StoredAnswer:
         fields = msgspec.json.encode(always).decode()
         self._head = f'{{"code":0,"extFields":{fields[:-1]},"msgId":"{self._host}'
         self._tail = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+        self._head_bytes, self._tail_bytes = self._head.encode(), self._tail.encode()
         binary = encode_header(Command(0, always, flag=RESPONSE, encoding=ROCKETMQ))
         self._binary_start = binary[:_OPAQUE_AT]
         self._binary_flags = binary[_OPAQUE_AT + 4 : _FIXED_BYTES - 4]
@@ -39,6 +43,10 @@ class StoredAnswer:
         self, request: Command, log_offset: int, queue_id: int, queue_offset: int, unique_id: str
     ) -> bytes | None:
         """The frame that tells the sender where its message is; None when it needs the general encoder."""
+        if _fill is not None and request.encoding == JSON:
+            return _fill(
+                self._head_bytes, self._tail_bytes, request.opaque, log_offset, queue_id, queue_offset, unique_id
+            )
         if not unique_id.isalnum() or not unique_id.isascii():
             return None
         if request.encoding != JSON:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import TypeVar
 
+from rocketline._impl import twin
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
 from rocketline.store.commit_log import is_storable_topic
 from rocketline.store.consume_queue import ConsumeQueues
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 _new_entry = tuple.__new__
 
 
+@twin
 def by_queue(rows: Iterable[RowT]) -> dict[QueueKey, list[RowT]]:
     """The rows that belong into consume queues, by queue."""
     found: defaultdict[QueueKey, list[RowT]] = defaultdict(list)
@@ -39,8 +41,12 @@ def by_queue(rows: Iterable[RowT]) -> dict[QueueKey, list[RowT]]:
 def put_in_queues(
     queues: ConsumeQueues, rows: Iterable[Row], tags_code_for: Callable[[LogEntry], int] | None = None
 ) -> set[QueueKey]:
-    """Returns the queues that had messages and lacked some between their last one and the first of these."""
+    """Returns the queues that had messages and lacked some between their last one and the first of these.
+
+    A `tags_code_for` with an attribute `only_topic` is asked about messages of that topic and no other.
+    """
     gaps: set[QueueKey] = set()
+    only_topic = getattr(tags_code_for, "only_topic", None)
     for key, group in by_queue(rows).items():
         queue = queues.by_key.get(key)
         if queue is None:
@@ -54,7 +60,7 @@ def put_in_queues(
                 )
                 continue
             queue = queues.obtain(topic, queue_id)
-        if tags_code_for is not None:
+        if tags_code_for is not None and only_topic in (None, key[0]):
             group = with_codes(group, tags_code_for)
         if 0 < queue.max_offset < group[0][4]:
             gaps.add(key)
@@ -64,8 +70,11 @@ def put_in_queues(
 
 def with_codes(rows: list[Row], tags_code_for: Callable[[LogEntry], int]) -> list[Row]:
     """The rows with what a consume queue holds of each beside its place."""
+    entries = rows if type(rows[0]) is LogEntry else map(_new_entry, repeat(LogEntry), rows)
+    codes = list(map(tags_code_for, entries))  # type: ignore[arg-type]
     # Most messages keep the code they have.
-    codes = map(tags_code_for, map(_new_entry, repeat(LogEntry), rows))
+    if codes == [row[5] for row in rows]:
+        return rows
     return [row if code == row[5] else (*row[:5], code, *row[6:]) for row, code in zip(rows, codes)]
 
 

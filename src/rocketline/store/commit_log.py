@@ -28,10 +28,11 @@ from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.message import TAGS, LogOffset, QueueOffset
 from rocketline.protocol.hashing import tag_hash
-from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
+from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
 from rocketline.protocol.records import (
     BLANK_BYTES,
     BORN_IPV6,
+    HEAD_BYTES,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
@@ -41,12 +42,13 @@ from rocketline.protocol.records import (
     Buffer,
     LogEntry,
     encode_blank,
-    encode_record,
     is_sound_record,
     read_start,
     record_size,
     topic_part,
+    write_record,
 )
+from rocketline.store.batch_records import looks_lost, measure_batch, write_batch
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.memory_lock import LockedWindow
@@ -54,7 +56,6 @@ from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
 from rocketline.store.staging import Staging
 
-_LOST_SECTOR = bytes(512)
 _LOOKS_LOST = "the properties end in a zero byte or hold 512 of them, as a disk sector that was never written"
 RESERVE_BYTES = 4 << 20
 WARM_BYTES = 1 << 20
@@ -166,10 +167,10 @@ class CommitLog:
         sys_flag = message.sys_flag & ~_HOSTS | self._store_flag
         if len(born_host) > 8:
             sys_flag |= BORN_IPV6
-        size = record_size(len(body), len(part[1]), len(raw), sys_flag)
+        size = HEAD_BYTES[sys_flag & _HOSTS] + len(body) + len(part[1]) + 2 + len(raw)
         if len(raw) > MAX_PROPERTIES_BYTES or len(body) > self._max_body_bytes or size > self._max_record_bytes:
             return self._too_large(len(body), len(raw), size)
-        if b"\0" in raw and _looks_lost(raw):
+        if b"\0" in raw and looks_lost(raw):
             return refused(AppendStatus.MESSAGE_ILLEGAL, _LOOKS_LOST)
         log_offset = self.wrote
         if log_offset + size > self._limit:
@@ -177,13 +178,14 @@ class CommitLog:
         numbered = not sys_flag & TRANSACTION_PREPARED
         key = (topic, message.queue_id)
         queue_offset = self.queue_offsets.get(key, 0) if numbered else 0
-        store_ms = self._now()
-        record = encode_record(
-            part[0], part[1], message.queue_id, queue_offset, log_offset, body, raw, message.flag, sys_flag,
-            message.born_ms, born_host, store_ms, self._store_host, message.reconsume_times, message.prepared_log_offset,
+        store_ms = self._clock.now_ms()
+        if store_ms < self.last_store_ms:
+            store_ms = self.last_store_ms
+        write_record(
+            self._view, log_offset - self._base, body, raw, part[0], part[1], message.queue_id, queue_offset, log_offset,
+            message.flag, sys_flag, message.born_ms, born_host, store_ms, self._store_host, message.reconsume_times,
+            message.prepared_log_offset,
         )  # fmt: skip
-        position = log_offset - self._base
-        self._view[position : position + size] = record
         self.wrote = next_log_offset = log_offset + size
         self.last_store_ms = store_ms
         if numbered:
@@ -208,47 +210,37 @@ class CommitLog:
             return self._bad_place(common.topic, common.queue_id)
         magic, topic_bytes = part
         sys_flag = common.sys_flag & ~_HOSTS | self._store_flag | (BORN_IPV6 if len(common.born_host) > 8 else 0)
-        sizes = [record_size(len(item.body), len(topic_bytes), len(item.properties), sys_flag) for item in items]
-        total = sum(sizes)
-        if refusal := self._batch_problem(items, total):
-            return refusal
+        total = self._measured(items, record_size(0, len(topic_bytes), 0, sys_flag))
+        if isinstance(total, AppendResult):
+            return total
         first_log_offset = self._make_room(total) if self.wrote + total > self._limit else self.wrote
         numbered = not sys_flag & TRANSACTION_PREPARED
         key = (common.topic, common.queue_id)
         first_queue_offset = self.queue_offsets.get(key, 0) if numbered else 0
         store_ms = self._now()
-        records: list[bytes] = []
-        entries: list[LogEntry] = []
-        log_offset, queue_offset = first_log_offset, first_queue_offset
-        for (flag, body, raw), size in zip(items, sizes):
-            records.append(
-                encode_record(
-                    magic, topic_bytes, common.queue_id, queue_offset, log_offset, body, raw, flag, sys_flag,
-                    common.born_ms, common.born_host, store_ms, self._store_host, common.reconsume_times,
-                    common.prepared_log_offset,
-                )
-            )  # fmt: skip
-            properties = decode_properties(raw.decode("utf-8", "replace"))
-            tags = properties.get(TAGS)
-            entries.append(
-                LogEntry(
-                    LogOffset(log_offset), size, common.topic, common.queue_id, QueueOffset(queue_offset),
-                    tag_hash(tags) if tags else 0, store_ms, sys_flag, properties,
-                )
-            )  # fmt: skip
-            log_offset += size
-            queue_offset += numbered
-        position = first_log_offset - self._base
-        self._view[position : position + total] = b"".join(records)
-        self.wrote = log_offset
+        entries = write_batch(
+            self._view, first_log_offset - self._base, total, items, numbered, LogEntry, common.topic, magic, topic_bytes,
+            common.queue_id, first_queue_offset, first_log_offset, 0, sys_flag, common.born_ms, common.born_host, store_ms,
+            self._store_host, common.reconsume_times, common.prepared_log_offset,
+        )  # fmt: skip
+        self.wrote = next_log_offset = first_log_offset + total
         self.last_store_ms = store_ms
         if numbered:
-            self.queue_offsets[key] = queue_offset
+            self.queue_offsets[key] = first_queue_offset + len(entries)
         self.entries.extend(entries)
         return AppendResult(
-            _OK, LogOffset(first_log_offset), QueueOffset(first_queue_offset), total, store_ms, LogOffset(log_offset),
-            tuple([entry.log_offset for entry in entries]),
+            _OK, LogOffset(first_log_offset), QueueOffset(first_queue_offset), total, store_ms,
+            LogOffset(next_log_offset), tuple([entry[0] for entry in entries]),
         )  # fmt: skip
+
+    def _measured(self, items: Sequence[BatchItem], shared_bytes: int) -> int | AppendResult:
+        """What the records of a batch take, or why they cannot be stored."""
+        if items and (sizes := measure_batch(items, shared_bytes)) is not None:
+            body_bytes, total = sizes
+            if body_bytes <= self._max_body_bytes and total <= self.file.segment_bytes - BLANK_BYTES:
+                return total
+        total = sum([shared_bytes + len(item.body) + len(item.properties) for item in items])
+        return self._batch_problem(items, total) or total
 
     def _learn(self, topic: str) -> tuple[int, bytes] | None:
         if not is_storable_topic(topic):
@@ -284,7 +276,7 @@ class CommitLog:
         for item in items:
             if len(item.properties) > MAX_PROPERTIES_BYTES:
                 return self._too_large(len(item.body), len(item.properties), total)
-            if _looks_lost(item.properties):
+            if looks_lost(item.properties):
                 return refused(AppendStatus.MESSAGE_ILLEGAL, _LOOKS_LOST)
         body_bytes = sum(len(item.body) for item in items)
         if body_bytes > self._max_body_bytes or total > self.file.segment_bytes - BLANK_BYTES:
@@ -441,11 +433,6 @@ class CommitLog:
         if self.staging is not None:
             self.staging.close()
         self.file.close()
-
-
-def _looks_lost(properties: bytes) -> bool:
-    """Whether properties could be taken for ones that never reached the disk, when the log is read after a crash."""
-    return properties[-1:] == b"\0" or _LOST_SECTOR in properties
 
 
 def record_store_ms(view: Buffer, position: int) -> int:

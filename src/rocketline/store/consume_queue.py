@@ -16,10 +16,11 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from rocketline._impl import quick
 from rocketline.errors import CorruptRecord, StoreError, WrongFiles
 from rocketline.protocol.records import Buffer, decode_record
 from rocketline.store.commit_log import CommitLog, is_storable_topic
@@ -42,6 +43,7 @@ _LOOK_BYTES = 512
 _SHARED_PREFIX = "%LMQ%"
 """Queues of such topics list records that belong to other topics."""
 _pack_into = UNIT.pack_into
+_pack_units: Callable[[list[Row], int, int], bytes | None] | None = quick("pack_units")
 
 
 class ConsumeQueue:
@@ -86,10 +88,13 @@ class ConsumeQueue:
             self.is_dirty = True
             self._dirty_queues.append(self)
 
-    def put_many(self, rows: Sequence[Row]) -> None:
+    def put_many(self, rows: list[Row]) -> None:
         """`put` for each row of a stretch of the log; all of them are of this queue."""
         first, last = rows[0], rows[-1]
         start = self.max_offset
+        if _pack_units is not None and (units := _pack_units(rows, start, self.next_log_offset)) is not None:
+            self.put_units(start, units, last[0] + last[1])
+            return
         numbers = [row[4] for row in rows]
         if first[0] < self.next_log_offset or numbers != list(range(start, start + len(rows))):
             for log_offset, size, _, _, queue_offset, tags_code, *_ in rows:
@@ -97,6 +102,19 @@ class ConsumeQueue:
             return
         pack = UNIT.pack
         self.put_units(start, b"".join([pack(row[0], row[1], row[5]) for row in rows]), last[0] + last[1])
+
+    def has_room(self, rows: list[Row]) -> bool:
+        """Whether rows continue this queue and fit what is reserved of its file: listing them cannot fail then."""
+        position = self.max_offset * UNIT_BYTES
+        tail = self._tail
+        return (
+            tail is not None
+            and tail.view is not None
+            and rows[0][4] == self.max_offset
+            and rows[0][0] >= self.next_log_offset
+            and self._base <= position
+            and position + len(rows) * UNIT_BYTES <= self._limit
+        )
 
     def put_units(self, start: int, units: bytes, next_log_offset: int) -> None:
         """List records one after the other, the first as number `start`; all lie behind those listed before."""

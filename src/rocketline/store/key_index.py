@@ -18,11 +18,12 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import itemgetter, mul
 from pathlib import Path
 
+from rocketline._impl import quick
 from rocketline.clock import Clock
 from rocketline.errors import WrongFiles
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
@@ -52,6 +53,9 @@ _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
 _write_entry = _ENTRY.pack_into
 _offset_of = itemgetter(0)
+_file_keys: Callable[[memoryview, int, int, int, int, list[Row], int], tuple[int, int, int, int]] | None = quick(
+    "file_keys"
+)
 
 
 class IndexFile:
@@ -123,6 +127,17 @@ class IndexFile:
         self._slots_used += previous.count(0)
         self.count = first + count
         self.end_ms, self.end_log_offset = store_times[-1], log_offsets[-1]
+
+    def put_rows(self, rows: list[Row], start: int) -> int:
+        """File rows from number `start` on as long as there is room; returns the number of the first that is left."""
+        assert _file_keys is not None
+        limit = min(self._capacity, (self._reserved - self._entries_at) // 20)
+        done, count, fresh, last = _file_keys(self._view, self._slots, self.count, limit, self.begin_ms, rows, start)
+        if last >= 0:
+            self._slots_used += fresh
+            self.count = count
+            self.end_ms, self.end_log_offset = rows[last][6], rows[last][0]
+        return done
 
     def _chain(self, hashes: array[int], first: int) -> list[int]:
         """Make the slots point at new entries, numbered from `first`; returns which ones they pointed at before."""
@@ -381,12 +396,42 @@ class KeyIndex:
             self._put(topic, f"T#{tags}", log_offset, store_ms)
         self._indexed_to = log_offset
 
+    def put_at_once(self, rows: list[Row]) -> int:
+        """File as many of the first rows as there is room for, without asking the disk for more; returns how many.
+
+        The compiled twin's; rolled back ones are passed over. All lie behind what was filed before.
+        """
+        file = self.files[-1] if self.files else None
+        if file is None or file.count <= 1 or not rows or rows[0][0] <= self._indexed_to:
+            return 0
+        done = file.put_rows(rows, 0)
+        if done:
+            self._indexed_to = rows[done - 1][0]
+        return done
+
     def put_many(self, rows: Sequence[Row]) -> None:
         """`put` for each row of a stretch of the log, in a fraction of the time."""
-        keys, owners = keys_of(rows[bisect_right(rows, self._indexed_to, key=_offset_of) :])
+        rows = rows[bisect_right(rows, self._indexed_to, key=_offset_of) :]
+        if _file_keys is not None:
+            self._put_rows(list(rows))
+            return
+        keys, owners = keys_of(rows)
         self._put_run(self._hashes.of(keys), [row[0] for row in owners], [row[6] for row in owners])
         if rows:
             self._indexed_to = max(self._indexed_to, rows[-1][0])
+
+    def _put_rows(self, rows: list[Row]) -> None:
+        """The compiled road; what begins a file, or does not fit what is reserved of one, goes the usual one."""
+        done = 0
+        while done < len(rows):
+            if self.files and self.files[-1].count > 1:
+                done = self.files[-1].put_rows(rows, done)
+                if done:
+                    self._indexed_to = max(self._indexed_to, rows[done - 1][0])
+            if done < len(rows):
+                row = rows[done]
+                self.put(row[2], row[0], row[6], row[8])
+                done += 1
 
     def _put_run(self, hashes: array[int], log_offsets: list[int], store_times: list[int]) -> None:
         done = 0

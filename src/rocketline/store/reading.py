@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rocketline._impl import quick
 from rocketline.protocol.records import is_sound_record
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, ReadConfig
@@ -31,6 +32,7 @@ MAX_READ_BYTES = 128 << 20
 MIN_SCAN_BYTES = 16_000
 
 _FOUND = ReadStatus.FOUND
+_sound_run: Callable[..., tuple[int, int, list[tuple[int, int]]] | None] | None = quick("sound_run")
 
 
 class _Limits(NamedTuple):
@@ -106,6 +108,13 @@ class Reader:
             return None
         count = max(1, min(max_messages, limits.memory_messages))
         max_bytes = min(max_bytes, limits.memory_bytes)
+        if _sound_run is not None and (home := log.file.segment_at(first)) is not None:
+            view = home.open()
+            run = _sound_run(
+                units, count, max_bytes, view, home.base, log.readable, queue.queue_id, queue_offset, check_crc
+            )
+            if run is not None:
+                return _result(queue, queue_offset, view, home.base, *run)
         spans: list[tuple[int, int]] = []
         start = end = first
         total = taken = 0
@@ -268,6 +277,23 @@ def _nothing(queue: ConsumeQueue, status: ReadStatus, next_queue_offset: int) ->
 
 def no_such_queue() -> ReadResult:
     return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0, False)
+
+
+def _result(
+    queue: ConsumeQueue,
+    queue_offset: int,
+    view: memoryview,
+    base: int,
+    taken: int,
+    total: int,
+    spans: list[tuple[int, int]],
+) -> ReadResult:
+    """What stretches of one file, which begins at `base`, hold."""
+    chunks = [view[start - base : end - base] for start, end in spans]
+    return _new_result(
+        ReadResult,
+        (_FOUND, queue_offset + taken, queue.min_offset, queue.max_offset, chunks, taken, total, False),
+    )
 
 
 _new_result = tuple.__new__

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from zlib import crc32
 
+from rocketline._impl import quick
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
-from rocketline.protocol.records import BORN_IPV6, MAGIC_V1, MIN_RECORD_BYTES, STORE_IPV6
+from rocketline.protocol.records import BORN_IPV6, MAGIC_V1, MIN_RECORD_BYTES, STORE_IPV6, crc32
 
 SECTOR_BYTES = 512
 
@@ -40,6 +40,8 @@ _ID_BYTES = 32
 _REMEMBERED = 4096
 _REMEMBERED_BYTES = 512
 
+_read_run: Callable[[bytes, int, int, list[Row], bool], int] | None = quick("read_run")
+
 
 class RunReader:
     """Reads stretches of one log."""
@@ -57,6 +59,8 @@ class RunReader:
 
         The first byte of the chunk is the first of a sector, and has the log offset `chunk_at`.
         """
+        if _read_run is not None and self._remembers:
+            return _read_run(chunk, position, chunk_at, rows, self._check_crc)
         length = len(chunk)
         last = length - MIN_RECORD_BYTES
         check_crc, unpack, magic_wanted, hosts = self._check_crc, _PLAIN.unpack_from, MAGIC_V1, _HOSTS

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Any
 
+from rocketline._impl import quick
 from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.groups import Groups
@@ -24,10 +26,10 @@ from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, UNIQ_KEY, WAIT
 from rocketline.protocol.bodies import TopicConfig
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import SendMessageHeader
-from rocketline.protocol.message_ids import UniqueIds, offset_id
+from rocketline.protocol.message_ids import UniqueIds, offset_ids
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.properties import decode_properties, encode_properties
 from rocketline.protocol.records import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK, decode_batch
@@ -41,6 +43,12 @@ TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
 POP_CK = "POP_CK"
 
+_V2 = int(RequestCode.SEND_MESSAGE_V2)
+_plain_send: Callable[[dict[str, str] | None, dict[str, str], bytes], tuple[Any, ...] | None] | None = quick(
+    "plain_send"
+)
+
+_OK = AppendStatus.OK
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 _FAILED_CODES = {
     AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -86,9 +94,18 @@ class SendHandlers:
         self.answer_ext = self._answer_ext = {MSG_REGION: parts.region, TRACE_ON: "true" if parts.trace_on else "false"}
         self._added = dict(self._answer_ext, **{CLUSTER: parts.cluster})
         self._added_text = encode_properties(self._added)
+        self._added_bytes = self._added_text.encode()
+        self._append = parts.store.append
+        self._topics = parts.topics
+        self._table: dict[str, TopicConfig] = {}
+        self._counts: dict[str, int] = {}
 
     def send(self, channel: Channel, request: Command) -> Reply:
         """10 and 310: one message (a batch too, when its header says so)."""
+        if _plain_send is not None and request.code == _V2:
+            plain = _plain_send(request.ext, self._added, self._added_bytes)
+            if plain is not None:
+                return self._send_plain(channel, request, plain)
         header = SendMessageHeader.decode(request)
         if header.batch:
             return self._send_batch(channel, request, header)
@@ -104,6 +121,37 @@ class SendHandlers:
             return self.refuse(request, rejected)
         result = self._parts.store.append(message)
         return self._finish(request, queue_id, message, result)
+
+    def _send_plain(self, channel: Channel, request: Command, plain: tuple[Any, ...]) -> Reply:
+        """The rest of the way for a message without detours, whose properties are complete; no call more than it takes."""
+        name, template, queue_count, queue_id, sys_flag, born_ms, flag, times, unit_mode, properties, raw = plain
+        parts, topics = self._parts, self._topics
+        if topics.table is not self._table or not topics.writable or not 0 <= queue_id < self._counts.get(name, 0):
+            try:
+                queue_id = self._queue_id(queue_id, topics.for_send(name, template, queue_count, unit_mode))
+            except RequestRejected as rejected:
+                return self.refuse(request, rejected)
+            self._remember(name)
+        message = StoreMessage(
+            name, queue_id, request.body, properties, raw, flag, sys_flag, born_ms, channel.remote_host, times
+        )
+        result = self._append(message)
+        status, log_offset, queue_offset, size, *_ = result
+        if status is not _OK or parts.sync_flush:
+            return self._finish(request, queue_id, message, result)
+        parts.stored()
+        parts.statistics.put(name, 1, size)
+        frame = self._stored.frame(request, log_offset, queue_id, queue_offset, properties[UNIQ_KEY])
+        return self._answer(request, queue_id, message, result, ResponseCode.SUCCESS) if frame is None else frame
+
+    def _remember(self, name: str) -> None:
+        """How many queues may be named in a send to this topic, until any topic changes."""
+        topics = self._topics
+        if topics.table is not self._table:
+            self._table = topics.table
+            self._counts.clear()
+        topic = topics.table[name]
+        self._counts[name] = max(topic.read_queue_nums, topic.write_queue_nums)
 
     def send_batch(self, channel: Channel, request: Command) -> Reply:
         """320: several messages of one topic and queue in one body."""
@@ -269,11 +317,7 @@ class SendHandlers:
         self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult, code: int
     ) -> Command:
         host = self._parts.store_host
-        ids = (
-            ",".join([offset_id(host, log_offset) for log_offset in result.log_offsets])
-            if result.log_offsets
-            else offset_id(host, result.log_offset)
-        )
+        ids = offset_ids(host.hex().upper(), result.log_offsets or (result.log_offset,))
         ext = {
             "msgId": ids,
             "queueId": str(queue_id),

@@ -1,0 +1,106 @@
+/* The answer to a stored send, and the ids in the one to a batch. */
+#include "common.h"
+
+static uint8_t *put_number(uint8_t *at, int64_t number)
+{
+    uint8_t digits[20];
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    int used = 0;
+    do
+        digits[used++] = (uint8_t)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        *at++ = '-';
+    while (used)
+        *at++ = digits[--used];
+    return at;
+}
+
+static int is_plain_id(PyObject *text)
+{
+    if (!PyUnicode_Check(text) || !PyUnicode_IS_ASCII(text) || !PyUnicode_GET_LENGTH(text))
+        return 0;
+    const uint8_t *letters = PyUnicode_1BYTE_DATA(text);
+    for (Py_ssize_t at = 0; at < PyUnicode_GET_LENGTH(text); at++)
+        if (!Py_ISALNUM(letters[at]))
+            return 0;
+    return 1;
+}
+
+#define PUT(text) at = put_bytes(at, text, sizeof(text) - 1)
+
+static uint8_t *put_offset_id(uint8_t *at, int64_t log_offset)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    for (int shift = 60; shift >= 0; shift -= 4)
+        *at++ = (uint8_t)digits[(uint64_t)log_offset >> shift & 15];
+    return at;
+}
+
+/* offset_ids(host, log_offsets): the ids of a batch, separated by commas; `host` is their first part in hex. */
+EXPORT(offset_ids)
+{
+    if (check_count("offset_ids", count, 2))
+        return NULL;
+    if (!PyUnicode_Check(args[0]) || !PyUnicode_IS_ASCII(args[0]) || !PyTuple_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "a host in hex and a tuple of log offsets are needed");
+    Py_ssize_t host_size = PyUnicode_GET_LENGTH(args[0]), size = PyTuple_GET_SIZE(args[1]);
+    if (!size)
+        return PyUnicode_New(0, 0);
+    if (size > (PY_SSIZE_T_MAX >> 8) || host_size > 128)
+        return PyErr_Format(PyExc_ValueError, "%zd ids do not fit a text", size);
+    PyObject *ids = PyUnicode_New(size * (host_size + 17) - 1, 127);
+    if (ids == NULL)
+        return NULL;
+    uint8_t *at = PyUnicode_1BYTE_DATA(ids);
+    for (Py_ssize_t number = 0; number < size; number++) {
+        int64_t log_offset;
+        if (as_int64(PyTuple_GET_ITEM(args[1], number), &log_offset)) {
+            Py_DECREF(ids);
+            return NULL;
+        }
+        if (number)
+            *at++ = ',';
+        at = put_bytes(at, PyUnicode_1BYTE_DATA(args[0]), (size_t)host_size);
+        at = put_offset_id(at, log_offset);
+    }
+    return ids;
+}
+
+/* stored_frame(head, tail, opaque, log_offset, queue_id, queue_offset, unique_id): the JSON answer to a stored send, with all
+ * that is always the same in `head` and `tail`; None when the id is not plain. */
+EXPORT(stored_frame)
+{
+    int64_t opaque, log_offset, queue_id, queue_offset;
+    if (check_count("stored_frame", count, 7) || as_int64(args[2], &opaque) || as_int64(args[3], &log_offset)
+        || as_int64(args[4], &queue_id) || as_int64(args[5], &queue_offset))
+        return NULL;
+    if (!PyBytes_Check(args[0]) || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "head and tail are bytes");
+        return NULL;
+    }
+    if (log_offset < 0 || !is_plain_id(args[6]))
+        Py_RETURN_NONE;
+    Py_ssize_t head_size = PyBytes_GET_SIZE(args[0]), tail_size = PyBytes_GET_SIZE(args[1]);
+    Py_ssize_t id_size = PyUnicode_GET_LENGTH(args[6]);
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + head_size + tail_size + id_size + 256);
+    if (frame == NULL)
+        return NULL;
+    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(frame), *at = start + 8;
+    at = put_bytes(at, PyBytes_AS_STRING(args[0]), (size_t)head_size);
+    at = put_offset_id(at, log_offset);
+    PUT("\",\"queueId\":\"");
+    at = put_number(at, queue_id);
+    PUT("\",\"queueOffset\":\"");
+    at = put_number(at, queue_offset);
+    PUT("\",\"transactionId\":\"");
+    at = put_bytes(at, PyUnicode_1BYTE_DATA(args[6]), (size_t)id_size);
+    PUT("\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+    at = put_number(at, opaque);
+    at = put_bytes(at, PyBytes_AS_STRING(args[1]), (size_t)tail_size);
+    Py_ssize_t size = at - start;
+    put32(start, (uint32_t)(size - 4));
+    put32(start + 4, (uint32_t)(size - 8));
+    _PyBytes_Resize(&frame, size);
+    return frame;
+}

@@ -1,0 +1,97 @@
+/* What the parts of the compiled twin share: numbers in file order, buffers, arguments, and what they offer each other.
+ *
+ * Rules of every file here: a length from a peer or a disk is compared before it is used, never added to a pointer first;
+ * positions are int64_t, so that no sum of two 32-bit lengths overflows; whatever looks odd is left to the Python twin, which
+ * decides and words the error. */
+#ifndef ROCKETLINE_COMMON_H
+#define ROCKETLINE_COMMON_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
+
+#define MAGIC_V1 ((int32_t)0xDAA320A7u)
+#define MAGIC_V2 ((int32_t)0xDAA320ABu)
+#define BORN_IPV6 0x10
+#define STORE_IPV6 0x20
+#define NOT_QUEUED 0x84 /* prepared or rolled back, or a batch kept as one record */
+#define HEAD_BYTES 88 /* of a record with two IPv4 hosts */
+#define MIN_RECORD_BYTES (HEAD_BYTES + 3)
+#define MAX_PROPERTIES_BYTES 32767
+#define UNIT_BYTES 20
+#define SECTOR_BYTES 512
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define BE16(x) __builtin_bswap16(x)
+#define BE32(x) __builtin_bswap32(x)
+#define BE64(x) __builtin_bswap64(x)
+#else
+#define BE16(x) (x)
+#define BE32(x) (x)
+#define BE64(x) (x)
+#endif
+
+static inline uint16_t get16(const uint8_t *p) { uint16_t x; memcpy(&x, p, 2); return BE16(x); }
+static inline int32_t get32(const uint8_t *p) { uint32_t x; memcpy(&x, p, 4); return (int32_t)BE32(x); }
+static inline int64_t get64(const uint8_t *p) { uint64_t x; memcpy(&x, p, 8); return (int64_t)BE64(x); }
+static inline uint8_t *put16(uint8_t *p, uint16_t x) { x = BE16(x); memcpy(p, &x, 2); return p + 2; }
+static inline uint8_t *put32(uint8_t *p, uint32_t x) { x = BE32(x); memcpy(p, &x, 4); return p + 4; }
+static inline uint8_t *put64(uint8_t *p, uint64_t x) { x = BE64(x); memcpy(p, &x, 8); return p + 8; }
+static inline uint8_t *put_bytes(uint8_t *p, const void *from, size_t size) { memcpy(p, from, size); return p + size; }
+
+static inline int head_bytes(int32_t sys_flag)
+{
+    return HEAD_BYTES + (sys_flag & BORN_IPV6 ? 12 : 0) + (sys_flag & STORE_IPV6 ? 12 : 0);
+}
+
+/* Names of properties and what else is needed again and again; made once by `names_ready`. */
+extern PyObject *name_unique, *name_keys, *name_tags;
+
+int check_count(const char *name, Py_ssize_t count, Py_ssize_t wanted);
+int as_int64(PyObject *number, int64_t *value);
+int as_int32(PyObject *number, int32_t *value);
+/* A contiguous buffer of bytes, to be released by the caller. */
+int read_from(PyObject *object, Py_buffer *view);
+int write_to(PyObject *object, Py_buffer *view);
+/* A new instance of a NamedTuple, without its Python-level constructor; its items are still to be set. */
+PyObject *new_row(PyObject *type, Py_ssize_t size);
+
+uint32_t crc32_of(const uint8_t *bytes, size_t size);
+void crc32_ready(void);
+
+/* The hash of a text continued behind another one: Java's, over UTF-16 code units. */
+uint32_t java_hash_text(uint32_t hash, PyObject *text);
+/* UTF-8 to text; NULL without an error set when the bytes are no UTF-8. */
+PyObject *plain_text(const uint8_t *bytes, Py_ssize_t size);
+/* The same with replacement characters where the bytes are no UTF-8, as Java does. */
+PyObject *replaced_text(const uint8_t *bytes, Py_ssize_t size);
+/* Encoded properties as a dict; with `only_used` those that queues and index look at. */
+PyObject *properties_dict(const uint8_t *bytes, Py_ssize_t size, int only_used);
+/* The tags code of a message with these properties. */
+int tags_code_of(PyObject *properties, int64_t *code);
+/* Whether some sector that begins inside topic or properties is nothing but zeros; `bytes` begins with a sector. */
+int lacks_sector(const uint8_t *bytes, int64_t text_at, int64_t end, int64_t properties_bytes);
+
+EXPORT(crc32);
+EXPORT(take_frames);
+EXPORT(stored_frame);
+EXPORT(offset_ids);
+EXPORT(plain_send);
+EXPORT(decode_properties);
+EXPORT(java_string_hash);
+EXPORT(index_key_hash);
+EXPORT(write_record);
+EXPORT(is_sound_record);
+EXPORT(split_batch);
+EXPORT(measure_batch);
+EXPORT(write_batch);
+EXPORT(read_run);
+EXPORT(sound_run);
+EXPORT(by_queue);
+EXPORT(pack_units);
+EXPORT(file_keys);
+
+#endif

@@ -1,0 +1,395 @@
+/* Records of the commit log: written in place, and looked at before they are served. */
+#include "common.h"
+
+/* What the records of a send share, in file order of their fields. */
+typedef struct {
+    int32_t magic, queue_id, flag, sys_flag, reconsume_times;
+    int64_t queue_offset, log_offset, born_ms, store_ms, prepared;
+    const char *topic, *born_host, *store_host; /* borrowed from their objects */
+    Py_ssize_t topic_bytes;
+} Head;
+
+static uint8_t *put_record(uint8_t *at, const Head *head, int32_t size, const void *body, int32_t body_bytes,
+                           const void *properties, uint16_t properties_bytes)
+{
+    at = put32(at, (uint32_t)size);
+    at = put32(at, (uint32_t)head->magic);
+    at = put32(at, crc32_of(body, (size_t)body_bytes) & 0x7FFFFFFF);
+    at = put32(at, (uint32_t)head->queue_id);
+    at = put32(at, (uint32_t)head->flag);
+    at = put64(at, (uint64_t)head->queue_offset);
+    at = put64(at, (uint64_t)head->log_offset);
+    at = put32(at, (uint32_t)head->sys_flag);
+    at = put64(at, (uint64_t)head->born_ms);
+    at = put_bytes(at, head->born_host, head->sys_flag & BORN_IPV6 ? 20 : 8);
+    at = put64(at, (uint64_t)head->store_ms);
+    at = put_bytes(at, head->store_host, head->sys_flag & STORE_IPV6 ? 20 : 8);
+    at = put32(at, (uint32_t)head->reconsume_times);
+    at = put64(at, (uint64_t)head->prepared);
+    at = put32(at, (uint32_t)body_bytes);
+    at = put_bytes(at, body, (size_t)body_bytes);
+    at = put_bytes(at, head->topic, (size_t)head->topic_bytes);
+    at = put16(at, properties_bytes);
+    return put_bytes(at, properties, properties_bytes);
+}
+
+/* magic, topic, queue_id, queue_offset, log_offset, flag, sys_flag, born_ms, born_host, store_ms, store_host,
+ * reconsume_times, prepared_log_offset */
+enum { SHARED = 13 };
+
+static int read_shared(PyObject *const *args, Head *head)
+{
+    if (as_int32(args[0], &head->magic) || as_int32(args[2], &head->queue_id) || as_int64(args[3], &head->queue_offset)
+        || as_int64(args[4], &head->log_offset) || as_int32(args[5], &head->flag) || as_int32(args[6], &head->sys_flag)
+        || as_int64(args[7], &head->born_ms) || as_int64(args[9], &head->store_ms)
+        || as_int32(args[11], &head->reconsume_times) || as_int64(args[12], &head->prepared))
+        return -1;
+    PyObject *topic = args[1], *born = args[8], *store = args[10];
+    if (!PyBytes_Check(topic) || !PyBytes_Check(born) || !PyBytes_Check(store)) {
+        PyErr_SetString(PyExc_TypeError, "the topic and the hosts of a record are bytes");
+        return -1;
+    }
+    if (PyBytes_GET_SIZE(born) != (head->sys_flag & BORN_IPV6 ? 20 : 8)
+        || PyBytes_GET_SIZE(store) != (head->sys_flag & STORE_IPV6 ? 20 : 8)) {
+        PyErr_SetString(PyExc_ValueError, "the hosts of a record do not have the sizes its system flag says");
+        return -1;
+    }
+    head->topic = PyBytes_AS_STRING(topic);
+    head->topic_bytes = PyBytes_GET_SIZE(topic);
+    head->born_host = PyBytes_AS_STRING(born);
+    head->store_host = PyBytes_AS_STRING(store);
+    return 0;
+}
+
+/* The place for `size` bytes in a buffer, or NULL with an error. */
+static uint8_t *place(Py_buffer *view, int64_t position, int64_t size)
+{
+    if (position < 0 || size > INT32_MAX || position > view->len - size) {
+        PyErr_Format(PyExc_ValueError, "%lld bytes do not fit at %lld of %zd", (long long)size, (long long)position, view->len);
+        return NULL;
+    }
+    return (uint8_t *)view->buf + position;
+}
+
+static int64_t size_with(const Head *head, int64_t body_bytes, int64_t properties_bytes)
+{
+    return head_bytes(head->sys_flag) + body_bytes + head->topic_bytes + 2 + properties_bytes;
+}
+
+/* write_record(view, position, body, properties, *shared): how many bytes it took. */
+EXPORT(write_record)
+{
+    int64_t position, size = -1;
+    Head head;
+    Py_buffer view, body;
+    if (check_count("write_record", count, 4 + SHARED) || as_int64(args[1], &position) || read_shared(args + 4, &head))
+        return NULL;
+    if (!PyBytes_Check(args[3]) || PyBytes_GET_SIZE(args[3]) > MAX_PROPERTIES_BYTES) {
+        PyErr_SetString(PyExc_ValueError, "the properties of a record are up to 32767 bytes");
+        return NULL;
+    }
+    if (read_from(args[2], &body))
+        return NULL;
+    if (write_to(args[0], &view) == 0) {
+        Py_ssize_t properties_bytes = PyBytes_GET_SIZE(args[3]);
+        size = size_with(&head, body.len, properties_bytes);
+        uint8_t *at = place(&view, position, size);
+        if (at != NULL)
+            put_record(at, &head, (int32_t)size, body.buf, (int32_t)body.len, PyBytes_AS_STRING(args[3]),
+                       (uint16_t)properties_bytes);
+        else
+            size = -1;
+        PyBuffer_Release(&view);
+    }
+    PyBuffer_Release(&body);
+    return size < 0 ? NULL : PyLong_FromLongLong(size);
+}
+
+/* Whether `size` bytes are a record that names this place, with lengths that fit and a body that matches its checksum. */
+static int is_sound(const uint8_t *record, int64_t size, int64_t log_offset, const int32_t *queue_id, int64_t queue_offset)
+{
+    if (size < MIN_RECORD_BYTES || get32(record) != size || get64(record + 28) != log_offset)
+        return 0;
+    int32_t magic = get32(record + 4), sys_flag = get32(record + 36);
+    if (magic != MAGIC_V1 && magic != MAGIC_V2)
+        return 0;
+    if (queue_id != NULL && (get32(record + 12) != *queue_id || get64(record + 20) != queue_offset))
+        return 0;
+    int64_t body_at = head_bytes(sys_flag);
+    if (size < body_at + 3)
+        return 0;
+    int64_t body_bytes = get32(record + body_at - 4), end = body_at + body_bytes;
+    if (body_bytes < 0 || end + 4 > size)
+        return 0;
+    int64_t properties_at = magic == MAGIC_V1 ? end + 3 + record[end] : end + 4 + get16(record + end);
+    if (properties_at > size || properties_at + get16(record + properties_at - 2) != size)
+        return 0;
+    return (crc32_of(record + body_at, (size_t)body_bytes) & 0x7FFFFFFF) == (uint32_t)get32(record + 8);
+}
+
+/* is_sound_record(buffer, position, size, log_offset, queue_id=None, queue_offset=0) */
+EXPORT(is_sound_record)
+{
+    int64_t position, size, log_offset, queue_offset = 0;
+    int32_t queue_id = 0;
+    Py_buffer view;
+    if (count < 4 || count > 6)
+        return PyErr_Format(PyExc_TypeError, "is_sound_record takes 4 to 6 arguments, not %zd", count);
+    int placed = count > 4 && args[4] != Py_None;
+    if (as_int64(args[1], &position) || as_int64(args[2], &size) || as_int64(args[3], &log_offset)
+        || (placed && as_int32(args[4], &queue_id)) || (count > 5 && as_int64(args[5], &queue_offset))
+        || read_from(args[0], &view))
+        return NULL;
+    int sound = position >= 0 && size >= 0 && size <= view.len && position <= view.len - size
+        && is_sound((const uint8_t *)view.buf + position, size, log_offset, placed ? &queue_id : NULL, queue_offset);
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(sound);
+}
+
+/* sound_run(units, max_messages, max_bytes, view, base, end, queue_id, queue_offset, check_crc)
+ *
+ * As many records as the limits allow, in the order of the units: (how many, their bytes, where each stretch of neighbours
+ * begins and ends). None when one of them is not sound, or not between `base`, where the view begins, and `end`. */
+EXPORT(sound_run)
+{
+    int64_t max_messages, max_bytes, base, limit, queue_offset;
+    int32_t queue_id;
+    Py_buffer units, view;
+    if (check_count("sound_run", count, 9) || as_int64(args[1], &max_messages) || as_int64(args[2], &max_bytes)
+        || as_int64(args[4], &base) || as_int64(args[5], &limit) || as_int32(args[6], &queue_id)
+        || as_int64(args[7], &queue_offset) || read_from(args[0], &units))
+        return NULL;
+    int check_crc = PyObject_IsTrue(args[8]);
+    if (read_from(args[3], &view)) {
+        PyBuffer_Release(&units);
+        return NULL;
+    }
+    int64_t last = base + view.len < limit ? base + view.len : limit;
+    int64_t start = -1, end = -1, total = 0, taken = 0;
+    PyObject *spans = PyList_New(0);
+    const uint8_t *unit = units.buf;
+    int odd = 0;
+    for (; spans != NULL && taken < max_messages && (taken + 1) * UNIT_BYTES <= units.len; taken++, unit += UNIT_BYTES) {
+        int64_t log_offset = get64(unit), size = get32(unit + 8);
+        if (total && total + size > max_bytes)
+            break;
+        odd = size <= 0 || log_offset < base || log_offset > last - size
+            || (check_crc && !is_sound((const uint8_t *)view.buf + (log_offset - base), size, log_offset, &queue_id,
+                                       queue_offset + taken));
+        if (odd)
+            break;
+        if (log_offset != end) {
+            if (end >= 0) {
+                PyObject *span = Py_BuildValue("LL", (long long)start, (long long)end);
+                if (span == NULL || PyList_Append(spans, span) < 0)
+                    Py_CLEAR(spans);
+                Py_XDECREF(span);
+            }
+            start = log_offset;
+        }
+        end = log_offset + size;
+        total += size;
+    }
+    PyBuffer_Release(&units);
+    PyBuffer_Release(&view);
+    if (spans == NULL)
+        return NULL;
+    if (odd || !taken) {
+        Py_DECREF(spans);
+        Py_RETURN_NONE;
+    }
+    PyObject *span = Py_BuildValue("LL", (long long)start, (long long)end);
+    if (span == NULL || PyList_Append(spans, span) < 0) {
+        Py_XDECREF(span);
+        Py_DECREF(spans);
+        return NULL;
+    }
+    Py_DECREF(span);
+    return Py_BuildValue("LLN", (long long)taken, (long long)total, spans);
+}
+
+/* split_batch(body, item_type): the messages of a batch send; None when the lengths do not add up. */
+EXPORT(split_batch)
+{
+    if (check_count("split_batch", count, 2))
+        return NULL;
+    if (!PyBytes_Check(args[0]))
+        Py_RETURN_NONE;
+    const uint8_t *at = (const uint8_t *)PyBytes_AS_STRING(args[0]), *limit = at + PyBytes_GET_SIZE(args[0]);
+    PyObject *items = PyList_New(0);
+    while (items != NULL && at < limit) {
+        int64_t left = limit - at;
+        int64_t size = left < 22 ? -1 : get32(at), body_bytes = left < 22 ? -1 : get32(at + 16);
+        if (body_bytes < 0 || size > left || 22 + body_bytes > size
+            || (int16_t)get16(at + 20 + body_bytes) != size - 22 - body_bytes) {
+            Py_DECREF(items);
+            Py_RETURN_NONE;
+        }
+        PyObject *item = new_row(args[1], 3);
+        if (item != NULL) {
+            PyTuple_SET_ITEM(item, 0, PyLong_FromLong(get32(at + 12)));
+            PyTuple_SET_ITEM(item, 1, PyBytes_FromStringAndSize((const char *)at + 20, (Py_ssize_t)body_bytes));
+            PyTuple_SET_ITEM(item, 2, PyBytes_FromStringAndSize((const char *)at + 22 + body_bytes,
+                                                              (Py_ssize_t)(size - 22 - body_bytes)));
+        }
+        if (item == NULL || PyErr_Occurred() || PyList_Append(items, item) < 0)
+            Py_CLEAR(items);
+        Py_XDECREF(item);
+        at += size;
+    }
+    return items;
+}
+
+static int looks_lost(const uint8_t *properties, Py_ssize_t size)
+{
+    if (!size || memchr(properties, 0, (size_t)size) == NULL)
+        return 0;
+    if (properties[size - 1] == 0)
+        return 1;
+    int zeros = 0;
+    for (Py_ssize_t at = 0; at < size; at++) {
+        zeros = properties[at] ? 0 : zeros + 1;
+        if (zeros == SECTOR_BYTES)
+            return 1;
+    }
+    return 0;
+}
+
+/* Flag, body and properties of one message of a batch; the body is to be released. */
+typedef struct {
+    int32_t flag;
+    Py_buffer body;
+    PyObject *properties;
+} Item;
+
+static int read_item(PyObject *items, Py_ssize_t number, Item *item)
+{
+    PyObject *parts = PySequence_Fast_GET_ITEM(items, number);
+    if (!PyTuple_Check(parts) || PyTuple_GET_SIZE(parts) != 3 || !PyBytes_Check(PyTuple_GET_ITEM(parts, 2))) {
+        PyErr_SetString(PyExc_TypeError, "a message of a batch has a flag, a body and properties in bytes");
+        return -1;
+    }
+    item->properties = PyTuple_GET_ITEM(parts, 2);
+    return as_int32(PyTuple_GET_ITEM(parts, 0), &item->flag) || read_from(PyTuple_GET_ITEM(parts, 1), &item->body) ? -1 : 0;
+}
+
+/* measure_batch(items, shared_bytes): (bytes of all bodies, bytes of all records); None when the properties of one cannot be
+ * stored. `shared_bytes` is what each record has besides body and properties. */
+EXPORT(measure_batch)
+{
+    int64_t shared_bytes, bodies = 0, total = 0;
+    if (check_count("measure_batch", count, 2) || as_int64(args[1], &shared_bytes))
+        return NULL;
+    PyObject *items = PySequence_Fast(args[0], "a batch is a sequence");
+    if (items == NULL)
+        return NULL;
+    int storable = 1;
+    for (Py_ssize_t number = 0; storable && number < PySequence_Fast_GET_SIZE(items); number++) {
+        Item item;
+        if (read_item(items, number, &item)) {
+            Py_DECREF(items);
+            return NULL;
+        }
+        Py_ssize_t size = PyBytes_GET_SIZE(item.properties);
+        storable = size <= MAX_PROPERTIES_BYTES && !looks_lost((const uint8_t *)PyBytes_AS_STRING(item.properties), size);
+        bodies += item.body.len;
+        total += shared_bytes + item.body.len + size;
+        PyBuffer_Release(&item.body);
+    }
+    Py_DECREF(items);
+    if (!storable)
+        Py_RETURN_NONE;
+    return Py_BuildValue("LL", (long long)bodies, (long long)total);
+}
+
+/* The LogEntry of a record. */
+static PyObject *new_entry(PyObject *type, const Head *head, int64_t size, PyObject *topic, PyObject *properties)
+{
+    int64_t tags_code;
+    if (tags_code_of(properties, &tags_code))
+        return NULL;
+    PyObject *entry = new_row(type, 9);
+    if (entry == NULL)
+        return NULL;
+    PyTuple_SET_ITEM(entry, 0, PyLong_FromLongLong(head->log_offset));
+    PyTuple_SET_ITEM(entry, 1, PyLong_FromLongLong(size));
+    PyTuple_SET_ITEM(entry, 2, Py_NewRef(topic));
+    PyTuple_SET_ITEM(entry, 3, PyLong_FromLong(head->queue_id));
+    PyTuple_SET_ITEM(entry, 4, PyLong_FromLongLong(head->queue_offset));
+    PyTuple_SET_ITEM(entry, 5, PyLong_FromLongLong(tags_code));
+    PyTuple_SET_ITEM(entry, 6, PyLong_FromLongLong(head->store_ms));
+    PyTuple_SET_ITEM(entry, 7, PyLong_FromLong(head->sys_flag));
+    PyTuple_SET_ITEM(entry, 8, Py_NewRef(properties));
+    if (PyErr_Occurred())
+        Py_CLEAR(entry);
+    return entry;
+}
+
+/* Write one message of a batch at `at`; its entry. */
+static PyObject *put_item(uint8_t *at, int64_t room, Head *head, const Item *item, PyObject *type, PyObject *topic)
+{
+    Py_ssize_t properties_bytes = PyBytes_GET_SIZE(item->properties);
+    int64_t size = size_with(head, item->body.len, properties_bytes);
+    if (properties_bytes > MAX_PROPERTIES_BYTES || size > room) {
+        PyErr_SetString(PyExc_ValueError, "the records of a batch do not fit into their place");
+        return NULL;
+    }
+    PyObject *properties = properties_dict((const uint8_t *)PyBytes_AS_STRING(item->properties), properties_bytes, 0);
+    PyObject *entry = properties == NULL ? NULL : new_entry(type, head, size, topic, properties);
+    Py_XDECREF(properties);
+    if (entry != NULL) {
+        head->flag = item->flag;
+        put_record(at, head, (int32_t)size, item->body.buf, (int32_t)item->body.len, PyBytes_AS_STRING(item->properties),
+                   (uint16_t)properties_bytes);
+        head->log_offset += size;
+    }
+    return entry;
+}
+
+static PyObject *put_items(uint8_t *at, int64_t room, Head *head, PyObject *items, int numbered, PyObject *type, PyObject *topic)
+{
+    PyObject *entries = PyList_New(0);
+    int64_t first = head->log_offset;
+    for (Py_ssize_t number = 0; entries != NULL && number < PySequence_Fast_GET_SIZE(items); number++) {
+        Item item;
+        if (read_item(items, number, &item)) {
+            Py_CLEAR(entries);
+            break;
+        }
+        int64_t done = head->log_offset - first;
+        PyObject *entry = put_item(at + done, room - done, head, &item, type, topic);
+        head->queue_offset += numbered;
+        PyBuffer_Release(&item.body);
+        if (entry == NULL || PyList_Append(entries, entry) < 0)
+            Py_CLEAR(entries);
+        Py_XDECREF(entry);
+    }
+    return entries;
+}
+
+/* write_batch(view, position, total, items, numbered, entry_type, topic, *shared): the entries of the records written, which
+ * take `total` bytes. */
+EXPORT(write_batch)
+{
+    int64_t position, total;
+    Head head;
+    Py_buffer view;
+    if (check_count("write_batch", count, 7 + SHARED) || as_int64(args[1], &position) || as_int64(args[2], &total)
+        || read_shared(args + 7, &head))
+        return NULL;
+    if (!PyUnicode_Check(args[6]) || total < 0) {
+        PyErr_SetString(PyExc_TypeError, "write_batch needs a topic and a size");
+        return NULL;
+    }
+    PyObject *items = PySequence_Fast(args[3], "a batch is a sequence"), *entries = NULL;
+    if (items == NULL)
+        return NULL;
+    if (write_to(args[0], &view) == 0) {
+        uint8_t *at = place(&view, position, total);
+        if (at != NULL)
+            entries = put_items(at, total, &head, items, PyObject_IsTrue(args[4]), args[5], args[6]);
+        PyBuffer_Release(&view);
+    }
+    Py_DECREF(items);
+    return entries;
+}

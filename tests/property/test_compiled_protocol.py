@@ -1,0 +1,250 @@
+"""The compiled twin of the protocol gives what Python gives, for good input and bad: the same result or the same error."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.twins import (
+    any_text,
+    compiled,
+    int16,
+    int32,
+    int64,
+    needs_twin,
+    pure,
+    python,
+    text,
+    unhurried,
+    word,
+)
+
+from rocketline import _impl
+from rocketline.broker.handlers.send import SendHandlers
+from rocketline.errors import RocketlineError
+from rocketline.protocol import connection, records, stored_answer
+from rocketline.protocol.command import JSON, ROCKETMQ, Command
+from rocketline.protocol.connection import Connection, frame_bytes
+from rocketline.protocol.headers import SendMessageHeader
+from rocketline.protocol.message_ids import encode_host
+from rocketline.protocol.properties import decode_properties, encode_properties
+from rocketline.protocol.stored_answer import StoredAnswer
+
+pytestmark = needs_twin
+
+
+@unhurried
+@given(st.binary(max_size=3000))
+def test_crc(data: bytes) -> None:
+    assert records.crc32(data) == records.zlib_crc32(data)
+    assert records.crc32(memoryview(data)[1:]) == records.zlib_crc32(data[1:])
+
+
+def test_crc_of_every_length() -> None:
+    data = bytes(number * 7 & 0xFF for number in range(65536 + 17))
+    for size in (*range(300), 1024, 4095, len(data)):
+        assert records.crc32(data[:size]) == records.zlib_crc32(data[:size])
+
+
+@unhurried
+@given(any_text, any_text)
+def test_hashes(topic: str, key: str) -> None:
+    assert compiled("java_string_hash")(key) == python("java_string_hash")(key)
+    assert compiled("index_key_hash")(topic, key) == python("index_key_hash")(topic, key)
+
+
+def test_the_one_hash_without_an_absolute_value() -> None:
+    lowest = "polygenelubricants"
+    assert compiled("java_string_hash")(lowest) == python("java_string_hash")(lowest) == -(1 << 31)
+    for topic, key in (("", "x"), ("a", lowest)):
+        assert compiled("index_key_hash")(topic, key) == python("index_key_hash")(topic, key)
+
+
+property_text = st.lists(
+    st.sampled_from(["a", "UNIQ_KEY", "TAGS", "KEYS", "\x01", "\x02", "\x02", "ü", "\ud800", ""])
+).map("".join)
+
+
+@unhurried
+@given(property_text | any_text)
+def test_properties(encoded: str) -> None:
+    assert compiled("decode_properties")(encoded) == python("decode_properties")(encoded)
+
+
+plain_commands = st.builds(
+    Command,
+    int16,
+    st.none() | st.dictionaries(text, text, max_size=8),
+    st.binary(max_size=60),
+    opaque=int32,
+    flag=int32,
+    remark=st.none() | text,
+    version=int16,
+    language=st.sampled_from(["JAVA", "GO", "RUST", "nobody"]),
+    encoding=st.sampled_from([JSON, ROCKETMQ]),
+)
+scraps = st.sampled_from(
+    [b'{"code":310', b',"code":1', b'"code":', b"-1", b"-0", b"01", b"1.0", b"1e3", b"2147483648", b"99999999999999999999",
+     b',"extFields":{', b'"a":"b"', b'"i":"UNIQ_KEY\\u0001AB\\u0002"', b'"\\u00fc":"\\ud83d\\ude00"', b'"x":"\\ud800"',
+     b'"x":7', b'"x":null', b'"t":"\\t\\/\\x"', b"{}", b"}", b'"raw":"\x01"', b'"\xc3\xbc":"\xc3"', b",", b":", b" ", b"\n",
+     b"null", b',"language":"JAVA"', b',"language":9', b',"remark":null', b',"remark":"no\\"pe"', b',"opaque":5',
+     b',"version":-3', b',"flag":0', b',"serializeTypeCurrentRPC":"JSON"', b',"body":"AAAA"', b',"encoding":1',
+     b',"chunks":"x"', b',"other":[1]', b'"', b"\\"]
+)  # fmt: skip
+json_headers = st.lists(scraps, max_size=14).map(b"".join) | st.builds(
+    lambda parts: b'{"code":310' + b"".join(parts) + b"}", st.lists(scraps, max_size=8)
+)
+
+
+def frame(encoding: int, header: bytes, body: bytes) -> bytes:
+    return struct.pack(">II", 4 + len(header) + len(body), encoding << 24 | len(header)) + header + body
+
+
+frames = (
+    plain_commands.map(lambda command: _frame_of(command))
+    | st.builds(frame, st.sampled_from([0, 0, 0, 1, 2]), json_headers, st.binary(max_size=20))
+    | st.builds(frame, st.just(1), st.binary(max_size=60), st.binary(max_size=20))
+    | st.binary(max_size=30)
+)
+
+
+def _frame_of(command: Command) -> bytes:
+    command.ext = {key or "k": value or "v" for key, value in (command.ext or {}).items()} or command.ext
+    return frame_bytes(command)
+
+
+def received(data: bytes, cuts: list[int]) -> tuple[list[Command], str, int]:
+    """What a connection makes of a stream that arrives in pieces, and how it ends."""
+    end, commands, error = Connection(4096, 2048), [], ""
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    try:
+        for start, stop in pairwise(edges):
+            for command in end.receive(data[start:stop]):
+                commands.append(command)
+    except RocketlineError as problem:
+        error = str(problem)
+    return commands, error, end.buffered_bytes if not error else 0
+
+
+def same_frames(data: bytes, cuts: list[int]) -> None:
+    quickly = received(data, cuts)
+    with pure(connection, "_take_frames"):
+        carefully = received(data, cuts)
+    assert quickly == carefully
+    assert [type(command) for command in quickly[0]] == [type(command) for command in carefully[0]]
+
+
+@unhurried
+@given(st.lists(frames, max_size=6).map(b"".join), st.lists(st.integers(0, 5000), max_size=3))
+def test_frames(data: bytes, cuts: list[int]) -> None:
+    same_frames(data, cuts)
+
+
+@unhurried
+@given(st.data(), st.lists(plain_commands, min_size=1, max_size=4))
+def test_frames_with_wrong_bytes(data: st.DataObject, commands: list[Command]) -> None:
+    stream = bytearray(b"".join(_frame_of(command) for command in commands))
+    for place, byte in data.draw(st.lists(st.tuples(st.integers(0, len(stream) - 1), st.integers(0, 255)), max_size=4)):
+        stream[place] = byte
+    same_frames(bytes(stream), [])
+
+
+def test_the_frames_of_a_send_take_the_quick_road() -> None:
+    """Or nothing here would compare anything."""
+    take = _impl.quick("take_frames")
+    fields = {"a": "group", "b": "topic", "i": "UNIQ_KEY\x01AB\x02", "k": "false"}
+    for encoding in (JSON, ROCKETMQ):
+        stream = frame_bytes(Command(310, fields, b"body", 7, version=493, language="JAVA", encoding=encoding)) * 3
+        commands, position = take(stream, 0, 4096, 2048, connection.Received, Command)
+        assert position == len(stream)
+        assert [(one.code, one.ext, one.body, one.opaque) for one in commands] == [(310, fields, b"body", 7)] * 3
+
+
+@unhurried
+@given(st.text("0123456789ABCDEF", max_size=40), st.lists(st.integers(0, (1 << 63) - 1)).map(tuple))
+def test_offset_ids(host: str, log_offsets: tuple[int, ...]) -> None:
+    assert compiled("offset_ids")(host, log_offsets) == python("offset_ids")(host, log_offsets)
+
+
+@unhurried
+@given(int32, st.integers(0, (1 << 63) - 1), int32, int64, word | st.text("0123456789ABCDEF", min_size=32, max_size=32))
+def test_stored_answers(opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique: str) -> None:
+    answers = StoredAnswer(encode_host("127.0.0.1", 10911), 'Default"Region', True)
+    request = Command(310, opaque=opaque)
+    quickly = answers.frame(request, log_offset, queue_id, queue_offset, unique)
+    with pure(stored_answer, "_fill"):
+        assert answers.frame(request, log_offset, queue_id, queue_offset, unique) == quickly
+
+
+numbers = st.sampled_from(
+    ["0", "4", "-1", "+4", " 4", "04", "4.0", "", "2147483647", "2147483648", "9" * 18, "9" * 30, "x", "null"]
+)
+switches = st.sampled_from(["true", "false", "True", "1", "0", "", "null"])
+sent_properties = st.dictionaries(
+    st.sampled_from(["UNIQ_KEY", "KEYS", "WAIT", "DELAY", "CLUSTER", "TRAN_MSG", "TIMER_DELAY_SEC", "POP_CK", "ü"]),
+    word,
+    max_size=4,
+).map(encode_properties)
+sends = st.fixed_dictionaries(
+    {"a": text, "b": st.sampled_from(["t", "ü", "%RETRY%g", "", "\ud800"]), "c": text, "d": numbers, "e": numbers},
+    optional={"f": numbers, "g": numbers, "h": numbers, "i": sent_properties | property_text, "j": numbers, "k": switches,
+              "l": numbers, "m": switches, "n": text},
+)  # fmt: skip
+good_sends = st.builds(
+    lambda good, other: good | {name: other[name] for name in list(other)[:2]},
+    st.fixed_dictionaries(
+        {**dict.fromkeys("abc", st.just("t")), **dict.fromkeys("defgh", st.just("0")), "i": sent_properties}
+    ),
+    sends,
+)
+
+
+def completed(handlers: SendHandlers, ext: dict[str, str]) -> tuple[Any, ...]:
+    """The same in Python: what a broker knows of a send before it looks at its tables."""
+    header = SendMessageHeader.decode(Command(310, ext))
+    assert not header.batch
+    assert not header.topic.startswith("%RETRY%")
+    assert not header.sys_flag & 0xCC
+    found = decode_properties(header.properties)
+    assert not found.keys() & {"DELAY", "TRAN_MSG", "TIMER_DELAY_SEC"}
+    raw = handlers._stored_properties(header.properties, found, False)
+    return (
+        header.topic, header.default_topic, header.default_topic_queue_nums, header.queue_id, header.sys_flag,
+        header.born_ms, header.flag, header.reconsume_times, header.unit_mode, found, raw,
+    )  # fmt: skip
+
+
+@unhurried
+@given(st.none() | sends | good_sends)
+def test_sends(ext: dict[str, str] | None) -> None:
+    handlers = SendHandlers.__new__(SendHandlers)
+    handlers._added = {"MSG_REGION": "here", "TRACE_ON": "true"}
+    handlers._added_text = encode_properties(handlers._added)
+    plain = _impl.quick("plain_send")(ext, handlers._added, handlers._added_text.encode())
+    if plain is not None:
+        assert ext is not None
+        assert plain == completed(handlers, ext)
+
+
+def test_the_send_of_a_java_client_is_plain() -> None:
+    ext = {
+        "a": "g",
+        "b": "t",
+        "c": "TBW102",
+        "d": "4",
+        "e": "-1",
+        "f": "0",
+        "g": "1794740515350",
+        "h": "0",
+        "j": "0",
+        "k": "false",
+    }
+    ext |= {"i": "UNIQ_KEY\x01AB\x02WAIT\x01true", "l": "0", "m": "false", "n": "broker-a"}
+    found = {"UNIQ_KEY": "AB", "WAIT": "true", "CLUSTER": "c"}
+    plain = _impl.quick("plain_send")(ext, {"CLUSTER": "c"}, b"CLUSTER\x01c\x02")
+    assert plain == (
+        "t", "TBW102", 4, -1, 0, 1794740515350, 0, 0, False, found, b"UNIQ_KEY\x01AB\x02WAIT\x01true\x02CLUSTER\x01c\x02",
+    )  # fmt: skip

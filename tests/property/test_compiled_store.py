@@ -1,0 +1,307 @@
+"""The compiled twin of the store gives what Python gives, for good bytes and bad: the same result or the same error."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.twins import (
+    any_text,
+    compiled,
+    int32,
+    int64,
+    needs_twin,
+    outcome,
+    pure,
+    python,
+    unhurried,
+    word,
+)
+
+from rocketline import _impl
+from rocketline.clock import ManualClock
+from rocketline.protocol import records
+from rocketline.protocol.command import Command
+from rocketline.protocol.message_ids import encode_host
+from rocketline.protocol.properties import encode_properties
+from rocketline.protocol.records import (
+    BORN_IPV6,
+    MAGIC_BLANK,
+    STORE_IPV6,
+    BatchItem,
+    LogEntry,
+    decode_batch,
+    encode_batch,
+    encode_record,
+    topic_part,
+)
+from rocketline.store import consume_queue, key_index, reading, record_runs
+from rocketline.store.bulk import put_in_index
+from rocketline.store.config import UNIT_BYTES, StoreConfig
+from rocketline.store.consume_queue import UNIT, ConsumeQueues
+from rocketline.store.key_index import KeyIndex
+from rocketline.store.record_runs import Row, RunReader
+from rocketline.testing.disks import MemoryDisk
+
+pytestmark = needs_twin
+
+hosts = st.builds(encode_host, st.ip_addresses().map(str), st.integers(0, 65535))
+properties = st.dictionaries(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "WAIT", "ü"]), word.filter(bool)).map(
+    lambda found: encode_properties(found).encode()
+) | st.binary(max_size=40)  # fmt: skip
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What records of one send share, in the order of `write_record`."""
+    magic, topic = topic_part(draw(st.text("tü/", min_size=1, max_size=120)))
+    born, store = draw(hosts), draw(hosts)
+    sys_flag = (
+        (BORN_IPV6 if len(born) > 8 else 0) | (STORE_IPV6 if len(store) > 8 else 0) | draw(st.sampled_from([0, 4, 8]))
+    )
+    return (
+        magic, topic, draw(int32), draw(int64), draw(st.integers(0, 1 << 40)), draw(int32), sys_flag, draw(int64), born,
+        draw(int64), store, draw(int32), draw(int64),
+    )  # fmt: skip
+
+
+@unhurried
+@given(heads(), st.binary(max_size=300), properties, st.integers(0, 50), st.integers(0, 700))
+def test_writing_a_record(head: tuple[Any, ...], body: bytes, raw: bytes, position: int, size: int) -> None:
+    one, other = bytearray(size), bytearray(size)
+    assert outcome(compiled("write_record"), memoryview(one), position, body, raw, *head) == outcome(
+        python("write_record"), memoryview(other), position, body, raw, *head
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(("place", "number"), [(6, 1 << 31), (7, 1 << 63), (11, -(1 << 63) - 1), (15, 1 << 40)])
+def test_a_number_that_does_not_fit_a_record(place: int, number: int) -> None:
+    host = encode_host("127.0.0.1", 1)
+    args: list[Any] = [
+        memoryview(bytearray(200)), 0, b"b", b"", *topic_part("t"), 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0,
+    ]  # fmt: skip
+    args[place] = number
+    assert outcome(compiled("write_record"), *args) is outcome(python("write_record"), *args) is struct.error
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> bytes:
+    """A stretch of a log from offset 0 on: records of all kinds, and some damage."""
+    log = bytearray()
+    for number in range(draw(st.integers(1, 5))):
+        head = list(draw(heads()))
+        head[2:5] = [draw(st.integers(0, 1)), number, len(log)]
+        body, raw = draw(st.binary(max_size=200)), draw(properties)
+        if draw(st.booleans()):
+            raw = raw + b"x\x01" + b"y" * draw(st.integers(0, 1200)) + b"\x02"
+        log += encode_record(*head[:5], body, raw, *head[5:])
+    if draw(st.booleans()):
+        log += struct.pack(">ii", 50, MAGIC_BLANK) + bytes(42)
+    for place, byte in draw(st.lists(st.tuples(st.integers(0, len(log) - 1), st.integers(0, 255)), max_size=3)):
+        log[place] = byte
+    if draw(st.integers(0, 3)) == 0:
+        sector = draw(st.integers(0, len(log) // 512)) * 512
+        log[sector : sector + 512] = bytes(len(log[sector : sector + 512]))
+    return bytes(log[: draw(st.integers(0, len(log)) | st.just(len(log)))])
+
+
+def starts(log: bytes) -> list[tuple[int, int]]:
+    """(position, size) of what may be records."""
+    found, position = [], 0
+    while len(log) - position >= 91:
+        size = struct.unpack_from(">i", log, position)[0]
+        if size <= 0 or position + size > len(log):
+            break
+        found.append((position, size))
+        position += size
+    return found
+
+
+@unhurried
+@given(logs(), st.booleans())
+def test_reading_a_log_back(log: bytes, check_crc: bool) -> None:
+    quick_rows: list[Row] = []
+    careful_rows: list[Row] = []
+    reader = RunReader(check_crc, None)
+    quick_end = reader.read(log, 0, 0, quick_rows)
+    with pure(record_runs, "_read_run"):
+        careful_end = reader.read(log, 0, 0, careful_rows)
+    assert (quick_end, quick_rows) == (careful_end, careful_rows)
+
+
+@unhurried
+@given(logs(), st.data())
+def test_soundness(log: bytes, data: st.DataObject) -> None:
+    for position, size in starts(log):
+        queue_id = data.draw(st.none() | st.integers(0, 1))
+        args = (log, position, size, position, queue_id, data.draw(st.integers(0, 4)))
+        assert compiled("is_sound_record")(*args) == python("is_sound_record")(*args)
+
+
+@pytest.mark.parametrize(("position", "size"), [(-1, 91), (0, 92), (1, 91), (0, -5), (1 << 62, 1 << 62), (50, 91)])
+def test_no_record_beyond_its_buffer(position: int, size: int) -> None:
+    assert compiled("is_sound_record")(bytes(91), position, size, 0) is False
+
+
+class _File:
+    """As much of a log as a read looks at."""
+
+    def __init__(self, log: bytes) -> None:
+        self.view, self.base, self.min_offset = memoryview(log), 0, 0
+        self.next_base = len(log)
+
+    def open(self) -> memoryview:
+        return self.view
+
+    def segment_at(self, log_offset: int) -> _File | None:
+        return self if 0 <= log_offset < self.next_base else None
+
+    def slice(self, start: int, end: int) -> memoryview | None:
+        return self.view[start:end] if 0 <= start <= end <= self.next_base else None
+
+
+@unhurried
+@given(logs(), st.data(), st.booleans())
+def test_reading_a_queue(log: bytes, data: st.DataObject, check_crc: bool) -> None:
+    class Log:
+        file = _File(log)
+        wrote = readable = min_offset = len(log)
+
+    class Queue:
+        queue_id, min_offset, max_offset = 0, 0, 100
+
+    found = starts(log) or [(0, 100)]
+    places = data.draw(
+        st.lists(st.sampled_from(found) | st.tuples(st.integers(-9, 900), st.integers(-9, 900)), min_size=1)
+    )
+    units = memoryview(b"".join(UNIT.pack(position, size, 0) for position, size in places))
+    reader = reading.Reader.__new__(reading.Reader)
+    reader._log, reader._check_crc, reader._memory_bytes = Log, check_crc, 1 << 40  # type: ignore[assignment]
+    limits = reading._Limits(data.draw(st.integers(1, 8)), data.draw(st.integers(1, 2000)), 8, 8)
+    args = (Queue, units, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 9)), 1 << 20, limits)
+    quickly = reader._read_plain(*args)
+    with pure(reading, "_sound_run"):
+        carefully = reader._read_plain(*args)
+    assert quickly == carefully
+
+
+items = st.builds(BatchItem, int32, st.binary(max_size=80), properties)
+
+
+@unhurried
+@given(st.lists(items, max_size=5).map(encode_batch), st.data())
+def test_splitting_a_batch(body: bytes, data: st.DataObject) -> None:
+    changed = bytearray(body)
+    if body and data.draw(st.booleans()):
+        changed[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    raw = bytes(changed[: data.draw(st.integers(0, len(body)) | st.just(len(body)))])
+    quickly = outcome(decode_batch, raw)
+    with pure(records, "_split_batch"):
+        assert outcome(decode_batch, raw) == quickly
+
+
+@unhurried
+@given(heads(), st.lists(items, max_size=5), st.booleans(), st.sampled_from([list, tuple]), st.integers(-200, 2))
+def test_writing_a_batch(
+    head: tuple[Any, ...], batch: list[BatchItem], numbered: bool, kind: Callable[..., Any], lacking: int
+) -> None:
+    shared = 88 + len(head[1]) + 2 + (12 if head[6] & BORN_IPV6 else 0) + (12 if head[6] & STORE_IPV6 else 0)
+    head = (*head[:3], abs(head[3]) >> 1, *head[4:])
+    messages = kind(BatchItem(flag, memoryview(body), raw) for flag, body, raw in batch)
+    measured = python("measure_batch")(messages, shared)
+    assert compiled("measure_batch")(messages, shared) == measured
+    if measured is None:
+        return
+    total = measured[1]
+    one, other = bytearray(total + 10), bytearray(total + 10)
+    args = (total, messages, numbered, LogEntry, "topic", *head)
+    assert compiled("write_batch")(memoryview(one), 5, *args) == python("write_batch")(memoryview(other), 5, *args)
+    assert one == other
+    if lacking > 0 and total:
+        with pytest.raises(ValueError):
+            compiled("write_batch")(memoryview(bytearray(total - lacking)), 0, *args)
+
+
+@pytest.mark.parametrize("raw", [b"a\x01b\0", b"a\x01" + bytes(512) + b"b", b"x" * 32768, bytes(511) + b"x"])
+def test_properties_that_cannot_be_stored(raw: bytes) -> None:
+    batch = [BatchItem(0, b"", b""), BatchItem(0, b"", raw)]
+    assert compiled("measure_batch")(batch, 90) == python("measure_batch")(batch, 90)
+
+
+FOLDER = Path("/twin")
+CONFIG = StoreConfig(log_segment_bytes=1 << 20, queue_segment_bytes=UNIT_BYTES * 7, index_slots=5, index_entries=11)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Row]:
+    made: list[Row] = []
+    offsets: dict[tuple[str, int], int] = {}
+    for number in range(draw(st.integers(0, 30))):
+        key = draw(st.tuples(st.sampled_from(["a", "ü"]), st.integers(0, 1)))
+        offset = offsets.get(key, 0) + draw(st.sampled_from([0] * 9 + [2]))
+        offsets[key] = offset + 1
+        found = draw(
+            st.dictionaries(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "x"]), word | st.just(" k1\tk2\u2003ü "))
+        )
+        flag = draw(st.sampled_from([0, 0, 0, 0, 4, 8, 12, 0x80]))
+        made.append((number * 300, 300, *key, offset, draw(int64), draw(st.integers(0, 1 << 40)), flag, found))
+    return made
+
+
+def contents(disk: MemoryDisk) -> dict[Path, bytes]:
+    return {path: bytes(disk.read(path) or b"") for path in disk._files}
+
+
+@unhurried
+@given(rows(), st.integers(1, 12))
+def test_queues(made: list[Row], step: int) -> None:
+    disks = MemoryDisk(), MemoryDisk()
+    for disk, function in zip(disks, (compiled("by_queue"), python("by_queue"))):
+        queues = ConsumeQueues(disk, FOLDER, CONFIG)
+        for start in range(0, len(made), step):
+            for key, group in function(made[start : start + step]).items():
+                if disk is disks[0]:
+                    queues.obtain(*key).put_many(group)
+                else:
+                    with pure(consume_queue, "_pack_units"):
+                        queues.obtain(*key).put_many(group)
+    assert contents(disks[0]) == contents(disks[1])
+
+
+@unhurried
+@given(rows(), st.integers(1, 12))
+def test_index(made: list[Row], step: int) -> None:
+    disks = MemoryDisk(), MemoryDisk()
+    indexes = [KeyIndex(disk, FOLDER, CONFIG, ManualClock()) for disk in disks]
+    for start in range(0, len(made), step):
+        put_in_index(indexes[0], made[start : start + step])
+        with pure(key_index, "_file_keys"):
+            put_in_index(indexes[1], made[start : start + step])
+    for index in indexes:
+        index.flush()
+    assert contents(disks[0]) == contents(disks[1])
+    assert [vars(file)["count"] for file in indexes[0].files] == [vars(file)["count"] for file in indexes[1].files]
+
+
+@unhurried
+@given(
+    st.sampled_from(sorted(name for name in dir(_impl._compiled) if not name.startswith("_") and name != "REVISION")),
+    st.lists(
+        int64 | st.none() | st.binary(max_size=300) | any_text | st.booleans() | st.just(1 << 70) | rows()
+        | st.binary(max_size=300).map(lambda raw: memoryview(bytearray(raw)))
+        | st.sampled_from([LogEntry, BatchItem, int, Command])
+        | st.lists(st.none() | st.tuples(int32, st.binary(max_size=9), st.binary(max_size=9)), max_size=3),
+        max_size=20,
+    ),
+)  # fmt: skip
+def test_nonsense_is_refused(name: str, args: list[Any]) -> None:
+    with suppress(TypeError, ValueError, struct.error, BufferError, msgspec.MsgspecError):
+        getattr(_impl._compiled, name)(*args)

@@ -1,0 +1,157 @@
+"""Random bytes for the compiled twin, a million inputs in minutes: `python -m tests.support.twin_fuzz --inputs 1000000`.
+
+Good frames, records and batches are cut, spliced and sprinkled with wrong bytes; both implementations must make the same of
+each. Run it with a twin built with `-fsanitize=address,undefined`, or under valgrind, to see what no comparison shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from rocketline import _impl
+from rocketline.errors import RocketlineError
+from rocketline.protocol import connection, records
+from rocketline.protocol.command import JSON, ROCKETMQ, Command
+from rocketline.protocol.connection import Connection, frame_bytes
+from rocketline.protocol.message_ids import encode_host
+from rocketline.protocol.records import BatchItem, decode_batch, encode_batch, encode_record, topic_part
+from rocketline.store import record_runs
+from rocketline.store.record_runs import Row, RunReader
+
+_HOST, _HOST_V6 = encode_host("127.0.0.1", 10911), encode_host("::1", 5555)
+_WORDS = (
+    b"\x01",
+    b"\x02",
+    b'"',
+    b"\\",
+    b"\\u0001",
+    b"{",
+    b"}",
+    b"\xff",
+    b"\0\0\0\0",
+    b"\x7f\xff\xff\xff",
+    b"\xda\xa3\x20\xa7",
+)
+_SEND = {"a": "g", "b": "topic", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1794740515350", "h": "0"}
+_SEND |= {"i": "UNIQ_KEY\x017F0000012A1E14C214797DF6A2140000\x02TAGS\x01ü\x02", "k": "false", "n": "broker-a"}
+
+
+def _frames() -> list[bytes]:
+    fields: tuple[dict[str, str], ...] = (_SEND, {}, {"queueOffset": "7", "topic": "ü\n"})
+    return [
+        frame_bytes(Command(code, dict(ext), b"body", 7, remark=remark, encoding=encoding))
+        for encoding in (JSON, ROCKETMQ)
+        for ext in fields
+        for code, remark in ((310, None), (11, "no"))
+    ]
+
+
+def _record(position: int, body: bytes, properties: bytes, topic: str = "topic", wide: bool = False) -> bytes:
+    magic, part = topic_part(topic)
+    born = _HOST_V6 if wide else _HOST
+    flag = records.BORN_IPV6 if wide else 0
+    return encode_record(magic, part, 0, position, position, body, properties, 0, flag, 1, born, 2, _HOST, 0, 0)
+
+
+def _log(random: Random) -> bytes:
+    log = b""
+    for _ in range(random.randrange(1, 4)):
+        properties = random.choice(
+            (b"", b"TAGS\x01a\x02", b"UNIQ_KEY\x01" + b"A" * 32 + b"\x02x\x01" + b"y" * random.randrange(900))
+        )
+        log += _record(len(log), random.randbytes(random.randrange(100)), properties, "t" * random.choice((1, 7, 200)),
+                       random.random() < 0.3)  # fmt: skip
+    return log
+
+
+def spoil(random: Random, data: bytes) -> bytes:
+    """The same with a few mistakes."""
+    changed = bytearray(data)
+    for _ in range(random.randrange(4)):
+        at = random.randrange(len(changed) + 1)
+        kind = random.randrange(5)
+        if kind == 0:
+            changed[at : at + 1] = bytes((random.randrange(256),))
+        elif kind == 1:
+            changed[at:at] = random.choice(_WORDS)
+        elif kind == 2:
+            word = random.choice(_WORDS)
+            changed[at : at + len(word)] = word
+        elif kind == 3:
+            del changed[at : at + random.randrange(1, 9)]
+        else:
+            del changed[at:]
+    return bytes(changed)
+
+
+def _received(data: bytes) -> tuple[list[Command], str]:
+    commands: list[Command] = []
+    try:
+        commands.extend(Connection(4096, 2048).receive(data))
+    except RocketlineError as error:
+        return commands, str(error)
+    return commands, ""
+
+
+def _split(data: bytes) -> list[BatchItem] | str:
+    try:
+        return decode_batch(data)
+    except RocketlineError as error:
+        return str(error)
+
+
+def _rows(data: bytes) -> tuple[int, list[Row]]:
+    rows: list[Row] = []
+    return RunReader(True, None).read(data, 0, 0, rows), rows
+
+
+def _both(make: Callable[[bytes], Any], data: bytes, module: Any, name: str) -> None:
+    quickly = make(data)
+    with patch.object(module, name, None):
+        carefully = make(data)
+    assert quickly == carefully, (name, data, quickly, carefully)
+
+
+def _sound(data: bytes) -> None:
+    python, compiled = _impl.TWINS["is_sound_record"]
+    size = min(len(data), int.from_bytes(data[:4], "big"))
+    if size >= 100:
+        assert python(data, 0, size, 0) == compiled(data, 0, size, 0), data
+
+
+def run(inputs: int, seed: int) -> None:
+    random = Random(seed)
+    frames = _frames()
+    batch = encode_batch(
+        [BatchItem(0, b"one", b"KEYS\x01k\x02"), BatchItem(3, b"", b""), BatchItem(1, b"three" * 9, b"")]
+    )
+    for number in range(inputs):
+        kind = number % 4
+        if kind < 2:
+            stream = b"".join(random.choices(frames, k=random.randrange(1, 3)))
+            _both(_received, spoil(random, stream), connection, "_take_frames")
+        elif kind == 2:
+            _both(_split, spoil(random, batch), records, "_split_batch")
+        else:
+            log = spoil(random, _log(random))
+            _both(_rows, log, record_runs, "_read_run")
+            _sound(log)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    if _impl.NAME != "c":
+        raise SystemExit("the compiled twin was not built: python hatch_build.py")
+    run(args.inputs, args.seed)
+    print(f"{args.inputs} inputs, seed {args.seed}: no difference")
+
+
+if __name__ == "__main__":
+    main()
