@@ -425,6 +425,9 @@ class PullConsumer(_Blocking[async_consumer.PullConsumer]):
     def offset_at(self, queue: MessageQueue, when: datetime) -> QueueOffset:
         return self._wait(self._open.offset_at(queue, when))
 
+    def send_back(self, message: MessageView, *, delay_level: int = 0) -> None:
+        self._wait(self._open.send_back(message, delay_level=delay_level))
+
 
 class PopConsumer(_Blocking[async_consumer.PopConsumer]):
     """See rocketline.client.PopConsumer for the arguments."""
