@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-WORKERS ?= 2
+WORKERS ?= 4
 
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
