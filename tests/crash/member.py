@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import msgspec
+from tests.support.standing_still import stop_process
 
 from rocketline.client import ConsumeFrom, PushConsumer
 from rocketline.message import MessageView
@@ -67,7 +68,7 @@ class Member:
 
     def pause(self) -> None:
         """It stands still, and nobody is told: its connections stay open."""
-        self._process.send_signal(signal.SIGSTOP)
+        stop_process(self._process.pid)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.support.standing_still import stop_process
+
 from rocketline.cli.child import cli_command, cli_environment
 
 from .child import START_LIMIT_S, STOP_LIMIT_S, DidNotStart
@@ -49,7 +51,7 @@ class ServerChild:
 
     def pause(self) -> None:
         """It answers nothing from now on, and nobody is told: its connections stay open."""
-        self._running.send_signal(signal.SIGSTOP)
+        stop_process(self._running.pid)
 
     def resume(self) -> None:
         self._running.send_signal(signal.SIGCONT)

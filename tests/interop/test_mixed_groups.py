@@ -19,6 +19,7 @@ from typing import Protocol
 import pytest
 from tests.support.allocations import java_arguments, java_share, our_share, random_cases
 from tests.support.java_client import JavaClient, JavaPushConsumer
+from tests.support.standing_still import stop_process
 
 from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer, SendReceipt
 from rocketline.client.consumer.assignment import find_strategy, java_order
@@ -248,7 +249,7 @@ async def test_members_of_three_kinds_agree_whoever_comes_goes_or_dies(
         await group.agree()
 
         # It stands still with messages waiting for it, then it is gone: nobody heard goodbye.
-        os.kill(doomed.pid, signal.SIGSTOP)
+        await asyncio.to_thread(stop_process, doomed.pid)
         group.leave(older)
         await group.send()
         os.kill(doomed.pid, signal.SIGKILL)
