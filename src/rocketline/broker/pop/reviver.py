@@ -30,6 +30,7 @@ from rocketline.broker.pop.recovering import copies_since, settled_keys
 from rocketline.broker.pop.redelivery import Redelivery
 from rocketline.broker.pop.revive_log import EARLIER_MS, REVIVE_GROUP, ReviveLog
 from rocketline.broker.topics import Topics
+from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected, StoreError
 from rocketline.message import TAGS
@@ -164,14 +165,7 @@ class PopReviver:
 
     async def run(self) -> None:
         """Deliver again for ever: sleep until a check point is due or a record arrives."""
-        while True:
-            self._arrived.clear()
-            wait_ms = self.turn()
-            try:
-                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
-                    await self._arrived.wait()
-            except TimeoutError:
-                continue
+        await take_turns(self.turn, self._arrived)
 
     def turn(self) -> int | None:
         """Read and settle some; milliseconds until the next turn, None when nothing waits."""

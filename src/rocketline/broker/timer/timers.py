@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rocketline.broker.timer.counts import TimerTopicCounts
 from rocketline.broker.timer.redirect import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, TimerRedirect
+from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, StoreError
 from rocketline.message import REAL_QID, REAL_TOPIC, UNIQ_KEY
@@ -140,14 +141,7 @@ class Timers:
 
     async def run(self) -> None:
         """Deliver for ever: sleep until the next step is over or a new message arrives."""
-        while True:
-            self._arrived.clear()
-            wait_ms = self.turn()
-            try:
-                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
-                    await self._arrived.wait()
-            except TimeoutError:
-                continue
+        await take_turns(self.turn, self._arrived)
 
     def turn(self) -> int | None:
         """Take in and deliver some; milliseconds until the next turn, None when nothing waits."""
