@@ -16,6 +16,7 @@ from .scenarios import (
     metadata,
     name_servers,
     ownership,
+    pops,
     power_cuts,
     slow_disk,
     torn_writes,
@@ -104,6 +105,13 @@ async def test_s14_consumers_that_hang_or_vanish(variant: str, tmp_path: Path) -
     outcome = await consumers.run(tmp_path, SEED, variant)
     assert not outcome.violations, outcome
     assert outcome.acked
+
+
+@pytest.mark.parametrize("variant", pops.VARIANTS)
+async def test_i7_popped_messages_of_killed_brokers_and_members(variant: str, tmp_path: Path) -> None:
+    outcome = await pops.run(tmp_path, SEED, variant)
+    assert not outcome.violations, outcome
+    assert outcome.acked >= pops.KILLS * (pops.PER_LIFE - 1)
 
 
 async def test_s23_slow_disk(tmp_path: Path) -> None:
