@@ -18,7 +18,7 @@ from rocketline.client import ClientTiming, PushConsumer
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "rocketline"
-RUNNING = ("docs/topics/consuming.md", "docs/howto/consume.md", "docs/howto/produce.md")
+RUNNING = ("docs/topics/consuming.md", "docs/howto/consume.md", "docs/howto/produce.md", "docs/howto/metrics.md")
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 WALK = ROOT / "docs" / "topics" / "consuming.md"
 
