@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	@echo "==> Python environment in $(VENV)"
 	@tools/ensure-venv $(PYTHON) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,otlp]'
 	@touch $(STAMP)
 
 java:

@@ -29,6 +29,7 @@ RUNNING = (
     "docs/howto/consume.md",
     "docs/howto/produce.md",
     "docs/howto/operate.md",
+    "docs/howto/metrics.md",
 )
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 WALK = ROOT / "docs" / "topics" / "consuming.md"

@@ -51,6 +51,10 @@ class Router:
     def add(self, code: int, handler: Handler) -> None:
         self._handlers[code] = handler
 
+    def change(self, code: int, change: Callable[[Handler], Handler]) -> None:
+        """Put something around the handler of a code."""
+        self._handlers[code] = change(self._handlers[code])
+
     def take(self, other: Router) -> None:
         """Serve what another router serves too."""
         self._handlers.update(other._handlers)

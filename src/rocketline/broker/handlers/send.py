@@ -16,13 +16,13 @@ from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.groups import Groups
 from rocketline.broker.postponed import postpone
-from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.statistics import FIFO, NORMAL, BrokerStatistics
 from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handle
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.errors import ProtocolError, RequestRejected
-from rocketline.message import DELAY, RETRY_PREFIX, UNIQ_KEY, WAIT
+from rocketline.message import DELAY, RETRY_PREFIX, RETRY_TOPIC, SHARDING_KEY, UNIQ_KEY, WAIT
 from rocketline.protocol.bodies import TopicConfig
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
@@ -240,6 +240,7 @@ class SendHandlers:
             limit = header.max_reconsume_times
         if header.reconsume_times <= limit and not self._parts.holds_locks(group):
             return
+        self._parts.statistics.given_up(group, message.properties.get(RETRY_TOPIC, message.topic))
         message.topic = dlq_topic(group)
         self._parts.topics.require_derived(message.topic, 1)
         message.queue_id = 0
@@ -254,7 +255,8 @@ class SendHandlers:
             return self.refuse(request, RequestRejected(code, remark))
         self._parts.stored()
         size = result.next_log_offset - result.log_offset
-        self._parts.statistics.put(message.topic, len(result.log_offsets) or 1, size)
+        kind = FIFO if SHARDING_KEY in message.properties else NORMAL
+        self._parts.statistics.put(message.topic, len(result.log_offsets) or 1, size, kind)
         if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
             answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)

@@ -75,6 +75,11 @@ class PopCheckpoints:
         """Check points that are only in memory."""
         return len(self._buffered)
 
+    @property
+    def step_count(self) -> int:
+        """Steps of offsets that wait for check points."""
+        return sum(map(len, self._lines.values()))
+
     def position(self, topic: str, group: str, queue_id: int) -> int:
         """Where the next pop of a queue reads, if that is past the group's offset; else -1."""
         line = self._lines.get((topic, group, queue_id))

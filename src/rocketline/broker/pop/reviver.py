@@ -28,7 +28,7 @@ from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.records import PopAck, PopCheckpoint, PopKey, decode_either, new_checkpoint
 from rocketline.broker.pop.recovering import copies_since, settled_keys
 from rocketline.broker.pop.redelivery import Redelivery
-from rocketline.broker.pop.revive_log import EARLIER_MS, REVIVE_GROUP, ReviveLog
+from rocketline.broker.pop.revive_log import ACK, CHECKPOINT, EARLIER_MS, REVIVE_GROUP, ReviveLog
 from rocketline.broker.topics import Topics
 from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
@@ -132,6 +132,8 @@ class PopReviver:
         self._clock = clock
         self._is_behind = is_behind
         self._queues: list[_ReviveQueue] = []
+        self.traffic = revive_log.traffic
+        self.redelivered = redelivery.redelivered
         self._arrived = asyncio.Event()
 
     def load(self, *, after_crash: bool) -> None:
@@ -157,6 +159,17 @@ class PopReviver:
     def open_count(self) -> int:
         """Check points read and not settled."""
         return sum(len(queue.line) for queue in self._queues)
+
+    def behind(self) -> list[tuple[int, int, int]]:
+        """(revive queue, records not read or not settled, milliseconds since the first of them was stored)."""
+        topic, now_ms = self._log.topic, self._clock.now_ms()
+        found = []
+        for queue in self._queues:
+            next_offset = queue.settled + 1
+            records = max(0, self._store.max_offset(topic, queue.queue_id) - next_offset)
+            stored_ms = self._store.store_ms_of(topic, queue.queue_id, next_offset) if records else -1
+            found.append((queue.queue_id, records, 0 if stored_ms < 0 else max(0, now_ms - stored_ms)))
+        return found
 
     def on_arrivals(self, entries: list[LogEntry]) -> None:
         topic = self._log.topic
@@ -197,8 +210,10 @@ class PopReviver:
                 said = decode_either(_tag_of(record.properties.decode("utf-8", "replace")), bytes(record.body))
                 if isinstance(said, PopCheckpoint):
                     queue.add(said, record.queue_offset)
+                    self.traffic.got[said.group, said.topic, CHECKPOINT, queue.queue_id] += 1
                 elif isinstance(said, PopAck):
                     queue.ack(said)
+                    self.traffic.got[said.key.group, said.key.topic, ACK, queue.queue_id] += 1
                 else:
                     log.error("record %d of revive queue %d is neither check point nor ack: left out",
                               record.queue_offset, queue.queue_id)  # fmt: skip
