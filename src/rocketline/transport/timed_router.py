@@ -20,7 +20,7 @@ from rocketline.metrics.families import Distribution, Tally
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.transport.channel import Channel
-from rocketline.transport.router import Reply, Router, failure
+from rocketline.transport.router import AtReadEnd, Reply, Router, failure
 
 log = logging.getLogger("rocketline.slow")
 
@@ -107,6 +107,8 @@ class TimedRouter(Router):
             self._say_slow(channel, RequestKind(code, response, False, "success"), took_ms)
 
     def _note_reply(self, channel: Channel, request: Command, reply: Reply, code: int) -> Reply:
+        if isinstance(reply, AtReadEnd):
+            return _TimedAtReadEnd(self, channel, request, reply)
         if isinstance(reply, Awaitable):
             return self._note_later(channel, request, reply)
         if reply is not None:
@@ -115,7 +117,18 @@ class TimedRouter(Router):
             self._note(channel, RequestKind(code, response, False, result), self.began)
         return reply
 
-    def _note_later(self, channel: Channel, request: Command, reply: Awaitable[Command | None]) -> Reply:
+    def note_finished(
+        self, channel: Channel, request: Command, reply: Command | Awaitable[Command | None]
+    ) -> Command | Awaitable[Command | None]:
+        """An answer that was made at the end of its read."""
+        if not isinstance(reply, Command):
+            return self._note_later(channel, request, reply)
+        self._note_reply(channel, request, reply, request.code)
+        return reply
+
+    def _note_later(
+        self, channel: Channel, request: Command, reply: Awaitable[Command | None]
+    ) -> Awaitable[Command | None]:
         future = asyncio.ensure_future(reply)
         future.add_done_callback(partial(self._note_answer, channel, request, self.began))
         return future
@@ -182,3 +195,20 @@ class TimedChannel(Channel):
         took_s = router.monotonic() - began
         if took_s >= QUICK_S and sends[0] != before:
             router.move_sends(self, sends[0] - before, took_s)
+
+
+class _TimedAtReadEnd(AtReadEnd):
+    __slots__ = ("_channel", "_later", "_request", "_router")
+
+    def __init__(self, router: TimedRouter, channel: Channel, request: Command, later: AtReadEnd) -> None:
+        self._router = router
+        self._channel = channel
+        self._request = request
+        self._later = later
+
+    def finish(self) -> Command | Awaitable[Command | None]:
+        try:
+            reply = self._later.finish()
+        except Exception as error:
+            reply = failure(self._channel, self._request, error)
+        return self._router.note_finished(self._channel, self._request, reply)

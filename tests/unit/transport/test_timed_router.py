@@ -14,7 +14,7 @@ from rocketline.metrics.families import Distribution
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.protocol.connection import frame_bytes
-from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Reply
+from rocketline.transport import AtReadEnd, Channel, Limits, RemotingClient, RemotingServer, Reply
 from rocketline.transport.request_families import request_family
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
@@ -108,6 +108,29 @@ async def test_answers_are_told_apart(timed: Timed) -> None:
         ("get_max_offset", "query_not_found", "success"),
         ("heart_beat", "no_permission", "success"),
         ("send_message_v2", "success", "oneway"),
+    }
+
+
+class Finishing(AtReadEnd):
+    def __init__(self, clock: ManualClock, request: Command) -> None:
+        self.clock = clock
+        self.request = request
+
+    def finish(self) -> Command:
+        self.clock.advance(0.004)
+        if self.request.flag & ONEWAY:
+            raise RequestRejected(ResponseCode.NO_PERMISSION, "not you")
+        return self.request.reply(ResponseCode.SUCCESS)
+
+
+async def test_answers_made_at_the_end_of_their_read_are_timed_too(timed: Timed) -> None:
+    timed.router.add(RequestCode.ACK_MESSAGE, lambda _, request: Finishing(timed.clock, request))
+    channel = TimedChannel(timed.router, Limits())
+    channel.data_received(frame_bytes(Command(RequestCode.ACK_MESSAGE)) * 2)
+    channel.data_received(frame_bytes(Command(RequestCode.ACK_MESSAGE, flag=ONEWAY)))
+    assert timed.times() == {
+        ("ack_message", "success", "success"): Distribution((0, 0, 1, 0, 1, 0, 0, 0, 0, 0), 4 + 8),
+        ("ack_message", "no_permission", "oneway"): Distribution((0, 0, 1, 0, 0, 0, 0, 0, 0, 0), 4),
     }
 
 
