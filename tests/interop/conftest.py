@@ -44,6 +44,7 @@ LONG_S = {
 """About how long a file takes; all others are quick."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Share the files out to the lanes, the long ones first, each to the lane that has least."""
     here = Path(__file__).parent
