@@ -128,7 +128,7 @@ def _names_in(request: Command) -> Iterator[str]:
         return
     try:
         body = msgspec.json.decode(request.body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return
     for item in _objects_in(body):
         for key in ("topicName", "groupName", "topic", "consumerGroup"):
