@@ -63,7 +63,7 @@ MQADMIN = [
     Case("resetMasterFlushOffset -b {broker} -o 0", REFUSED, NO_REPLICATION),
     Case("brokerStatus -b {broker}", WORKS),
     Case(f"queryMsgById -t {TOPIC} -i {{offset_id}}"),
-    Case(f"queryMsgByKey -t {TOPIC} -k k1"),
+    Case(f"queryMsgByKey -t {TOPIC} -k k1", FORM),
     Case(f"queryMsgByUniqueKey -t {TOPIC} -i {{unique_id}}"),
     Case(f"queryMsgByOffset -t {TOPIC} -b {BROKER} -i 1 -o 0"),
     Case(f"queryMsgTraceById -i {{unique_id}} -t {TRACES}", FORM),
