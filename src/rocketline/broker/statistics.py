@@ -65,6 +65,11 @@ class Traffic:
         self.took_ms = 0.0
         self._samples: dict[Window, deque[Sample]] = {window: deque(maxlen=window.kept) for window in WINDOWS}
 
+    def add(self, other: Traffic) -> None:
+        self.messages += other.messages
+        self.size += other.size
+        self.times += other.times
+
     def sample(self, window: Window, now_ms: int) -> None:
         samples = self._samples[window]
         if not samples:
@@ -135,6 +140,10 @@ class BrokerStatistics:
         self._given_up: dict[tuple[str, str], int] = {}
         """By topic and group: what went to the dead letters without being handed back."""
         self._acks: dict[str, Traffic] = {}
+        self._gone = {
+            (kind, is_of_system): Traffic() for kind in ("put", "get", "ack") for is_of_system in (False, True)
+        }
+        """What topics and groups had that are no more: totals never go back."""
         self._totals = {name: {cluster: Traffic()} for name in _TOTALS}
         self.missed = 0
         """Reads that found nothing."""
@@ -247,11 +256,13 @@ class BrokerStatistics:
     def forget(self, is_gone: Callable[[str, str], bool]) -> None:
         """Drop the counters of topics and groups that are no more; `is_gone` takes a topic and a group or nothing."""
         for topic in [topic for topic in self._puts if is_gone(topic, "")]:
-            del self._puts[topic]
+            self._gone["put", self._is_system(topic)].add(self._puts.pop(topic))
             self._special.pop(topic, None)
-        for table in (self._gets, self._acks, self._sent_back):
+        for kind, table in (("get", self._gets), ("ack", self._acks)):
             for key in [key for key in table if is_gone(*_topic_and_group(key))]:
-                del table[key]
+                self._gone[kind, self._is_system(_topic_and_group(key)[0])].add(table.pop(key))
+        for key in [key for key in self._sent_back if is_gone(*_topic_and_group(key))]:
+            del self._sent_back[key]
         for key in [key for key in self._dead if is_gone(*_dead_topic_and_group(key))]:
             del self._dead[key]
         for pair in [pair for pair in self._given_up if is_gone(*pair)]:
@@ -280,7 +291,9 @@ class BrokerStatistics:
 
     def totals(self) -> Totals:
         """Everything that went through, since the start."""
-        puts, gets = self._puts.values(), self._gets.values()
+        gone = self._gone
+        puts = [*self._puts.values(), gone["put", False], gone["put", True]]
+        gets = [*self._gets.values(), gone["get", False], gone["get", True]]
         return Totals(
             put=sum(traffic.messages for traffic in puts),
             put_bytes=sum(traffic.size for traffic in puts),
@@ -309,7 +322,8 @@ class BrokerStatistics:
     def _add_up(self) -> None:
         for name, (kind, with_system) in _TOTALS.items():
             table = {"put": self._puts, "get": self._gets, "ack": self._acks}[kind]
-            self._totals[name][self._cluster].messages = sum(
+            gone = self._gone[kind, False].messages + (self._gone[kind, True].messages if with_system else 0)
+            self._totals[name][self._cluster].messages = gone + sum(
                 traffic.messages
                 for key, traffic in table.items()
                 if with_system or not self._is_system(key.partition("@")[0])

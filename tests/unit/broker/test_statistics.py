@@ -231,3 +231,28 @@ def test_counters_of_what_is_gone_are_forgotten() -> None:
     for name in ("GROUP_GET_NUMS", "GROUP_ACK_NUMS", "SNDBCK_PUT_NUMS"):
         assert counted.view(name, "orders@left") is None
         assert counted.view(name, "orders@readers") is not None
+
+
+def test_totals_do_not_go_back_when_a_topic_or_group_goes(clock: ManualClock) -> None:
+    statistics = BrokerStatistics(CLUSTER, clock, lambda topic: topic == "TBW102")
+    for topic in ("orders", "other", "TBW102"):
+        statistics.put(topic, 10, 1000)
+        statistics.got("readers", topic, 4, 400)
+        statistics.acked("readers", topic, 3)
+    totals = statistics.totals()
+    statistics.sample(MINUTE)
+    statistics.forget(lambda topic, group: topic in ("orders", "TBW102") or group == "readers")
+    clock.advance(10)
+    statistics.sample(MINUTE)
+    assert statistics.topics() == ["other"]
+    assert statistics.totals() == totals
+    for name, count in {
+        "BROKER_PUT_NUMS": 30,
+        "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": 20,
+        "BROKER_GET_NUMS": 12,
+        "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": 8,
+        "BROKER_ACK_NUMS": 9,
+    }.items():
+        shown = statistics.view(name, CLUSTER)
+        assert shown is not None
+        assert shown.stats_minute.sum == count, name
