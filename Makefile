@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-WORKERS ?= 2
+WORKERS ?= 4
 TWIN := build/twin.stamp
 # Everything is tested with the compiled twin, if there is one; this much also without it.
 PURE_TESTS := tests/unit/protocol tests/unit/store tests/unit/transport tests/unit/broker/test_send.py tests/unit/broker/test_pull.py
@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 	@echo "==> Python environment in $(VENV)"
 	@tools/ensure-venv $(PYTHON) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,otlp]'
 	@touch $(STAMP)
 
 # Without a compiler this says so, and everything runs in Python.

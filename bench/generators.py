@@ -1,6 +1,6 @@
-"""The two load generators, both on the load core: raw frames from C, and Apache's own client in a JVM.
+"""The load generators, all on the load core: raw frames from C, and Apache's own client in a JVM.
 
-Both are built on first use into build/ and answer a run with one dictionary; the keys they share are `rate`,
+They are built on first use into build/ and answer a run with one dictionary; the keys they share are `rate`,
 `messages` (measured window), `acked`, `errors` (whole run), `p50_us`, `p99_us`, `p999_us`, `max_us`, `first_error`.
 """
 
@@ -28,11 +28,11 @@ class LoadFailed(RuntimeError):
 
 
 class RawLoad:
-    """bench/raw/load.c: see its head for what it sends and checks."""
+    """A program of bench/raw: see its head for what it sends and checks."""
 
-    def __init__(self, core: int) -> None:
+    def __init__(self, core: int, program: str = "load") -> None:
         self._core = core
-        self._program = _compile_c(HERE / "raw" / "load.c")
+        self._program = _compile_c(HERE / "raw" / f"{program}.c")
 
     def run(self, broker: str, broker_name: str, duration_s: float, **options: str | int | float) -> dict[str, Any]:
         """`options` are those of the program, with _ for -; `True` stands for a bare flag."""
@@ -110,7 +110,7 @@ def _compile_c(source: Path) -> Path:
         raise LoadFailed("a C compiler (cc) is needed to build the raw load generator")
     program.parent.mkdir(parents=True, exist_ok=True)
     scratch = program.with_suffix(".tmp")
-    flags = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    flags = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"]
     done = subprocess.run([compiler, *flags, str(source), "-o", str(scratch)], capture_output=True, text=True)
     if done.returncode != 0:
         raise LoadFailed(f"cc failed for {source}:\n{done.stderr}")

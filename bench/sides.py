@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,8 +98,11 @@ class ApacheSide(Side):
     optimising compiler): for a smoke run, not for figures.
     """
 
-    def __init__(self, label: str, core: int, heap_mb: int, quick: bool = False) -> None:
+    def __init__(
+        self, label: str, core: int, heap_mb: int, quick: bool = False, settings: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(label)
+        self._settings = dict(settings or {})
         self._core = core
         self._heap_mb = heap_mb
         self._quick = quick
@@ -108,7 +112,7 @@ class ApacheSide(Side):
         self._cluster = ApacheCluster(
             directory,
             version=APACHE_VERSION,
-            broker_conf=PATIENCE,
+            broker_conf=PATIENCE | self._settings,
             heap_mb=self._heap_mb,
             cpu=self._core,
             apache_defaults=not self._quick,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, print_blob=True)
@@ -15,3 +16,13 @@ if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
     settings.load_profile("soak")
 elif os.environ.get("CI") == "true":
     settings.load_profile("ci")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Groups that xdist does not see would start Spark and Apache's brokers in every process."""
+    if not config.getoption("loadgroup", default=False):
+        return
+    lost = [item.nodeid for item in items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
+    if lost:
+        raise pytest.UsageError(f"pytest-xdist does not know this pytest: {lost[0]} has lost its group")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rocketline.client import (
         ConsumeFrom,
         MessageModel,
+        PopConsumer,
         Producer,
         PullConsumer,
         PushConsumer,
@@ -33,6 +34,7 @@ _HOMES = {
     "MessageModel": "rocketline.client",
     "MessageQueue": "rocketline.message",
     "MessageView": "rocketline.message",
+    "PopConsumer": "rocketline.client",
     "Producer": "rocketline.client",
     "PullConsumer": "rocketline.client",
     "PushConsumer": "rocketline.client",
@@ -51,6 +53,7 @@ __all__ = [
     "MessageModel",
     "MessageQueue",
     "MessageView",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PushConsumer",

@@ -19,10 +19,13 @@ from rocketline.errors import ConfigError
 
 T = TypeVar("T")
 
+HIDDEN = "******"
 
-def setting(default: Any, key: str | None, doc: str) -> Any:
-    """A dataclass field with its RocketMQ key (`rocketline.name` for one RocketMQ does not have) and its meaning."""
-    return field(default=default, metadata={"key": key, "doc": doc})
+
+def setting(default: Any, key: str | None, doc: str, *, is_secret: bool = False) -> Any:
+    """A dataclass field with its RocketMQ key (`rocketline.name` for one RocketMQ does not have) and its meaning; the value
+    of a secret is in no log and no answer."""
+    return field(default=default, repr=not is_secret, metadata={"key": key, "doc": doc, "is_secret": is_secret})
 
 
 def section(kind: type[Any]) -> Any:
@@ -124,9 +127,21 @@ def values_of(config: Any) -> dict[str, str]:
 
 
 def as_properties(config: Any) -> str:
-    """The settings as properties text, sorted; `parse_properties` reads it back."""
-    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values_of(config).items()}
+    """The settings as properties text, sorted; `parse_properties` reads it back, but secrets are stars."""
+    hidden = dict.fromkeys(_secrets_of(config), HIDDEN)
+    values = values_of(config) | hidden
+    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values.items()}
     return "".join(f"{key}={value}\n" for key, value in sorted(escaped.items()))
+
+
+def _secrets_of(config: Any) -> Iterator[str]:
+    """Keys of the secrets that are set."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            yield from _secrets_of(value)
+        elif value and item.metadata.get("is_secret"):
+            yield item.metadata["key"]
 
 
 def with_values(config: T, values: Mapping[str, str], where: str = "change") -> T:

@@ -21,7 +21,8 @@ import msgspec
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.serving import log_to_stderr, run
+from rocketline.cli.logs import log_to_stderr
+from rocketline.cli.serving import run
 from rocketline.errors import RocketlineError
 from rocketline.settings import load
 from rocketline.store.message_store import MessageStore, RecoveryReport

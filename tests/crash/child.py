@@ -48,6 +48,10 @@ class BrokerChild:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def log_path(self) -> Path:
         """Everything the broker had to say, over all its lives on this store."""
         return self.plan.root.with_name(self.plan.root.name + ".stderr")

@@ -3,7 +3,8 @@
     python -m tests.crash.member PLAN        a plan as JSON
 
 It writes a line for every message before it is consumed, the body in hex, so what a member said is never less than what its
-group committed. What it wrote before it was killed is not lost. Before it hangs it says so.
+group committed. What it wrote before it was killed is not lost. Before it hangs it says so. One that pops says, in other
+lines, when it got which messages and when the broker had taken which acknowledgements, by the machine's clock.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import time
 from pathlib import Path
 
 import msgspec
+from tests.support.standing_still import stop_process
 
-from rocketline.client import ConsumeFrom, PushConsumer
+from rocketline.client import ConsumeFrom, PopConsumer, PushConsumer
+from rocketline.errors import RocketlineError
 from rocketline.message import MessageView
 
 from .child import REPOSITORY, STOP_LIMIT_S
@@ -27,6 +30,8 @@ from .traffic import QUICK
 
 HANDLER, LOOP = "handler", "loop"
 HANGS = b"hangs\n"
+POPPED, ACKED = b"popped", b"acked"
+POP_WAIT_S = 1.0
 
 
 class MemberPlan(msgspec.Struct, frozen=True):
@@ -37,6 +42,8 @@ class MemberPlan(msgspec.Struct, frozen=True):
     """What hangs for ever at the `hangs_at`th message: its handler, or with it the event loop and so the whole client."""
     hangs_at: int = 0
     consume_timeout_s: float = 900.0
+    pop_invisible_s: float = 0.0
+    """Above 0 it pops, and hides messages for so long."""
 
 
 class Member:
@@ -45,6 +52,9 @@ class Member:
     def __init__(self, plan: MemberPlan, log_path: Path) -> None:
         self.bodies: list[bytes] = []
         """Of every message it consumed."""
+        self.popped: list[tuple[float, bytes]] = []
+        self.acked: list[tuple[float, bytes]] = []
+        """If it pops: when, and the body."""
         self.hangs = threading.Event()
         with open(log_path, "a") as errors:
             self._process = subprocess.Popen(
@@ -63,11 +73,18 @@ class Member:
             if line == HANGS:
                 self.hangs.set()
             elif line.endswith(b"\n"):  # the last line of one that was killed may be half a line
-                self.bodies.append(bytes.fromhex(line.decode()))
+                self._note(line.split())
+
+    def _note(self, words: list[bytes]) -> None:
+        body = bytes.fromhex(words[-1].decode())
+        if len(words) == 1:
+            self.bodies.append(body)
+        else:
+            (self.acked if words[0] == ACKED else self.popped).append((float(words[1]), body))
 
     def pause(self) -> None:
         """It stands still, and nobody is told: its connections stay open."""
-        self._process.send_signal(signal.SIGSTOP)
+        stop_process(self._process.pid)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -104,13 +121,42 @@ def say(line: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-async def main(plan: MemberPlan) -> None:
+def tell(what: bytes, *messages: MessageView) -> None:
+    now = time.monotonic()
+    say(b"".join(b"%b %f %b\n" % (what, now, message.body.hex().encode()) for message in messages))
+
+
+async def pop(plan: MemberPlan) -> None:
+    """Pop for ever; what cannot be acknowledged, or asked for, because the broker is gone is tried again later."""
+    handler = _Handler(plan)
+    async with PopConsumer(
+        plan.namesrv, group=plan.group, from_where=ConsumeFrom.FIRST, timing=QUICK, invisible=plan.pop_invisible_s
+    ) as consumer:
+        await consumer.subscribe(plan.topic)
+        while True:
+            try:
+                messages = await consumer.receive(8, wait=POP_WAIT_S)
+                tell(POPPED, *messages)
+                for message in messages:
+                    await handler(message)
+                    await consumer.ack(message)
+                    tell(ACKED, message)
+            except RocketlineError as error:
+                print(error, file=sys.stderr, flush=True)
+                await asyncio.sleep(0.1)
+
+
+async def push(plan: MemberPlan) -> None:
     first = ConsumeFrom.FIRST
     async with PushConsumer(
         plan.namesrv, group=plan.group, from_where=first, timing=QUICK, consume_timeout=plan.consume_timeout_s
     ) as consumer:
         consumer.subscribe(plan.topic, "*", _Handler(plan))
         await consumer.run()
+
+
+async def main(plan: MemberPlan) -> None:
+    await (pop if plan.pop_invisible_s else push)(plan)
 
 
 if __name__ == "__main__":

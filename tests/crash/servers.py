@@ -1,4 +1,4 @@
-"""A server of the command line in a process of its own: started, paused, killed, and started again on its port."""
+"""Servers of the command line in processes of their own: started, paused, killed, and started again on their ports."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import asyncio
 import re
 import signal
 import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Self
+
+from tests.support.standing_still import stop_process
 
 from rocketline.cli.child import cli_command, cli_environment
+from rocketline.client import ConsumeFrom, Producer, PullConsumer
+from rocketline.errors import RocketlineError
+from rocketline.message import Message
 
 from .child import START_LIMIT_S, STOP_LIMIT_S, DidNotStart
+from .traffic import LIMIT_S, QUICK
 
 READY = re.compile(r"ready \w+=(?:[^@\s]+@)?(?P<host>[^:\s]+):(?P<port>\d+)\n")
 
@@ -49,7 +59,7 @@ class ServerChild:
 
     def pause(self) -> None:
         """It answers nothing from now on, and nobody is told: its connections stay open."""
-        self._running.send_signal(signal.SIGSTOP)
+        stop_process(self._running.pid)
 
     def resume(self) -> None:
         self._running.send_signal(signal.SIGCONT)
@@ -59,14 +69,74 @@ class ServerChild:
         await asyncio.wait_for(self._running.wait(), STOP_LIMIT_S)
         self._process = None
 
+    def kill_now(self) -> None:
+        """kill -9, without waiting for what `kill` has to wait for afterwards."""
+        self._running.kill()
+
     async def kill(self) -> None:
         """kill -9, as far as it is still there."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            if process.returncode is None:
+                process.kill()
             await asyncio.wait_for(process.wait(), STOP_LIMIT_S)
 
     @property
     def _running(self) -> asyncio.subprocess.Process:
         assert self._process is not None, f"{self._arguments[0]} is not running"
         return self._process
+
+
+class BrokerSite:
+    """A name server that stays, and a broker to be killed; an async context manager."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._settings = {key: value for key, value in settings.items() if key != "listenPort"}
+        self._name_server = ServerChild(folder / "n.log", "nameserver")
+        self._undo = AsyncExitStack()
+
+    @property
+    def namesrv(self) -> str:
+        return self._name_server.address
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._name_server.kill)
+            await self._name_server.start()
+            settings = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
+            settings += ["--namesrv", self.namesrv, "--data", str(self.folder / "store")]
+            self.broker = ServerChild(self.folder / "broker.log", "broker", *settings)
+            undo.push_async_callback(self.broker.kill)
+            await self.broker.start()
+            self._undo = undo.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._undo.aclose()
+
+    async def reached_by(self, producer: Producer, first: Message) -> None:
+        """Wait until a producer has found the broker (again): until this message is stored."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                try:
+                    await producer.send(first)
+                    return
+                except RocketlineError:
+                    await asyncio.sleep(0.02)
+
+    async def stored(self, topic: str) -> Counter[bytes]:
+        """The bodies that a topic holds, whatever consumers were given."""
+        found: Counter[bytes] = Counter()
+        async with PullConsumer(self.namesrv, group="reader", from_where=ConsumeFrom.FIRST, timing=QUICK) as consumer:
+            queues = await consumer.queues(topic)
+            consumer.assign(queues)
+            left = 0
+            for queue in queues:
+                await consumer.seek(queue, 0)
+                left += await consumer.end_offset(queue)
+            async with asyncio.timeout(LIMIT_S):
+                while found.total() < left:
+                    found.update(message.body for message in await consumer.poll(timeout=0.2))
+        return found

@@ -24,6 +24,7 @@ from .outcome import Outcome
 from .results import FOLDER, record, recorded, table, write_document
 from .scenarios import (
     bit_rot,
+    clocks,
     consumers,
     derived_files,
     failing_flush,
@@ -32,9 +33,12 @@ from .scenarios import (
     metadata,
     name_servers,
     ownership,
+    pops,
     power_cuts,
     slow_disk,
+    timers,
     torn_writes,
+    transactions,
 )
 
 ITEM_LIMIT_S = 1800.0
@@ -86,6 +90,10 @@ def parts() -> list[Part]:
         *(Part("S8", metadata.run, variant, 5, 10) for variant in metadata.VARIANTS),
         *(Part("S13", name_servers.run, variant, 10, 5) for variant in name_servers.VARIANTS),
         *(Part("S14", consumers.run, variant, 10, 5) for variant in consumers.VARIANTS),
+        *(Part("I7", pops.run, variant, 10, 3) for variant in pops.VARIANTS),
+        *(Part("S15", clocks.run, variant, 10, 5) for variant in clocks.VARIANTS),
+        Part("S15", timers.run, timers.KILLED, 20, 5),
+        *(Part("S22", transactions.run, variant, 20, 25) for variant in transactions.VARIANTS),
         Part("S23", slow_disk.run, slow_disk.RUNNING, 9, 10),
         Part("S23", slow_disk.run, slow_disk.FROM_START, 1, 10),
         *(Part("S26", ownership.run, variant, 2, 10) for variant in ownership.VARIANTS),
@@ -118,7 +126,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.soak", description=__doc__)
     parser.add_argument(
-        "--scenario", action="append", default=[], help="S1 to S8, S13, S14, S23 or S26; may be repeated"
+        "--scenario", action="append", default=[], help="S1 to S8, S13 to S15, S22, S23, S26 or I7; may be repeated"
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rocketline.broker.set_back import SetBack
+
 from .scenarios import (
     bit_rot,
+    clocks,
     consumers,
     derived_files,
     failing_flush,
@@ -16,9 +19,12 @@ from .scenarios import (
     metadata,
     name_servers,
     ownership,
+    pops,
     power_cuts,
     slow_disk,
+    timers,
     torn_writes,
+    transactions,
 )
 
 SEED = 20
@@ -102,6 +108,43 @@ async def test_s13_name_servers_gone_and_stale(variant: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("variant", consumers.VARIANTS)
 async def test_s14_consumers_that_hang_or_vanish(variant: str, tmp_path: Path) -> None:
     outcome = await consumers.run(tmp_path, SEED, variant)
+    assert not outcome.violations, outcome
+    assert outcome.acked
+
+
+@pytest.mark.parametrize("variant", pops.VARIANTS)
+async def test_i7_popped_messages_of_killed_brokers_and_members(variant: str, tmp_path: Path) -> None:
+    outcome = await pops.run(tmp_path, SEED, variant)
+    assert not outcome.violations, outcome
+    assert outcome.acked >= pops.KILLS * (pops.PER_LIFE - 1)
+
+
+@pytest.mark.parametrize("variant", ["+1 h", "-1 h", "+1 day", clocks.DRIFT])
+async def test_s15_clocks_that_jump_and_drift(variant: str, tmp_path: Path) -> None:
+    """Without the clock that was set back a day: the day that is waited for takes a while, even a simulated one."""
+    outcome = await clocks.run(tmp_path, SEED, variant, runs=3)
+    assert not outcome.violations, outcome
+    assert outcome.acked
+
+
+async def test_s15_a_clock_set_back_would_deliver_levels_early_without_care(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By RocketMQ's rule: what is further away than its delay is delivered at once."""
+    monkeypatch.setattr(SetBack, "left_ms", lambda self, queue_id, offset, wait_ms, delay_ms: min(0, wait_ms))
+    outcome = await clocks.run(tmp_path, SEED, "-1 h", runs=3)
+    assert any("before its time" in violation for violation in outcome.violations)
+
+
+async def test_s15_killed_while_it_delivers(tmp_path: Path) -> None:
+    outcome = await timers.run(tmp_path, SEED, runs=2)
+    assert not outcome.violations, outcome
+    assert outcome.acked
+
+
+@pytest.mark.parametrize("variant", transactions.VARIANTS)
+async def test_s22_killed_between_half_message_and_end(variant: str, tmp_path: Path) -> None:
+    outcome = await transactions.run(tmp_path, SEED, variant, runs=3)
     assert not outcome.violations, outcome
     assert outcome.acked
 

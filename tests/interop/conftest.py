@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -19,6 +20,47 @@ from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, ser
 from tests.support.java import require_java  # noqa: E402
 from tests.support.java_client import JavaClient  # noqa: E402
 from tests.support.java_driver import client_coordinates  # noqa: E402
+
+LANES = 3
+"""How many worker processes run these tests: they wait for other processes most of the time, and each has a cluster of
+Apache's, so that more of them than cores are quicker, and one for every worker would cost too much memory."""
+LONG_S = {
+    "test_timers.py": 110,
+    "test_store_exchange.py": 110,
+    "test_transactions_and_requests.py": 110,
+    "test_travelling_store.py": 100,
+    "test_consumption_verbs.py": 95,
+    "test_apache_broker_on_our_nameserver.py": 85,
+    "test_mixed_groups.py": 75,
+    "test_killed_members.py": 70,
+    "test_mqadmin_verbs.py": 60,
+    "test_retry_ladder.py": 45,
+    "test_ext_queue.py": 45,
+    "test_sql_filters.py": 40,
+    "test_pop_on_apache.py": 40,
+    "test_pop.py": 35,
+    "test_apache_baseline.py": 35,
+}
+"""About how long a file takes; all others are quick."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Share the files out to the lanes, the long ones first, each to the lane that has least."""
+    here = Path(__file__).parent
+    files = sorted({item.path for item in items if item.path.parent == here}, key=lambda path: (-_seconds(path), path))
+    lanes = dict.fromkeys((f"interop {number}" for number in range(LANES)), 0)
+    lane_of: dict[Path, str] = {}
+    for path in files:
+        lane = lane_of[path] = min(lanes, key=lambda name: lanes[name])
+        lanes[lane] += _seconds(path)
+    for item in items:
+        if item.path in lane_of:
+            item.add_marker(pytest.mark.xdist_group(lane_of[item.path]))
+
+
+def _seconds(path: Path) -> int:
+    return LONG_S.get(path.name, 10)
 
 
 class Cluster(Protocol):

@@ -19,8 +19,9 @@ from typing import Protocol
 import pytest
 from tests.support.allocations import java_arguments, java_share, our_share, random_cases
 from tests.support.java_client import JavaClient, JavaPushConsumer
+from tests.support.standing_still import stop_process
 
-from rocketline.client import ConsumeFrom, Producer, PushConsumer
+from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer, SendReceipt
 from rocketline.client.consumer.assignment import find_strategy, java_order
 from rocketline.message import Message, MessageQueue, MessageView
 
@@ -89,15 +90,15 @@ class MixedGroup:
         self.cluster = cluster
         self.topic, self.group, self.strategy = topic, group, strategy
         self.members: list[OurMember | JavaMember] = []
-        self.sent: list[bytes] = []
+        self.sent: dict[bytes, SendReceipt] = {}
         self._gone: list[tuple[int, bytes]] = []
         self._producer = producer
         self._numbers = count()
 
     async def send(self, message_count: int = BATCH) -> list[bytes]:
         bodies = [b"%d" % next(self._numbers) for _ in range(message_count)]
-        await asyncio.gather(*(self._producer.send(Message(self.topic, body)) for body in bodies))
-        self.sent += bodies
+        receipts = await asyncio.gather(*(self._producer.send(Message(self.topic, body)) for body in bodies))
+        self.sent.update(zip(bodies, receipts, strict=True))
         return bodies
 
     @asynccontextmanager
@@ -175,10 +176,25 @@ class MixedGroup:
 
     async def drain(self) -> Counter[bytes]:
         """Wait until everything sent has been seen."""
-        async with asyncio.timeout(WAIT_S):
-            while set(self.sent) - set(seen := await self.seen()):
-                await asyncio.sleep(0.1)
+        seen: Counter[bytes] = Counter()
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while self.sent.keys() - (seen := await self.seen()).keys():
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            pytest.fail(await self._what_is_missing(seen))
         return seen
+
+    async def _what_is_missing(self, seen: Counter[bytes]) -> str:
+        places = sorted(
+            (str(self.sent[body].queue), self.sent[body].queue_offset) for body in self.sent.keys() - seen.keys()
+        )
+        async with PullConsumer(self.cluster.namesrv, group=self.group) as reader:
+            queues = await reader.queues(self.topic)
+            committed = {queue.queue_id: await reader.committed(queue) for queue in queues}
+            ends = {queue.queue_id: await reader.end_offset(queue) for queue in queues}
+        owned = dict([await member.owned(self.topic) for member in self.members])
+        return f"nobody saw {places}; committed are {committed}, ends are {ends}, queues are owned as {owned}"
 
     async def agree(self) -> None:
         """The queues are owned as they should be, and what is sent now arrives once, at its queue's owner."""
@@ -233,7 +249,7 @@ async def test_members_of_three_kinds_agree_whoever_comes_goes_or_dies(
         await group.agree()
 
         # It stands still with messages waiting for it, then it is gone: nobody heard goodbye.
-        os.kill(doomed.pid, signal.SIGSTOP)
+        await asyncio.to_thread(stop_process, doomed.pid)
         group.leave(older)
         await group.send()
         os.kill(doomed.pid, signal.SIGKILL)

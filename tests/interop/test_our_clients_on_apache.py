@@ -359,7 +359,9 @@ async def test_unknown_topics_are_created_by_sending(
     async with Producer(apache.namesrv, group=name("pg")) as producer:
         receipts = [await producer.send(Message(topic, b"%d" % number)) for number in range(8)]
     assert {receipt.queue.queue_id for receipt in receipts} == {0, 1, 2, 3}
-    assert len(read_topic(java, apache.namesrv, topic)) == 8
+    async with asyncio.timeout(WAIT_S):
+        while len(read_topic(java, apache.namesrv, topic)) < len(receipts):
+            await asyncio.sleep(0.1)
 
 
 async def test_refusals_carry_the_brokers_reason(apache: ApacheCluster, topic: str, name: Callable[[str], str]) -> None:

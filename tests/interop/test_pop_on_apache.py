@@ -81,7 +81,7 @@ async def test_every_message_comes_to_one_consumer_and_settled_ones_never_again(
         for message in got[:5]:
             await first.ack(message)
         await second.ack_batch([*got[5:20], *[message.receipt_handle or "" for message in got[20:]]])
-        again = await receive(second, 2)
+        again = await receive(second, 2, invisible=60.0)  # the second comes some seconds after the first
         # One was given back, one was forgotten; neither the acknowledged ones nor the extended one come.
         assert {message.body for message in again} == {failed.body, left.body}
         assert [(message.topic, message.reconsume_times) for message in again] == [(topic, 1)] * 2

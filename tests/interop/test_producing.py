@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from tests.interop.conftest import Cluster
 from tests.support.apache import SERVER_VERSION
-from tests.support.java_client import JavaClient
+from tests.support.java_client import JavaClient, Outgoing
+from tests.support.java_driver import JavaCallError
 from tests.support.reading import read_topic
 
 from rocketline.client import Producer, SendReceipt
@@ -20,6 +21,8 @@ from rocketline.protocol.hashing import java_string_hash
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
 
 FOUR_MIB = 4 * 1024 * 1024
+PARTS_OF_A_BATCHED_MESSAGE = 22
+"""Its size, magic, checksum, flag, body length and properties length."""
 
 
 @pytest.fixture(scope="session")
@@ -102,3 +105,20 @@ async def test_a_batch_of_exactly_four_mebibytes(
             await producer.send_batch([*parts, Message(topic, b"a" * ((1 << 20) - over + 1))])
     seen = {found.msg_id: len(found.body) for found in read_topic(java, either.namesrv, topic)}
     assert seen == {receipt.message_id: len(message.body) for receipt, message in zip(receipts, full)}
+
+
+def test_javas_batch_of_exactly_four_mebibytes(
+    java: JavaClient, either: Cluster, topic: str, name: Callable[[str], str]
+) -> None:
+    """Its client counts what we count: the messages as they travel, each with its properties."""
+    with java.producer(either.namesrv, name("pg")) as producer:
+        [small] = producer.send_batch([Outgoing(topic, b"a")]).messages
+        properties = sum(len(key) + len(value) + 2 for key, value in small.properties.items())
+        parts = [Outgoing(topic, b"a" * (1 << 20)) for _ in range(3)]
+        left = FOUR_MIB - 4 * (PARTS_OF_A_BATCHED_MESSAGE + properties) - 3 * (1 << 20)
+        sent = producer.send_batch([*parts, Outgoing(topic, b"a" * left)])
+        with pytest.raises(JavaCallError, match=str(FOUR_MIB)):
+            producer.send_batch([*parts, Outgoing(topic, b"a" * (left + 1))])
+    assert sent.receipt.status == "SEND_OK"
+    seen = {found.msg_id: len(found.body) for found in read_topic(java, either.namesrv, topic)}
+    assert seen == dict(zip([small.msg_id, *(each.msg_id for each in sent.messages)], [1] + [1 << 20] * 3 + [left]))

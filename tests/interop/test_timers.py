@@ -20,6 +20,7 @@ from rocketline.testing import LocalCluster
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
 
 RECALL = {"recallMessageEnable": "true"}
+LEVELS = {"messageDelayLevel": " ".join(["1s"] * 18)}
 FILES = {
     key: TEST_CONF[key]
     for key in (
@@ -41,14 +42,16 @@ def assert_on_time(seen, deliver_ms):
 
 @pytest.fixture(scope="module")
 def with_recall():
-    with LocalCluster(config=RECALL) as cluster:
+    with LocalCluster(config=RECALL | LEVELS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def apache_with_recall(tmp_path_factory):
     require_java(*server_coordinates("5.4.0"))
-    cluster = ApacheCluster(tmp_path_factory.mktemp("timers"), broker_conf=RECALL, jvm_options=QUICK_START).start()
+    cluster = ApacheCluster(
+        tmp_path_factory.mktemp("timers"), broker_conf=RECALL | LEVELS, jvm_options=QUICK_START
+    ).start()
     yield cluster
     cluster.kill()
 
@@ -119,6 +122,31 @@ def test_our_producer_sets_times_and_recalls_on_apache(java_clients, apache_with
     found = {message.body: message for message in push_all(java, namesrv, name("group"), topic, 3)}
     assert found.keys() == {b"delay", b"at", b"last"}
     assert found[b"at"].store_timestamp >= deliver_at.timestamp() * 1000
+
+
+@pytest.mark.parametrize("on", ["with_recall", "apache_with_recall"])
+def test_all_eighteen_levels(on, request, java_clients, name):
+    """From Java and from us; each level a second long, in virtual time they have their own lengths."""
+    namesrv, java, topic = request.getfixturevalue(on).namesrv, java_clients("5.4.0"), name("levels")
+    java.create_topic(namesrv, topic)
+    levels = range(1, 19)
+    started_ms = round(time.time() * 1000)
+    with java.producer(namesrv, name("pg")) as producer:
+        for level in levels:
+            producer.send(topic, b"java %d" % level, delay_level=level)
+
+    async def send():
+        async with Producer(namesrv, group=name("pg")) as producer:
+            for level in levels:
+                await producer.send(Message(topic, b"ours %d" % level, delay_level=level))
+
+    asyncio.run(send())
+    found = {message.body: message for message in push_all(java, namesrv, name("group"), topic, 36)}
+    for sender in (b"java", b"ours"):
+        for level in levels:
+            seen = found[b"%s %d" % (sender, level)]
+            assert (seen.properties["DELAY"], seen.properties["REAL_TOPIC"]) == (str(level), topic)
+            assert seen.store_timestamp >= max(started_ms, seen.born_timestamp) + 1000
 
 
 def test_pending_timers_travel_from_us_to_apache_and_back(java_clients, tmp_path, name):

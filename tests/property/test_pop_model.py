@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.unit.broker.parts import Parts, Setup
-from tests.unit.broker.popper import Popped, Popper, killed, put, save, stop
+from tests.unit.broker.popper import Popped, Popper, ack_request, killed, put, save, stop
 
 from rocketline.broker.config import PopConfig
 from rocketline.protocol.bodies import SubscriptionGroupConfig
@@ -90,6 +90,21 @@ class PopModel(RuleBasedStateMachine):
         work = (lambda: popper(self.parts).ack_batch([one])) if batch else (lambda: popper(self.parts).ack(one))
         assert self.do(work).code == 0
         self.acked.add(one.body)
+
+    @precondition(lambda self: self.held and self.in_time())
+    @rule(data=st.data())
+    def ack_some_in_one_read(self, data: st.DataObject) -> None:
+        bodies = data.draw(st.lists(st.sampled_from(self.in_time()), min_size=1, unique=True))
+        taken = [self.held.pop(body) for body in bodies]
+
+        def work() -> list[int]:
+            popper = Popper(self.parts)
+            popper.peer.send(*map(ack_request, taken))
+            self.parts.dispatch()
+            return [answer.code for answer in popper.peer.received()]
+
+        assert self.do(work) == [0] * len(taken)
+        self.acked.update(bodies)
 
     @precondition(lambda self: self.held and len(self.in_time()) < len(self.held))
     @rule(data=st.data())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.clusters import QUICK
 from tests.support.java import JavaUnavailable, tool
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "store"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -31,15 +33,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small session of two cores."""
+def require_spark() -> None:
+    """Leave the test where there is no Java: skip on a laptop, fail where CI=true."""
     try:
         tool("java")
     except JavaUnavailable as error:
         if os.environ.get("CI", "").lower() == "true":
             pytest.fail(f"CI must have Java: {error}", pytrace=False)
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small session of two cores."""
+    require_spark()
     from pyspark.sql import SparkSession
 
     scratch = tmp_path_factory.mktemp("spark")
@@ -48,19 +55,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("rocketline tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "768m")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-            .config("spark.local.dir", str(scratch / "local"))
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.ui.showConsoleProgress", "false")
-            .getOrCreate()
-        )
+        builder = SparkSession.builder.master("local[2]").appName("rocketline tests")
+        places = {"spark.sql.warehouse.dir": scratch / "warehouse", "spark.local.dir": scratch / "local"}
+        for name, value in {**QUICK, **places, "spark.driver.memory": "768m"}.items():
+            builder = builder.config(name, str(value))
+        session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()

@@ -12,7 +12,7 @@ from tests.support.admin import delete_old_files, eventually
 
 from rocketline.client.bulk_reader import BulkReader
 from rocketline.client.bulk_writer import BulkWriter
-from rocketline.message import Message, MessageQueue
+from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.spark.columns import COLUMNS
 from rocketline.spark.live_source import LiveSource
 from rocketline.testing import LocalCluster
@@ -36,6 +36,17 @@ def send(
         for body in bodies:
             writer.send(Message(topic, body, **more), queue)
         writer.flush()
+
+
+def stored(namesrv: str, topic: str) -> list[MessageView]:
+    """Everything in a topic, as a consumer sees it."""
+    with BulkReader(namesrv, group="check") as reader:
+        return [
+            message
+            for queue in reader.queues(topic)
+            for reply in reader.read(queue, *reader.bounds(queue))
+            for message in reply.messages()
+        ]
 
 
 def forget(cluster: LocalCluster, queue: MessageQueue) -> int:

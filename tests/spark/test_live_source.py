@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.conftest import ROOT
-from tests.spark.live import FORGETFUL, forget, send
+from tests.spark.live import FORGETFUL, forget, send, stored
 from tests.support.admin import consume_stats, create_topic, eventually
 
 from rocketline.client.bulk_reader import BulkReader
-from rocketline.message import MessageQueue, MessageView
+from rocketline.message import MessageQueue
 from rocketline.testing import LocalCluster
 
 if TYPE_CHECKING:
@@ -81,16 +81,6 @@ def everything(cluster: LocalCluster, topic: str) -> Counter[tuple[int, int]]:
     with BulkReader(cluster.namesrv, group="check") as reader:
         bounds = {queue.queue_id: reader.bounds(queue) for queue in reader.queues(topic)}
     return Counter((number, offset) for number, (begin, end) in bounds.items() for offset in range(begin, end))
-
-
-def stored(cluster: LocalCluster, topic: str) -> list[MessageView]:
-    with BulkReader(cluster.namesrv, group="check") as reader:
-        return [
-            message
-            for queue in reader.queues(topic)
-            for reply in reader.read(queue, *reader.bounds(queue))
-            for message in reply.messages()
-        ]
 
 
 def numbers(start: int, end: int, padding: int = 0) -> list[bytes]:
@@ -196,12 +186,12 @@ def test_a_stream_writes_to_a_topic_with_the_same_ids_when_a_batch_runs_again(
         run_now(writer.option("checkpointLocation", str(check)))
 
     copy()
-    assert sorted(int(message.body) for message in stored(cluster, target)) == list(range(30))
+    assert sorted(int(message.body) for message in stored(cluster.namesrv, target)) == list(range(30))
     # As if the driver had died after the messages were stored and before it wrote that down.
     for file in (check / "commits").iterdir():
         file.unlink()
     copy()
-    found = stored(cluster, target)
+    found = stored(cluster.namesrv, target)
     assert set(Counter(message.message_id for message in found).values()) == {2}
     assert {(message.tag, message.properties["__SHARDINGKEY"]) for message in found} == {("a", "k")}
     assert len({message.queue_id for message in found}) == 1
@@ -223,6 +213,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
+from tests.spark.clusters import QUICK
 
 namesrv, topic, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
@@ -236,10 +227,10 @@ def held(batches):
             time.sleep(300)
         yield batch.slice(3)
 
-spark = (
-    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.memory", "512m")
-    .config("spark.driver.host", "127.0.0.1").config("spark.sql.session.timeZone", "UTC").getOrCreate()
-)
+builder = SparkSession.builder.master("local[1]").config("spark.driver.memory", "512m")
+for name, value in QUICK.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
 frame = spark.readStream.format("rocketmq").options(
     namesrv=namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="40"
 ).load()
@@ -255,7 +246,8 @@ def test_a_driver_killed_in_a_batch_leaves_every_offset_once(
     send(cluster.namesrv, topic, numbers(0, 150), queue_id=0)
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     with (tmp_path / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
             [sys.executable, str(script), cluster.namesrv, topic, str(tmp_path)],

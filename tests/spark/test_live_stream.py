@@ -176,6 +176,25 @@ def test_a_deleted_topic_ends_a_stream_or_is_waited_for(cluster: LocalCluster, t
         assert bodies(lenient.step() + lenient.step()) == list(range(100, 110))
 
 
+def test_a_queue_that_is_gone_ends_a_stream_or_is_waited_for(cluster: LocalCluster, topic: str) -> None:
+    address = cluster.brokers[0].address
+    send(cluster.namesrv, topic, numbers(0, 10), queue_id=1)
+    with (
+        streaming(cluster.namesrv, subscribe=topic, startingOffsets="earliest") as strict,
+        streaming(cluster.namesrv, subscribe=topic, startingOffsets="earliest", failOnDataLoss="false") as lenient,
+    ):
+        assert len(strict.step()) == len(lenient.step()) == 10
+        create_topic(address, topic, 1)
+        with pytest.raises(RangeNotAvailable, match=r"broker-a:1 is not there any more: .*got fewer queues"):
+            strict.step()
+        send(cluster.namesrv, topic, numbers(10, 15), queue_id=0)
+        assert bodies(lenient.step()) == list(range(10, 15))
+        assert lenient.offsets["1"] == 10, "in case it comes back"
+        create_topic(address, topic, 2)
+        send(cluster.namesrv, topic, numbers(15, 20), queue_id=1)
+        assert bodies(lenient.step()) == bodies(strict.step())[5:] == list(range(15, 20))
+
+
 def test_progress_of_the_group_is_seen_in_consume_stats(cluster: LocalCluster, topic: str) -> None:
     address, group = cluster.brokers[0].address, f"G_{topic}"
     send(cluster.namesrv, topic, numbers(0, 10), queue_id=0)

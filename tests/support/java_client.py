@@ -523,6 +523,26 @@ class JavaClient(JavaDriver):
         """How a group reads a topic from now on: PULL or POP."""
         self.call("set_request_mode", namesrv=namesrv, topic=topic, group=group, mode=mode, share=share)
 
+    def pop(self, namesrv: str, topic: str, group: str, *, invisible_ms: int, poll_ms: int = 0) -> list[Seen]:
+        """Up to 32 messages of any queue of the only broker; their handles are the property POP_CK."""
+        answer = self.call("pop", namesrv=namesrv, topic=topic, group=group, invisible_ms=invisible_ms, poll_ms=poll_ms)
+        return [Seen.of(item) for item in answer]
+
+    def ack(self, namesrv: str, topic: str, group: str, handle: str) -> str:
+        """OK, or NO_EXIST; `topic` is the one that the message lies on."""
+        return str(self.call("ack", namesrv=namesrv, topic=topic, group=group, handle=handle))
+
+    def ack_batch(self, namesrv: str, topic: str, group: str, handles: Sequence[str]) -> str:
+        return str(self.call("ack_batch", namesrv=namesrv, topic=topic, group=group, handles=list(handles)))
+
+    def change_invisible(self, namesrv: str, topic: str, group: str, handle: str, invisible_ms: int) -> str:
+        """The handle that counts from now on."""
+        return str(
+            self.call(
+                "change_invisible", namesrv=namesrv, topic=topic, group=group, handle=handle, invisible_ms=invisible_ms
+            )
+        )
+
     def route(self, namesrv: str, topic: str) -> dict[str, Any]:
         """TopicRouteData: queueDatas, brokerDatas, ..."""
         return self._object("route", namesrv=namesrv, topic=topic)

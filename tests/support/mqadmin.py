@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import tempfile
 import threading
@@ -34,12 +35,14 @@ class MqAdmin:
         jars = classpath(*client_coordinates(version))
         classes = compile_java(SOURCES, jars, "mqadmin")
         command = [tool("java"), *JVM_OPTIONS, *QUIET, "-cp", f"{classes}:{jars}", "rocketline.support.Verbs"]
+        # Some verbs leave files where they are run.
+        self._folder = tempfile.TemporaryDirectory(prefix="mqadmin")
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=tempfile.gettempdir(),  # some verbs leave files where they are run
+            cwd=self._folder.name,
             start_new_session=True,
         )
 
@@ -50,9 +53,16 @@ class MqAdmin:
         self.close()
 
     def run(self, namesrv: str, verb: str, *arguments: object) -> Printed:
+        """What a verb prints; `~verb` is interrupted when it has printed something."""
+        return self._answer([verb, *map(str, arguments), "-n", namesrv])
+
+    def verbs(self) -> list[str]:
+        """All there are."""
+        return re.findall(r"^   (\w+) ", self._answer([]).out, flags=re.MULTILINE)
+
+    def _answer(self, words: list[str]) -> Printed:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        words = [verb, *map(str, arguments), "-n", namesrv]
         assert not any("\t" in word or "\n" in word for word in words)
         killer = threading.Timer(VERB_TIMEOUT_S, self._process.kill)
         killer.start()
@@ -75,3 +85,4 @@ class MqAdmin:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+        self._folder.cleanup()

@@ -90,7 +90,9 @@ def read_queue(java: JavaClient, namesrv: str, queue: Queue) -> list[Seen]:
         assert pulled.next_begin_offset > offset, f"{queue} does not move on from {offset}"
         messages.extend(pulled.messages)
         offset = pulled.next_begin_offset
-    assert [message.queue_offset for message in messages] == list(range(bounds.min, bounds.max))
+    # Apache's broker lists messages a moment after it acknowledged them: there may be more by now.
+    assert offset >= bounds.max
+    assert [message.queue_offset for message in messages] == list(range(bounds.min, offset))
     return messages
 
 

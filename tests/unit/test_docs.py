@@ -9,7 +9,7 @@ import runpy
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -203,11 +203,15 @@ def test_the_ten_lines_of_the_readme_send_and_receive(tmp_path: Path) -> None:
     assert lines[1:] == ["got b'an order'"]
 
 
+async def two_at_once(main: Callable[..., Awaitable[int]], *arguments: object) -> list[int]:
+    return await asyncio.gather(main(*arguments), main(*arguments))
+
+
 def test_the_examples_run_on_a_real_cluster(capsys: pytest.CaptureFixture[str]) -> None:
-    """Together: one sends orders, one counts them, one watches them."""
+    """Together: one sends orders, one counts them, one watches them, and workers share them."""
     examples = ROOT / "examples"
-    found = {path.name for path in examples.glob("*.py")} - {"workers.py"}  # run by tests/unit/client/test_examples.py
-    assert found == {"orders.py", "audit.py", "tail.py"}, "run the new one too"
+    found = {path.name for path in examples.glob("*.py")}
+    assert found == {"orders.py", "audit.py", "tail.py", "workers.py"}, "run the new one too"
     with LocalCluster() as cluster:
         orders = runpy.run_path(str(examples / "orders.py"))
         billed = asyncio.run(orders["main"](cluster.namesrv))
@@ -216,6 +220,8 @@ def test_the_examples_run_on_a_real_cluster(capsys: pytest.CaptureFixture[str]) 
         expected = {"created": 2, "paid": 1, "cancelled": 1, "shipped": 1}
         assert audit["main"]("orders", cluster.namesrv) == expected
         assert audit["main"]("orders", cluster.namesrv) == {}, "the second run counts only what is new"
+        workers = runpy.run_path(str(examples / "workers.py"))["main"]
+        assert sum(asyncio.run(two_at_once(workers, "orders", cluster.namesrv, 1.0))) == len(orders["ORDERS"])
         with running(examples / "tail.py", "orders", cluster.namesrv) as process:
             lines = lines_until(process, lambda lines: len(lines) == len(orders["ORDERS"]))
     assert sorted(line.partition(": ")[2] for line in lines) == sorted(f"order {n} {s}" for n, s in orders["ORDERS"])

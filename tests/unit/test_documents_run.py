@@ -1,11 +1,15 @@
 """Documents that are programs: their blocks run from top to bottom in one namespace, as somebody would paste them into
-`python -m asyncio`; and the names and numbers that documents state are those of the code."""
+`python -m asyncio`, and their commands in between as in a shell; and the names and numbers that documents state are those
+of the code."""
 
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
+import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import lru_cache
@@ -14,28 +18,44 @@ from typing import Any
 
 import pytest
 
+from rocketline.cli.entry import main
 from rocketline.client import ClientTiming, PushConsumer
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "rocketline"
-RUNNING = ("docs/topics/consuming.md", "docs/howto/consume.md", "docs/howto/produce.md")
+RUNNING = (
+    "docs/topics/consuming.md",
+    "docs/topics/pop.md",
+    "docs/howto/consume.md",
+    "docs/howto/produce.md",
+    "docs/howto/operate.md",
+    "docs/howto/metrics.md",
+)
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 WALK = ROOT / "docs" / "topics" / "consuming.md"
 
 
-def blocks(document: Path) -> Iterator[str]:
-    """The Python of a document, each block at the lines it has there, so that tracebacks point into the document."""
+def blocks(document: Path) -> Iterator[tuple[str, str]]:
+    """The kind and text of a document's programs, each at the lines it has there: tracebacks point into the document."""
     text = document.read_text("utf-8")
-    for found in re.finditer(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
-        yield "\n" * text.count("\n", 0, found.start(1)) + found.group(1)
+    for found in re.finditer(r"^```(python|sh)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        yield found.group(1), "\n" * text.count("\n", 0, found.start(2)) + found.group(2)
 
 
 @pytest.mark.parametrize("name", RUNNING)
-async def test_a_document_runs_from_top_to_bottom(name: str) -> None:
+async def test_a_document_runs_from_top_to_bottom(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     document = ROOT / name
     namespace: dict[str, Any] = {"__name__": "__main__"}
+    monkeypatch.chdir(tmp_path)
+    for variable in ("NAMESRV_ADDR", "BROKER"):
+        monkeypatch.setenv(variable, "set by the document")  # and taken back afterwards
     try:
-        for block in blocks(document):
+        for kind, block in blocks(document):
+            if kind == "sh":
+                await run_commands(block, capsys)
+                continue
             code = compile(block, str(document), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             result = eval(code, namespace)
             if inspect.isawaitable(result):
@@ -43,6 +63,20 @@ async def test_a_document_runs_from_top_to_bottom(name: str) -> None:
     finally:
         if (stack := namespace.get("stack")) is not None:
             await stack.aclose()
+
+
+async def run_commands(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command of a block ends with exit code 0, or as its comment says."""
+    for line in filter(None, map(str.strip, block.splitlines())):
+        command, _, comment = line.partition("# ")
+        program, *arguments = shlex.split(os.path.expandvars(command))
+        assert program == "rocketline"
+        expected = re.search(r"exit code (\d)", comment)
+        # In a thread: the cluster it asks runs on this one's event loop.
+        exit_code = await asyncio.to_thread(main, arguments)
+        said = capsys.readouterr()
+        assert exit_code == (int(expected[1]) if expected else 0), (line, said.err)
+        assert said.out or exit_code, line
 
 
 @lru_cache

@@ -1,7 +1,7 @@
 """A cluster as an operator sees it: found through its name servers, asked broker by broker.
 
 Questions go to the first name server that answers, changes to all of them. What is asked of many brokers is asked of all at
-once, and a few hundred requests are the most that wait at a time. Names are resolved once: a route or a list of brokers
+once, and a few hundred of a list are the most that wait at a time. Names are resolved once: a route or a list of brokers
 that was fetched is used again.
 """
 
@@ -47,7 +47,8 @@ class Admin:
         self.middleware = middleware
         self._info: ClusterInfo | None = None
         self._routes: dict[str, TopicRouteData] = {}
-        self._at_once = asyncio.Semaphore(MAX_AT_ONCE)
+        self.unreachable: dict[str, str] = {}
+        """Brokers whose part is missing in an answer that was put together without them, and why."""
 
     @property
     def namesrv(self) -> str:
@@ -63,6 +64,7 @@ class Admin:
         """Look everything up anew from now on."""
         self._info = None
         self._routes.clear()
+        self.unreachable.clear()
 
     async def first(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> T:
         """The answer of the first name server that can be reached."""
@@ -81,9 +83,11 @@ class Admin:
 
     async def gather(self, calls: Iterable[Awaitable[T]]) -> list[T]:
         """All answers, in order; asked at once, as far as that is sensible."""
+        # A limit of its own for every list: a call may gather answers itself, and must not wait for a place it holds.
+        at_once = asyncio.Semaphore(MAX_AT_ONCE)
 
         async def one(call: Awaitable[T]) -> T:
-            async with self._at_once:
+            async with at_once:
                 return await call
 
         return await asyncio.gather(*(one(call) for call in calls))
@@ -174,9 +178,12 @@ class Admin:
     async def any_of(
         self, brokers: Iterable[AdminBroker], ask: Callable[[AdminBroker], Awaitable[R]]
     ) -> list[tuple[AdminBroker, R]]:
-        """The answers of those brokers that have one; the first refusal when none has."""
+        """The answers of those brokers that have one; the first refusal when none has. `unreachable` names the silent."""
         asked = list(brokers)
         answers = await self.attempts(ask(broker) for broker in asked)
+        for broker, answer in zip(asked, answers):
+            if isinstance(answer, TransportError):
+                self.unreachable[f"{broker.name} {broker.address}".strip()] = str(answer)
         found = [(broker, answer) for broker, answer in zip(asked, answers) if not isinstance(answer, RocketlineError)]
         if found or not asked:
             return found

@@ -29,7 +29,6 @@ from rocketline.message import (
     Message,
     MessageView,
 )
-from rocketline.protocol.bodies import parse_queue_key
 from rocketline.protocol.names import dlq_topic
 
 OF_THE_SYSTEM = frozenset(
@@ -53,20 +52,17 @@ class DeadLetters:
 
 
 async def count_dead_letters(admin: Admin) -> list[DeadLetters]:
-    """Of every group that has some."""
-    topics = [name for name in await admin.first(lambda server: server.topics()) if name.startswith(DLQ_PREFIX)]
-    found = await admin.gather(_count(admin, topic) for topic in topics)
-    return [item for item in found if item.count]
-
-
-async def _count(admin: Admin, topic: str) -> DeadLetters:
-    count, last_ms = 0, 0
-    for _, stats in await admin.any_of(await admin.brokers_of(topic), lambda broker: broker.topic_stats(topic)):
-        for key, item in stats.offset_table.items():
-            parse_queue_key(key)
-            count += item.max_offset - item.min_offset
-            last_ms = max(last_ms, item.last_update_timestamp)
-    return DeadLetters(topic.removeprefix(DLQ_PREFIX), count, last_ms)
+    """Of every group that has some: a request to each broker, and one for each topic of dead letters it has."""
+    tables = await admin.any_of(await admin.brokers(), lambda broker: broker.topics())
+    places = [(broker, topic) for broker, topics in tables for topic in topics if topic.startswith(DLQ_PREFIX)]
+    found: dict[str, DeadLetters] = {}
+    for (_, topic), stats in zip(places, await admin.gather(broker.topic_stats(topic) for broker, topic in places)):
+        group = topic.removeprefix(DLQ_PREFIX)
+        before = found.get(group, DeadLetters(group, 0, 0))
+        count = sum(item.max_offset - item.min_offset for item in stats.offset_table.values())
+        last_ms = max((item.last_update_timestamp for item in stats.offset_table.values()), default=0)
+        found[group] = DeadLetters(group, before.count + count, max(before.last_ms, last_ms))
+    return [found[group] for group in sorted(found) if found[group].count]
 
 
 def read_dead_letters(admin: Admin, group: str, stretch: Stretch) -> AsyncIterator[MessageView]:

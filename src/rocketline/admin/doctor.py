@@ -23,9 +23,8 @@ DISK_WARNING, DISK_FULL = 0.75, 0.88
 CLOCK_SKEW_S = 5.0
 LAG_LOOKS_S = 2.0
 MANY_BEHIND = 1000
-MAX_GROUPS_LOOKED_AT = 200
 MAX_MEMBERS_LOOKED_AT = 50
-"""Members are asked one by one, so not all of a large cluster are."""
+"""Members are asked one by one, so not all of a large group are."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def _number(text: str | None) -> float:
 
 
 async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Finding]:
-    """Topics that brokers have and clients do not find; versions that differ."""
+    """Topics that brokers have and clients do not find."""
     routed = set(await admin.first(lambda server: server.topics()))
     for broker, topics in zip(brokers, await admin.attempts(broker.topics() for broker in brokers)):
         if isinstance(topics, RocketlineError):
@@ -184,27 +183,34 @@ async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Fin
 
 async def _subscriptions(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Finding]:
     """Groups whose members do not want the same: each then misses what the other one got."""
-    names = sorted({item.group for item in await all_progress(admin)})[:MAX_GROUPS_LOOKED_AT]
-    for name in names:
-        wanted: dict[str, frozenset[tuple[str, str]]] = {}
-        for broker, online in zip(brokers, await admin.attempts(broker.consumers(name) for broker in brokers)):
-            if isinstance(online, RocketlineError) or len(online.connection_set) < 2:
-                continue
-            new = [item.client_id for item in online.connection_set if item.client_id not in wanted]
-            clients = new[:MAX_MEMBERS_LOOKED_AT]
-            infos = await admin.attempts(broker.running_info(name, client) for client in clients)
-            for client, info in zip(clients, infos):
-                if not isinstance(info, RocketlineError):
-                    wanted[client] = frozenset((data.topic, data.sub_string) for data in info.subscription_set)
-        if len(set(wanted.values())) > 1:
-            differing = sorted(frozenset.union(*wanted.values()) - frozenset.intersection(*wanted.values()))
-            shown = ", ".join(f"{topic} ({expression})" for topic, expression in differing)
-            yield Finding(
-                "error",
-                f"group {name}",
-                f"its members subscribe to different things: only some to {shown}",
-                "give consumers with different subscriptions different groups",
-            )
+    names = sorted({item.group for item in await all_progress(admin)})
+    asked = [(name, broker) for name in names for broker in brokers]
+    online = await admin.attempts(broker.consumers(name) for name, broker in asked)
+    members: dict[tuple[str, str], AdminBroker] = {}
+    for (name, broker), answer in zip(asked, online):
+        if not isinstance(answer, RocketlineError) and len(answer.connection_set) > 1:
+            for client in answer.connection_set[:MAX_MEMBERS_LOOKED_AT]:
+                members.setdefault((name, client.client_id), broker)
+    infos = await admin.attempts(broker.running_info(*member) for member, broker in members.items())
+    wanted: dict[str, set[frozenset[tuple[str, str]]]] = {}
+    for (name, _), info in zip(members, infos):
+        if not isinstance(info, RocketlineError):
+            topics = frozenset((data.topic, data.sub_string) for data in info.subscription_set)
+            wanted.setdefault(name, set()).add(topics)
+    for name, different in wanted.items():
+        if len(different) > 1:
+            yield _torn(name, different)
+
+
+def _torn(group: str, wanted: set[frozenset[tuple[str, str]]]) -> Finding:
+    differing = sorted(frozenset.union(*wanted) - frozenset.intersection(*wanted))
+    shown = ", ".join(f"{topic} ({expression})" for topic, expression in differing)
+    return Finding(
+        "error",
+        f"group {group}",
+        f"its members subscribe to different things: only some to {shown}",
+        "give consumers with different subscriptions different groups",
+    )
 
 
 async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Finding]:

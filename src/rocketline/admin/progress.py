@@ -34,6 +34,11 @@ class GroupProgress:
     def topics(self) -> list[str]:
         return sorted({queue.topic for queue in self.queues})
 
+    def in_topic(self, topic: str) -> GroupProgress:
+        """The queues of one topic alone."""
+        queues = {queue: item for queue, item in self.queues.items() if queue.topic == topic}
+        return GroupProgress(self.group, self.rate, queues)
+
 
 async def progress_of(admin: Admin, group: str, topic: str | None = None) -> GroupProgress:
     """Of one group; ClientError when it never consumed anything."""

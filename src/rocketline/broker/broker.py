@@ -41,6 +41,8 @@ from rocketline.broker.handlers.send import SendHandlers, SendParts
 from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
+from rocketline.broker.metrics.collector import BrokerMetrics
+from rocketline.broker.metrics.parts import MetricsParts
 from rocketline.broker.pop.ordered import OrderInfoTable
 from rocketline.broker.pop.pops import PopNeeds, Pops
 from rocketline.broker.pop.routes import TopicQueues
@@ -74,7 +76,9 @@ from rocketline.protocol.records import LogEntry
 from rocketline.store.disk import Disk, RealDisk
 from rocketline.store.flush import ThreadWorker, Workers
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import RemotingClient, RemotingServer, Router
+from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
+from rocketline.transport.audit import audited
+from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
 
@@ -118,9 +122,15 @@ class Broker:
         self._root = Path(config.store_root)
         self._levels_ms = parse_delay_levels(config.delay_levels)
         self._host = config.advertised_host or _own_address(config.bind_host)
-        self._router = Router()
+        timing = config.metrics
+        self._timed = TimedRouter(clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
+        self._router = self._timed or Router()
         self._server = RemotingServer(
-            self._router, config.bind_host, config.port, max_connections=config.max_connections
+            self._router,
+            config.bind_host,
+            config.port,
+            max_connections=config.max_connections,
+            channel_type=TimedChannel if self._timed else Channel,
         )
         self._queue_time = QueueTime(config.send_wait_ms, clock) if config.fails_fast else None
         self._tasks: list[asyncio.Task[None]] = []
@@ -143,6 +153,11 @@ class Broker:
         """What clients are told: `host:port`."""
         return f"{self._host}:{self._server.port}"
 
+    @property
+    def metrics_address(self) -> str:
+        """Where the page for Prometheus is, `host:port`; "" when there is none."""
+        return self._exporter.address if self._running else ""
+
     async def __aenter__(self) -> Broker:
         await self.start()
         return self
@@ -164,6 +179,8 @@ class Broker:
             self._build()
             undo.callback(self._timers.close)
             undo.push_async_callback(self._client.close)
+            undo.push_async_callback(self._exporter.close)
+            await self._exporter.start()
             undo.push_async_callback(self._registration.unregister)
             await self._registration.register_all()
             await self._server.start()
@@ -184,9 +201,7 @@ class Broker:
     def _reconfigure(self, keys: frozenset[str]) -> None:
         """Work by new settings: handlers are made anew, what lives on is told."""
         self.config = config = self._changing.current
-        self._router.take(self._build_router())
-        self._router.take(self._build_pop_router())
-        self._router.take(operator_router(self._operator_parts()))
+        self._install_handlers()
         self._groups.auto_create = config.groups.auto_create
         if "autoCreateTopicEnable" in keys:
             self._topics.create_by_itself(config.topics.auto_create)
@@ -264,9 +279,14 @@ class Broker:
         self._client = RemotingClient()
         self._registration = self._build_registration()
         self._topics.on_change = self._registration.topics_changed
-        self._router.take(self._build_router())
-        self._router.take(self._build_pop_router())
-        self._router.take(operator_router(self._operator_parts()))
+        self._install_handlers()
+        self._metrics = BrokerMetrics(self._metrics_parts(), lambda: self.config)
+        self._exporter = self._metrics.exporter()
+
+    def _install_handlers(self) -> None:
+        self._router.take(audited(self._build_router()))
+        self._router.take(audited(self._build_pop_router()))
+        self._router.take(audited(operator_router(self._operator_parts())))
 
     def _build_transactions(self) -> None:
         config, clock, store = self.config, self._clock, self._store
@@ -492,6 +512,23 @@ class Broker:
             started_ms=self._started_ms,
         )
 
+    def _metrics_parts(self) -> MetricsParts:
+        return MetricsParts(
+            store=self._store,
+            topics=self._topics,
+            groups=self._groups,
+            offsets=self._offsets,
+            consumers=self._consumers,
+            producers=self._producers,
+            waiters=self._waiters,
+            statistics=self._statistics,
+            timers=self._timers,
+            half_messages=self._half_messages,
+            pops=self._pops,
+            clock=self._clock,
+            timed=self._timed,
+        )
+
     def _cap_offsets(self) -> None:
         """What the log lost in a crash no group may have consumed."""
         for key, queue_id, _ in self._offsets.items():
@@ -588,6 +625,7 @@ class Broker:
         self._consumers.drop_expired()
         self._producers.drop_expired()
         self._locks.drop_expired()
+        self._metrics.forget_gone()
 
     async def _note_ended(self) -> None:
         self._half_messages.ops.write()
@@ -610,6 +648,7 @@ class Broker:
         self._running = False
         for task in self._tasks:
             task.cancel()
+        await self._exporter.close()
         await asyncio.gather(*self._tasks, *self._saves, return_exceptions=True)
         await self._registration.unregister()
         self._waiters.close()

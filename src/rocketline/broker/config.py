@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketline.errors import ConfigError
+from rocketline.metrics.config import MetricsConfig
 from rocketline.protocol.bloom import BloomFilter
 from rocketline.protocol.bodies import POP, PULL
 from rocketline.protocol.names import topic_problem
@@ -232,6 +233,7 @@ class BrokerConfig:
     filters: FilterConfig = section(FilterConfig)
     transactions: TransactionConfig = section(TransactionConfig)
     pop: PopConfig = section(PopConfig)
+    metrics: MetricsConfig = section(MetricsConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:

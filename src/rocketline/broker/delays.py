@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.set_back import SetBack
 from rocketline.broker.topics import SCHEDULE_TOPIC
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected, StoreError
@@ -76,6 +77,7 @@ class DelayLevels:
         self._unsaved: tuple[dict[int, int], int] | None = None
         """Offsets to save, and up to where the log must be on disk before."""
         self._arrived = asyncio.Event()
+        self._set_back = SetBack(clock)
         self.on_delivered: Callable[[str, int], None] | None = None
         """Told of every message let out: its topic, and its bytes in the log."""
 
@@ -109,8 +111,12 @@ class DelayLevels:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message's properties are too large")
 
     def on_arrivals(self, entries: list[LogEntry]) -> None:
-        if not self._arrived.is_set() and SCHEDULE_TOPIC in map(_topic_of, entries):
-            self._arrived.set()
+        if SCHEDULE_TOPIC not in map(_topic_of, entries):
+            return
+        self._arrived.set()
+        for entry in entries:
+            if entry.topic == SCHEDULE_TOPIC and entry.store_ms > self._clock.now_ms():
+                self._set_back.came(entry.queue_id, entry.queue_offset)
 
     async def run(self) -> None:
         """Deliver for ever: sleep until the next message is due or a new one arrives."""
@@ -131,16 +137,16 @@ class DelayLevels:
         return min(waits, default=None)
 
     def _deliver_level(self, level: int) -> int | None:
-        store, queue_id = self._store, level - 1
+        store, queue_id, delay_ms = self._store, level - 1, self._levels_ms[level - 1]
         offset = max(self._next.get(level, 0), store.min_offset(SCHEDULE_TOPIC, queue_id))
         for _ in range(DELIVERIES_A_TURN):
             unit = store.unit_at(SCHEDULE_TOPIC, queue_id, QueueOffset(offset))
             if unit is None:
                 return None
-            now_ms = self._clock.now_ms()
-            # A deliver time further away than the level allows means that the clock was set back: deliver now.
-            wait_ms = unit.tags_code - now_ms
-            if 0 < wait_ms <= self._levels_ms[queue_id]:
+            wait_ms = unit.tags_code - self._clock.now_ms()
+            if wait_ms > delay_ms or self._set_back.is_noted:
+                wait_ms = self._set_back.left_ms(queue_id, offset, wait_ms, delay_ms)
+            if wait_ms > 0:
                 return wait_ms
             if not self._deliver(unit.log_offset):
                 return 1000

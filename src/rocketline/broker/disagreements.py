@@ -44,8 +44,9 @@ class Disagreements:
         self._told: dict[Channel, str] = {}
 
     def note(self, member: Channel, client_id: str, data: ConsumerData) -> None:
-        """A heartbeat's opinion. Pull consumers have none: each reads the queues it was told to."""
-        if data.consume_type == CONSUME_ACTIVELY:
+        """A heartbeat's opinion. Pull consumers have none, each reads the queues it was told to; nor have members that
+        subscribe to nothing yet."""
+        if data.consume_type == CONSUME_ACTIVELY or not data.subscription_data_set:
             self.forget(member)
             return
         opinion = Opinion(data.message_model, frozenset(map(_wish, data.subscription_data_set)))

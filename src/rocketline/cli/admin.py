@@ -10,9 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rocketline.cli.tables import Table, show
 from rocketline.cli.verb import VERBS, Args, UsageProblem, Verb, find_verb, parser_of
+
+if TYPE_CHECKING:
+    from rocketline.admin import Admin
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
@@ -67,7 +71,15 @@ async def _ask(found: Verb, args: Args, namesrv: str) -> list[Table]:
     from rocketline.admin import Admin
 
     async with Admin(namesrv, timeout=args.timeout) as admin:
-        return [table async for table in found.run(admin, args)]
+        tables = [table async for table in found.run(admin, args)]
+        _warn(admin)
+        return tables
+
+
+def _warn(admin: Admin) -> None:
+    """A result that lacks a broker's part must not look whole."""
+    for broker, reason in admin.unreachable.items():
+        print(f"warning: without {broker}: {reason}", file=sys.stderr)
 
 
 async def _watch(found: Verb, args: Args, namesrv: str, every_s: float) -> None:
@@ -89,6 +101,7 @@ async def _watch(found: Verb, args: Args, namesrv: str, every_s: float) -> None:
                     print("\x1b[2J\x1b[H", end="")
                 show(tables, args.output)
                 sys.stdout.flush()
+                _warn(admin)
             await asyncio.sleep(max(0.1, every_s))
 
 

@@ -17,11 +17,13 @@ from typing import Self
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
 from rocketline.errors import ConfigError
+from rocketline.metrics.config import MetricsConfig
 from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.settings import load
 
 MAX_BROKERS = len(ascii_lowercase)
 LAST_PORT = 65535
+METRICS_PORT = MetricsConfig().port
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def plan_cluster(
             own["brokerName"] = f"broker-{ascii_lowercase[position]}"
         own["bindAddress"] = host
         own["listenPort"] = str(broker_port + position if broker_port else 0)
+        if (page := int(own.get("metricsPromExporterPort", METRICS_PORT))) and position:
+            own["metricsPromExporterPort"] = str(page + position)
         own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)
         brokers.append(load(BrokerConfig, own)[0])
     kv_config = str(data / "namesrv" / "kvConfig.json")

@@ -37,7 +37,8 @@ def consume(
     verbose: Verbose = 0,
 ) -> None:
     """Show messages until Ctrl-C."""
-    from rocketline.cli.serving import log_to_stderr, reader_may_leave, run
+    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.serving import reader_may_leave, run
     from rocketline.cli.text import message_json, message_line
 
     log_to_stderr(verbose)

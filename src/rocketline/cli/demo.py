@@ -56,8 +56,9 @@ def demo(
     Ends with exit code 1 when a message was lost.
     """
     from rocketline.cli.child import ChildCluster
+    from rocketline.cli.logs import log_to_stderr
     from rocketline.cli.screen import open_screen
-    from rocketline.cli.serving import log_to_stderr, run
+    from rocketline.cli.serving import run
 
     log_to_stderr(verbose)
     scale = Scale(messages, producers, consumers, orders)

@@ -25,6 +25,7 @@ from rocketline.cli.up import up
 app = typer.Typer(
     name="rocketline",
     no_args_is_help=True,
+    add_completion=False,  # `rocketline completion` knows the verbs and their flags too
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -51,12 +52,13 @@ def version() -> None:
     print(f"rocketline {number}, Python {sys.version.split()[0]}")
 
 
-def _verbs(incomplete: str) -> list[str]:
-    from rocketline.cli import verbs  # noqa: F401 (declares them)
-    from rocketline.cli.verb import VERBS
+def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print a script that completes commands, verbs and flags: source it when the shell starts."""
+    from rocketline.cli.completion import SHELLS, script
 
-    names = (name for verb in VERBS.values() for name in (verb.name, verb.kebab))
-    return sorted({name for name in names if name.startswith(incomplete)})
+    if shell not in SHELLS:
+        raise typer.BadParameter(f"{shell!r}: {', '.join(SHELLS)} are known")
+    print(script(shell), end="")
 
 
 @app.command(
@@ -65,7 +67,7 @@ def _verbs(incomplete: str) -> list[str]:
 )
 def admin(
     context: typer.Context,
-    verb: Annotated[str, typer.Argument(metavar="VERB", help="What to do.", autocompletion=_verbs)] = "--help",
+    verb: Annotated[str, typer.Argument(metavar="VERB", help="What to do.")] = "--help",
 ) -> int:
     """Operate a cluster: Apache's mqadmin verbs and more."""
     from rocketline.cli.entry import run_admin
@@ -73,7 +75,7 @@ def admin(
     return run_admin([verb, *context.args], debug=False)
 
 
-for command in (up, nameserver, broker, produce, consume, demo, version):
+for command in (up, nameserver, broker, produce, consume, demo, completion, version):
     app.command()(command)
 app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")

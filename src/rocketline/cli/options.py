@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rocketline.cli.logs import LogFormat, LogLevel
 from rocketline.settings import describe
 
 Verbose = Annotated[
@@ -26,6 +27,14 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="One setting by its RocketMQ name; wins over the file."),
 ]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65535, help="Serve metrics for Prometheus there; 0: any free port."),
+]
+LogLevelOption = Annotated[
+    LogLevel | None, typer.Option("--log-level", help="What to log at least.", show_default="warning")
+]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Lines for people, or JSON.")]
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
@@ -44,6 +53,11 @@ class Flush(StrEnum):
     @property
     def disk_type(self) -> str:
         return "SYNC_FLUSH" if self is Flush.sync else "ASYNC_FLUSH"
+
+
+def metrics_settings(port: int | None) -> dict[str, str]:
+    """What `--metrics-port` stands for."""
+    return {} if port is None else {"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)}
 
 
 class UsageError(typer.TyperException):

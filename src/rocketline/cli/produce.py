@@ -41,7 +41,8 @@ def produce(
     verbose: Verbose = 0,
 ) -> None:
     """Send messages and show where they were stored."""
-    from rocketline.cli.serving import log_to_stderr, reader_may_leave, run
+    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.serving import reader_may_leave, run
     from rocketline.cli.text import receipt_json, receipt_line
     from rocketline.message import Message
 

@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from rocketline.cli.options import ConfigFile, Port, Settings, UsageError, Verbose, given_settings
+from rocketline.cli.logs import LogFormat
+from rocketline.cli.options import (
+    ConfigFile,
+    LogFormatOption,
+    LogLevelOption,
+    MetricsPort,
+    Port,
+    Settings,
+    UsageError,
+    Verbose,
+    given_settings,
+    metrics_settings,
+)
 
 LOOPBACK = "127.0.0.1"
 
@@ -18,20 +30,24 @@ def nameserver(
     port: Port = None,
     config: ConfigFile = None,
     settings: Settings = None,
+    metrics_port: MetricsPort = None,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = LogFormat.text,
     verbose: Verbose = 0,
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM."""
     from rocketline.cli.config_sources import merged_values
-    from rocketline.cli.serving import log_to_stderr, run, serve
+    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.serving import run, serve
     from rocketline.nameserver import NameServer, NameServerConfig
     from rocketline.settings import load
 
-    log_to_stderr(verbose)
+    log_to_stderr(verbose, log_level, log_format)
     flags = given_settings(NameServerConfig, settings)
-    flags |= _given(bindAddress=host, listenPort=port)
+    flags |= _given(bindAddress=host, listenPort=port) | metrics_settings(metrics_port)
     values = {"bindAddress": LOOPBACK, **merged_values(NameServerConfig, config, os.environ, flags)}
     name_server = NameServer(load(NameServerConfig, values)[0])
-    run(serve(name_server, lambda running: f"ready namesrv={running.address}"))
+    run(serve(name_server, lambda running: f"ready namesrv={running.address}{_metrics(running.metrics_address)}"))
 
 
 def broker(
@@ -44,6 +60,9 @@ def broker(
     host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)] = None,
     port: Port = None,
     settings: Settings = None,
+    metrics_port: MetricsPort = None,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = LogFormat.text,
     verbose: Verbose = 0,
 ) -> None:
     """Run a broker until Ctrl-C or SIGTERM.
@@ -54,19 +73,30 @@ def broker(
     from rocketline.broker import Broker
     from rocketline.broker.config import BrokerConfig
     from rocketline.cli.config_sources import merged_values
-    from rocketline.cli.serving import log_to_stderr, run, serve
+    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.serving import run, serve
     from rocketline.settings import load
 
-    log_to_stderr(verbose)
+    log_to_stderr(verbose, log_level, log_format)
     flags = given_settings(BrokerConfig, settings)
     flags |= _given(namesrvAddr=namesrv, storePathRootDir=data, brokerName=name, bindAddress=host, listenPort=port)
+    flags |= metrics_settings(metrics_port)
     values = merged_values(BrokerConfig, config, os.environ, flags)
     if not values.get("storePathRootDir"):
         raise UsageError("the broker needs a folder for its messages: --data DIR, or storePathRootDir in the file")
     if not values.get("namesrvAddr"):
         raise UsageError("the broker needs a name server to register with: --namesrv HOST:PORT, or namesrvAddr")
     server = Broker(load(BrokerConfig, values)[0])
-    run(serve(server, lambda running: f"ready brokers={running.name}@{running.address}"))
+    run(
+        serve(
+            server,
+            lambda running: f"ready brokers={running.name}@{running.address}{_metrics(running.metrics_address)}",
+        )
+    )
+
+
+def _metrics(address: str) -> str:
+    return f" metrics={address}" if address else ""
 
 
 def _given(**flags: object) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Running until told to stop: event loop, signals, logs and the line that says a server is ready.
+"""Running until told to stop: event loop, signals and the line that says a server is ready.
 
 SIGTERM and Ctrl-C cancel the work, which is how everything in rocketline is stopped; a second signal ends the process at
 once, for those who cannot wait. Standard output belongs to results, logs go to standard error.
@@ -7,7 +7,6 @@ once, for those who cannot wait. Standard output belongs to results, logs go to 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -18,14 +17,6 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-def log_to_stderr(verbose: int) -> None:
-    """Warnings only; with one `-v` what happens, with two everything."""
-    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(
-        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True
-    )
 
 
 def run(work: Coroutine[Any, Any, T]) -> T | None:

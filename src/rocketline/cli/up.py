@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.options import ConfigFile, Flush, Settings, Verbose, given_settings
+from rocketline.cli.logs import LogFormat
+from rocketline.cli.options import (
+    ConfigFile,
+    Flush,
+    LogFormatOption,
+    LogLevelOption,
+    MetricsPort,
+    Settings,
+    Verbose,
+    given_settings,
+    metrics_settings,
+)
 
 if TYPE_CHECKING:
     from rocketline.cli.cluster import Cluster, ClusterPlan
@@ -42,19 +53,24 @@ def up(
         Flush | None, typer.Option(help="sync: a send is answered when the disk has it.", show_default="async")
     ] = None,
     settings: Settings = None,
+    metrics_port: MetricsPort = None,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = LogFormat.text,
     verbose: Verbose = 0,
 ) -> None:
     """Run a name server and brokers in one process.
 
-    Prints one line, `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT`, when they serve. Ctrl-C or SIGTERM stops them.
+    Prints one line, `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT` (and `metrics=HOST:PORT`), when they serve.
+    Ctrl-C or SIGTERM stops them.
     """
     from rocketline.broker.config import BrokerConfig
     from rocketline.cli.cluster import Cluster
     from rocketline.cli.config_sources import merged_values
-    from rocketline.cli.serving import log_to_stderr, run, serve
+    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.serving import run, serve
 
-    log_to_stderr(verbose)
-    flags = given_settings(BrokerConfig, settings)
+    log_to_stderr(verbose, log_level, log_format)
+    flags = given_settings(BrokerConfig, settings) | metrics_settings(metrics_port)
     if flush is not None:
         flags["flushDiskType"] = flush.disk_type
     values = merged_values(BrokerConfig, config, os.environ, flags)
@@ -67,11 +83,12 @@ def ready_line(cluster: Cluster) -> str:
     """What scripts wait for.
 
     >>> from types import SimpleNamespace as Some
-    >>> ready_line(Some(namesrv="127.0.0.1:1", brokers=[Some(name="a", address="127.0.0.1:2")]))
+    >>> ready_line(Some(namesrv="127.0.0.1:1", brokers=[Some(name="a", address="127.0.0.1:2", metrics_address="")]))
     'ready namesrv=127.0.0.1:1 brokers=a@127.0.0.1:2'
     """
     brokers = ",".join(f"{broker.name}@{broker.address}" for broker in cluster.brokers)
-    return f"ready namesrv={cluster.namesrv} brokers={brokers}"
+    pages = ",".join(broker.metrics_address for broker in cluster.brokers if broker.metrics_address)
+    return f"ready namesrv={cluster.namesrv} brokers={brokers}" + (f" metrics={pages}" if pages else "")
 
 
 def _plan(
@@ -105,6 +122,9 @@ def _local_only(values: Mapping[str, str]) -> dict[str, str]:
     bind = local.pop("bindAddress", LOOPBACK)
     if not is_loopback(bind):
         raise ConfigError(f"bindAddress={bind} would open this to the network: if you want that, say --host {bind}")
+    page = local.get("metricsPromExporterHost", "")
+    if page and not is_loopback(page):
+        raise ConfigError(f"metricsPromExporterHost={page} would show metrics to the network: that needs --host")
     advertised = local.pop("brokerIP1", LOOPBACK)
     if not is_loopback(advertised):
         log.warning(

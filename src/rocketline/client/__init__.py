@@ -1,24 +1,14 @@
 """Clients: producers and consumers for asyncio; `rocketline.client.blocking` has the same for plain threads.
 
-Names are imported when they are first used: a tool that only asks brokers questions loads neither.
+Names are imported when they are first used: a tool that only asks brokers questions loads neither, and a process that Spark
+starts for a task not what it does not use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocketline.client.consumer import (
-        ConsumeFrom,
-        MessageModel,
-        OrderedResult,
-        PopConsumer,
-        PullConsumer,
-        PushConsumer,
-        RetryLater,
-        Rollback,
-        SeekTo,
-        Sql,
-        SuspendQueue,
+    from rocketline.client.consumer.assignment import (
         allocate_averagely,
         allocate_by_circle,
         by_config,
@@ -26,27 +16,63 @@ if TYPE_CHECKING:
         consistent_hash,
         machine_room_nearby,
     )
+    from rocketline.client.consumer.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
+    from rocketline.client.consumer.pop import PopConsumer
+    from rocketline.client.consumer.pull import PullConsumer, SeekTo
+    from rocketline.client.consumer.push import PushConsumer
+    from rocketline.client.consumer.running import MessageModel
+    from rocketline.client.consumer.start_offset import ConsumeFrom
+    from rocketline.client.consumer.subscription import Sql
     from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
     from rocketline.client.middleware import Middleware
-    from rocketline.client.producer import (
-        LATENCY_STEPS,
-        Producer,
-        QueueSelector,
-        SendCallback,
-        SendReceipt,
-        SendStatus,
-        Transaction,
-        TransactionalProducer,
-        TransactionReceipt,
-        at_random,
-        by_hash,
-        in_machine_rooms,
-        split_batch,
-    )
+    from rocketline.client.producer.background import SendCallback
+    from rocketline.client.producer.batching import split_batch
+    from rocketline.client.producer.broker_health import LATENCY_STEPS
+    from rocketline.client.producer.producer import Producer
+    from rocketline.client.producer.queue_choice import QueueSelector, at_random, by_hash, in_machine_rooms
+    from rocketline.client.producer.receipts import SendReceipt, SendStatus
+    from rocketline.client.producer.transactional import TransactionalProducer, TransactionReceipt
     from rocketline.client.timing import ClientTiming
+    from rocketline.protocol.transactions import Transaction
 
-_HOMES = ("timing", "middleware", "hooks", "producer", "consumer")
-"""Where the names below are to be found, small modules first."""
+_HOMES = {
+    "ClientTiming": "client.timing",
+    "ConsumeContext": "client.hooks",
+    "ConsumeFrom": "client.consumer.start_offset",
+    "ConsumeOutcome": "client.hooks",
+    "LATENCY_STEPS": "client.producer.broker_health",
+    "MessageModel": "client.consumer.running",
+    "Middleware": "client.middleware",
+    "OrderedResult": "client.consumer.handlers",
+    "PopConsumer": "client.consumer.pop",
+    "Producer": "client.producer.producer",
+    "PullConsumer": "client.consumer.pull",
+    "PushConsumer": "client.consumer.push",
+    "QueueSelector": "client.producer.queue_choice",
+    "RetryLater": "client.consumer.handlers",
+    "Rollback": "client.consumer.handlers",
+    "SeekTo": "client.consumer.pull",
+    "SendCallback": "client.producer.background",
+    "SendContext": "client.hooks",
+    "SendReceipt": "client.producer.receipts",
+    "SendStatus": "client.producer.receipts",
+    "Sql": "client.consumer.subscription",
+    "SuspendQueue": "client.consumer.handlers",
+    "Transaction": "protocol.transactions",
+    "TransactionReceipt": "client.producer.transactional",
+    "TransactionalProducer": "client.producer.transactional",
+    "allocate_averagely": "client.consumer.assignment",
+    "allocate_by_circle": "client.consumer.assignment",
+    "at_random": "client.producer.queue_choice",
+    "by_config": "client.consumer.assignment",
+    "by_hash": "client.producer.queue_choice",
+    "by_machine_room": "client.consumer.assignment",
+    "consistent_hash": "client.consumer.assignment",
+    "in_machine_rooms": "client.producer.queue_choice",
+    "machine_room_nearby": "client.consumer.assignment",
+    "split_batch": "client.producer.batching",
+}
+"""The module of each name, below `rocketline`."""
 
 __all__ = [
     "LATENCY_STEPS",
@@ -88,12 +114,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        for home in _HOMES:
-            module = import_module(f"{__name__}.{home}")
-            if hasattr(module, name):
-                return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"rocketline.{home}"), name)
 
 
 def __dir__() -> list[str]:

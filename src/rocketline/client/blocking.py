@@ -21,8 +21,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
-from rocketline.client import consumer as async_consumer
-from rocketline.client import producer as async_producer
+from rocketline import client as async_client
 from rocketline.client.consumer.handlers import HandlerFunction
 from rocketline.client.consumer.listeners import TopicListener
 from rocketline.client.consumer.subscription import Sql
@@ -37,7 +36,7 @@ from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageVie
 
 T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound=AbstractAsyncContextManager[Any])
-ProducerT = TypeVar("ProducerT", bound=async_producer.Producer)
+ProducerT = TypeVar("ProducerT", bound=async_client.Producer)
 
 
 class _LoopThread:
@@ -249,22 +248,20 @@ class _Producing(_Blocking[ProducerT]):
         self._do(lambda: client.add_hook(before, after))
 
 
-class Producer(_Producing[async_producer.Producer]):
+class Producer(_Producing[async_client.Producer]):
     """See rocketline.client.Producer for the arguments."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_producer.Producer(name_servers, group=group, **options))
+        super().__init__(lambda: async_client.Producer(name_servers, group=group, **options))
 
 
-class TransactionalProducer(_Producing[async_producer.TransactionalProducer]):
+class TransactionalProducer(_Producing[async_client.TransactionalProducer]):
     """See rocketline.client.TransactionalProducer for the arguments. Plain functions run in threads, as there."""
 
     def __init__(
         self, name_servers: str | Sequence[str], *, group: str, check: CheckFunction | None = None, **options: Any
     ) -> None:
-        super().__init__(
-            lambda: async_producer.TransactionalProducer(name_servers, group=group, check=check, **options)
-        )
+        super().__init__(lambda: async_client.TransactionalProducer(name_servers, group=group, check=check, **options))
 
     def send_in_transaction(
         self,
@@ -282,11 +279,11 @@ class TransactionalProducer(_Producing[async_producer.TransactionalProducer]):
         )
 
 
-class PushConsumer(_Blocking[async_consumer.PushConsumer]):
+class PushConsumer(_Blocking[async_client.PushConsumer]):
     """See rocketline.client.PushConsumer for the arguments. Plain handlers run in threads, as there."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_consumer.PushConsumer(name_servers, group=group, **options))
+        super().__init__(lambda: async_client.PushConsumer(name_servers, group=group, **options))
 
     def subscribe(self, topic: str, expression: str | Sql, handler: HandlerFunction) -> None:
         client = self._open
@@ -346,11 +343,11 @@ class PushConsumer(_Blocking[async_consumer.PushConsumer]):
             yield message
 
 
-class PullConsumer(_Blocking[async_consumer.PullConsumer]):
+class PullConsumer(_Blocking[async_client.PullConsumer]):
     """See rocketline.client.PullConsumer for the arguments. Plain listeners run in threads, so they may call this."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_consumer.PullConsumer(name_servers, group=group, **options))
+        super().__init__(lambda: async_client.PullConsumer(name_servers, group=group, **options))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
@@ -382,7 +379,7 @@ class PullConsumer(_Blocking[async_consumer.PullConsumer]):
         while self._client is not None:
             yield from self.poll(1)
 
-    def seek(self, queue: MessageQueue, to: int | async_consumer.SeekTo | datetime) -> None:
+    def seek(self, queue: MessageQueue, to: int | async_client.SeekTo | datetime) -> None:
         self._wait(self._open.seek(queue, to))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
@@ -425,12 +422,15 @@ class PullConsumer(_Blocking[async_consumer.PullConsumer]):
     def offset_at(self, queue: MessageQueue, when: datetime) -> QueueOffset:
         return self._wait(self._open.offset_at(queue, when))
 
+    def send_back(self, message: MessageView, *, delay_level: int = 0) -> None:
+        self._wait(self._open.send_back(message, delay_level=delay_level))
 
-class PopConsumer(_Blocking[async_consumer.PopConsumer]):
+
+class PopConsumer(_Blocking[async_client.PopConsumer]):
     """See rocketline.client.PopConsumer for the arguments."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_consumer.PopConsumer(name_servers, group=group, **options))
+        super().__init__(lambda: async_client.PopConsumer(name_servers, group=group, **options))
 
     def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         self._wait(self._open.subscribe(topic, expression))

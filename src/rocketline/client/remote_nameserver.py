@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from rocketline.client.address_server import ask_address_server, is_address_server
 from rocketline.client.tasks import cancel_and_wait
 from rocketline.errors import (
     BrokerError,
@@ -42,7 +43,18 @@ class RemoteNameServer:
         self._remoting = remoting
         self._timeout_s = timeout_s
         self._next_server_s = next_server_s
-        self.addresses = tuple(addresses)
+        self.given = tuple(addresses)
+        """The name servers, or the address server that knows them."""
+        self.addresses = () if self.asks_for_addresses else self.given
+        self._preferred = 0
+
+    @property
+    def asks_for_addresses(self) -> bool:
+        return is_address_server(self.given[0])
+
+    async def refresh_addresses(self) -> None:
+        """Ask the address server; what was known stays when it does not answer."""
+        self.addresses = await ask_address_server(self.given[0], self._timeout_s)
         self._preferred = 0
 
     async def route(self, topic: str, timeout_s: float | None = None) -> TopicRouteData:
@@ -63,6 +75,8 @@ class RemoteNameServer:
     ) -> Answer | None:
         """The first successful answer; None when every server failed, with the reasons left in `failures`."""
         deadline = asyncio.get_running_loop().time() + timeout_s
+        if not self.addresses:
+            await self.refresh_addresses()
         calls: dict[asyncio.Task[Command], str] = {}
         waiting = list(self._in_order())
         try:
@@ -82,7 +96,7 @@ class RemoteNameServer:
                     address = calls.pop(call)
                     error = call.exception()
                     if error is None:
-                        self._preferred = self.addresses.index(address)
+                        self._preferred = self.addresses.index(address) if address in self.addresses else 0
                         return address, call.result()
                     if not isinstance(error, RocketlineError):
                         raise error

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from rocketline.client.address_server import REFRESH_S as ADDRESS_REFRESH_S
 from rocketline.client.incoming import CheckBack, ConsumerMember, broker_requests
 from rocketline.client.middleware import Middleware, MiddlewareClient
 from rocketline.client.pending import PendingRequests
@@ -91,6 +92,9 @@ class ClientSession:
         self._tasks.start(repeat(timing.route_refresh_s, self._refresh_routes, "route refresh"), "routes")
         self._tasks.start(repeat(timing.heartbeat_s, self._tick, "heartbeat"), "heartbeats")
         self._tasks.start(repeat(timing.persist_s, self._persist_offsets, "offset commit"), "offsets")
+        if self.name_server.asks_for_addresses:
+            asking = repeat(ADDRESS_REFRESH_S, self.name_server.refresh_addresses, "question to the address server")
+            self._tasks.start(asking, "addresses")
 
     async def release(self) -> None:
         """One client less; the last one closes everything."""
@@ -283,9 +287,9 @@ def open_session(
         session = ClientSession(client_id, name_servers, timing or ClientTiming(), clock, middleware)
         sessions[client_id] = session
         session._start()
-    elif set(session.name_server.addresses) != set(name_servers):
+    elif set(session.name_server.given) != set(name_servers):
         raise ConfigError(
-            f"client id {client_id} is in use for name servers {';'.join(session.name_server.addresses)} and cannot "
+            f"client id {client_id} is in use for name servers {';'.join(session.name_server.given)} and cannot "
             f"serve {';'.join(name_servers)} too: give each client its own instance_name"
         )
     elif session.middleware is not middleware:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketline.errors import ConfigError
-from rocketline.settings import parse_properties, setting, with_values
+from rocketline.metrics.config import MetricsConfig
+from rocketline.settings import parse_properties, section, setting, with_values
 
 RUNTIME_KEYS = frozenset(
     {
@@ -68,6 +69,7 @@ class NameServerConfig:
         120, "serverChannelMaxIdleTimeSeconds", "Seconds without any traffic after which a connection is closed."
     )
     max_connections: int = setting(10_000, None, "Connections served at once; further ones are closed.")
+    metrics: MetricsConfig = section(MetricsConfig)
 
     def __post_init__(self) -> None:
         _check_range("listenPort", self.port, 0, 65535)

@@ -19,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -99,6 +100,14 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
+
+    def broker_counts(self) -> dict[str, int]:
+        """Brokers that are thought to be alive, by cluster."""
+        return dict(Counter(key.cluster for key in self._live))
+
+    @property
+    def topic_count(self) -> int:
+        return len(self.all_topics().topic_list)
 
     @property
     def generation(self) -> int:

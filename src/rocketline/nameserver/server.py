@@ -7,13 +7,17 @@ import logging
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import TransportError
+from rocketline.metrics.exporter import MetricsExporter
 from rocketline.nameserver.config import NameServerConfig
 from rocketline.nameserver.handlers import Handlers
 from rocketline.nameserver.kv_config import KvConfig
+from rocketline.nameserver.metrics import CONSTANT, NameServerMetrics
 from rocketline.nameserver.routes import MinBrokerIdChange, RouteTable
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
-from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer
+from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Router
+from rocketline.transport.audit import audited
+from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ class NameServer:
         self._handlers: Handlers | None = None
         self._server: RemotingServer | None = None
         self._scanner: asyncio.Task[None] | None = None
+        self._exporter: MetricsExporter | None = None
         self._notices: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -58,22 +63,44 @@ class NameServer:
         host = "127.0.0.1" if self._config.host in ANY_ADDRESS else self._config.host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
+    @property
+    def metrics_address(self) -> str:
+        """Where the page for Prometheus is, `host:port`; "" when there is none."""
+        return self._exporter.address if self._exporter else ""
+
     async def start(self) -> None:
         """Serve; ConfigError when the port or the key-value file cannot be used."""
         config, self._closing = self._config, False
         self._handlers = Handlers(config, self.routes, KvConfig.open(config.kv_config_path), self._clock)
         limits = Limits(idle_s=config.max_idle_s)
-        router = self._handlers.router()
-        self._server = RemotingServer(
-            router, config.host, config.port, limits=limits, max_connections=config.max_connections
+        timing = config.metrics
+        timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
+        router = timed or Router()
+        router.take(audited(self._handlers.router()))
+        server = self._server = RemotingServer(
+            router,
+            config.host,
+            config.port,
+            limits=limits,
+            max_connections=config.max_connections,
+            channel_type=TimedChannel if timed else Channel,
         )
-        await self._server.start()
+        metrics = NameServerMetrics(self.routes, timed, lambda: len(server.channels))
+        self._exporter = MetricsExporter(timing, metrics.collect, CONSTANT, lambda: "")
+        await self._exporter.start()
+        try:
+            await self._server.start()
+        except BaseException:
+            await self._exporter.close()
+            raise
         self._scanner = asyncio.create_task(self._scan_forever())
 
     async def close(self) -> None:
         self._closing = True
         if self._scanner is not None:
             self._scanner.cancel()
+        if self._exporter is not None:
+            await self._exporter.close()
         if self._server is not None:
             await self._server.close()
         for notice in self._notices:

@@ -1,7 +1,7 @@
 """`project`: the medallion pipeline in Spark's declarative form, as a folder that `spark-pipelines run` takes.
 
-Spark decides what is to be brought up to date, in which order, and keeps the checkpoints. `spark-pipelines` needs
-`pip install 'pyspark[pipelines]'` beside rocketline.
+Spark decides what is to be brought up to date, in which order, and keeps the checkpoints. It runs over Spark Connect, whose
+libraries come with the extra `spark`.
 """
 
 from __future__ import annotations

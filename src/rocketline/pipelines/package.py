@@ -48,7 +48,7 @@ def _write_tar(target: Path) -> list[tuple[str, int]]:
     counts = []
     with (
         target.open("wb") as file,
-        gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="") as packed,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
     ):
         for part in (*_MODULES, *LIBRARIES):

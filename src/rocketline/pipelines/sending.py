@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
+from rocketline.pipelines.tasks import parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +57,7 @@ def paced(frame: DataFrame, per_second: float | None) -> DataFrame:
         return frame
     if per_second <= 0:
         raise ConfigError(f"a rate of {per_second:g} messages a second: it must be above 0")
-    tasks = max(1, min(frame.sparkSession.sparkContext.defaultParallelism, int(per_second)))
+    tasks = max(1, min(parallelism(frame.sparkSession), int(per_second)))
     share = per_second / tasks
 
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

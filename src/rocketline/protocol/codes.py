@@ -144,3 +144,15 @@ class ResponseCode(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+
+
+def code_name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:
+    """The name of a code in lower case; the number when it has none here.
+
+    >>> code_name(RequestCode, 310), code_name(ResponseCode, -5)
+    ('send_message_v2', '-5')
+    """
+    try:
+        return codes(code).name.lower()
+    except ValueError:
+        return str(code)

@@ -50,7 +50,7 @@ def is_derived(topic: str) -> bool:
 def topic_problem(topic: str) -> str | None:
     """Why this cannot be a topic, or None when it can."""
     if not topic:
-        return "the topic is empty"
+        return "the topic is empty: a message needs the name of one, such as 'orders'"
     legal, limit = (_LEGAL_DERIVED, MAX_DERIVED_TOPIC_CHARS) if is_derived(topic) else (_LEGAL, MAX_TOPIC_CHARS)
     if len(topic) > limit:
         return f"the topic is {len(topic)} characters long, the limit is {limit}"

@@ -12,9 +12,9 @@ Readers refuse what Java's would stumble over: wrong part counts, no numbers, th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from rocketline.errors import InvalidReceipt, RemoteProtocolError
 from rocketline.message import RETRY_PREFIX, LogOffset, QueueOffset
@@ -34,6 +34,11 @@ MAX_POP_MESSAGES = 32
 _SEPARATORS = {RETRY_V1: "_", RETRY_V2: "+"}
 _HANDLE_PARTS = (8, 9)
 _MAX_HANDLE_CHARS = 1024
+_HANDLE = re.compile(
+    r"(\d{1,19}) (\d{1,19}) (\d{1,19}) (\d{1,10}) ([012]) ([^ ]{1,900}) (\d{1,10}) (\d{1,19})(?: (\d{1,19}))?", re.ASCII
+)
+_MAX_INT64 = (1 << 63) - 1
+_MAX_INT32 = (1 << 31) - 1
 
 QueueKey = tuple[int, int]
 """(flag, queue id)"""
@@ -62,8 +67,7 @@ def topic_flag(topic: str) -> int:
     return RETRY_V2 if "+" in topic else RETRY_V1
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptHandle:
+class ReceiptHandle(NamedTuple):
     """One delivery of one message: what has to be shown to acknowledge it or to keep it hidden for longer."""
 
     ck_start_offset: int
@@ -81,19 +85,20 @@ class ReceiptHandle:
     @classmethod
     def parse(cls, text: str) -> ReceiptHandle:
         """InvalidReceipt when the text is none."""
-        parts = text.split(" ") if len(text) <= _MAX_HANDLE_CHARS else []
-        if len(parts) not in _HANDLE_PARTS or not parts[5]:
-            raise InvalidReceipt(f"{text[:80]!r} is no receipt handle: 8 or 9 parts with single spaces expected")
-        try:
-            numbers = [_number(part) for index, part in enumerate(parts) if index != 5]
-        except ValueError as error:
-            raise InvalidReceipt(f"{text[:80]!r} is no receipt handle: {error}") from error
-        start, pop_ms, invisible_ms, revive_queue_id, flag, queue_id, queue_offset = numbers[:7]
-        if flag not in (NORMAL, RETRY_V1, RETRY_V2) or min(numbers) < 0 or max(revive_queue_id, queue_id) >= 1 << 31:
+        found = _HANDLE.fullmatch(text) if len(text) <= _MAX_HANDLE_CHARS else None
+        if found is None:
+            raise InvalidReceipt(_why_not(text))
+        start, pop_ms, invisible_ms, revive_queue_id, flag, broker_name, queue_id, offset, log_offset = found.groups()
+        handle = cls(
+            int(start), int(pop_ms), int(invisible_ms), int(revive_queue_id), int(flag), broker_name, int(queue_id),
+            QueueOffset(int(offset)), LogOffset(int(log_offset)) if log_offset is not None else None,
+        )  # fmt: skip
+        if (
+            max(handle.ck_start_offset, handle.pop_ms, handle.invisible_ms, handle.queue_offset) > _MAX_INT64
+            or max(handle.revive_queue_id, handle.queue_id) > _MAX_INT32
+        ):
             raise InvalidReceipt(f"{text[:80]!r} is no receipt handle: a part is out of its range")
-        log_offset = LogOffset(numbers[7]) if len(numbers) == 8 else None
-        offset = QueueOffset(queue_offset)
-        return cls(start, pop_ms, invisible_ms, revive_queue_id, flag, parts[5], queue_id, offset, log_offset)
+        return handle
 
     def __str__(self) -> str:
         text = (
@@ -113,13 +118,26 @@ class ReceiptHandle:
 
     def changed(self, pop_ms: int, invisible_ms: int, revive_queue_id: int) -> ReceiptHandle:
         """The handle that counts after the invisible time was changed: the message has a check point of its own now."""
-        return replace(
-            self,
+        return self._replace(
             ck_start_offset=self.queue_offset,
             pop_ms=pop_ms,
             invisible_ms=invisible_ms,
             revive_queue_id=revive_queue_id,
         )
+
+
+def _why_not(text: str) -> str:
+    """What is wrong with a text that does not look like a handle."""
+    parts = text.split(" ") if len(text) <= _MAX_HANDLE_CHARS else []
+    shown = f"{text[:80]!r} is no receipt handle"
+    if len(parts) not in _HANDLE_PARTS or not parts[5]:
+        return f"{shown}: 8 or 9 parts with single spaces expected"
+    try:
+        for part in parts[:5] + parts[6:]:
+            _number(part)
+    except ValueError as error:
+        return f"{shown}: {error}"
+    return f"{shown}: a part is out of its range"
 
 
 def _number(text: str) -> int:

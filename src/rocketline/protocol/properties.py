@@ -70,5 +70,8 @@ def property_problem(name: str, value: str) -> str | None:
         return f"property {name!r} has an empty name or value, which RocketMQ silently drops"
     for text in (name, value):
         if NAME_END in text or VALUE_END in text:
-            return f"property {name!r} contains the separator U+0001 or U+0002"
+            return (
+                f"property {name!r} contains the separator U+0001 or U+0002, which ends names and values in RocketMQ: "
+                "leave it out, or encode the value (as base64, say)"
+            )
     return None

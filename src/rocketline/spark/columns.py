@@ -261,6 +261,10 @@ def _hosts(table: RecordTable, at: Positions, wide_flag: int) -> pa.Array:
 
     def texts(rows: npt.NDArray[Any], width: int) -> pa.Array:
         raw = table.gather(at[rows], f"V{width}")
+        if (raw == raw[:1]).all():
+            return (
+                pa.repeat(pa.scalar(decode_host(raw[0].tobytes())), len(raw)) if len(raw) else pa.array([], pa.string())
+            )
         kind = pa.uint64() if width == 8 else pa.binary(width)
         found = pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(raw.tobytes())]).dictionary_encode()
         distinct = found.dictionary.to_pylist()

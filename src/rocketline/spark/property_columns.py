@@ -2,7 +2,8 @@
 
 Nearly every text is *even*: pairs one after the other, each with both separators, valid UTF-8, no name twice. Those are
 split by finding all separators of a batch together. The others, which readers must put up with (`protocol.properties`),
-are decoded one by one, and their rows are put back in place.
+are decoded one by one, and their rows are put back in place. And in nearly every batch, which one producer filled, all even
+texts have the same names in the same order: then names need not be looked at one by one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketline.protocol.properties import decode_properties
+from rocketline.spark.record_table import Positions, cut_out, gather
 
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -43,8 +45,12 @@ def split_properties(texts: pa.BinaryArray, names: Sequence[str], with_maps: boo
         content = _Content(even_texts)
         found = content.odd_rows()
         if found is None:
-            pairs = _Pairs(content)
-            found = pairs.rows_with_twins()
+            alike = _alike(content)
+            if alike is not None:
+                pairs: _Pairs | _AlikePairs = alike
+                break
+            pairs = mixed = _Pairs(content)
+            found = mixed.rows_with_twins()
             if found is None:
                 break
         odd[np.flatnonzero(~odd)[found]] = True
@@ -68,8 +74,9 @@ class _Content:
             self.offsets = within - within[0]
             if data is not None:
                 self.data = np.frombuffer(data, np.uint8)[within[0] : within[-1]]
-        # Of both separators at once: one less than a separator is below two, and nothing else is.
-        self.separators = np.flatnonzero((self.data - np.uint8(1)) < 2)
+        self.separators = np.flatnonzero(self.data <= _VALUE_END)
+        if (kinds := self.data[self.separators]).size and not kinds.min():
+            self.separators = self.separators[kinds > 0]
 
     def odd_rows(self) -> Mask | None:
         """Which texts are not pairs with all their separators, or not UTF-8; None when all are well."""
@@ -155,6 +162,63 @@ class _Pairs:
 
     def maps(self) -> pa.MapArray:
         return pa.MapArray.from_arrays(pa.array(self._offsets), self._names, self._values)
+
+
+class _AlikePairs:
+    """Names and values of even texts that all have the same names in the same order, given as those of the first."""
+
+    def __init__(self, content: _Content, names: list[str], begins: Positions, ends: Positions) -> None:
+        """`begins` and `ends` are those of the values: a row for each text, a column for each name."""
+        self._data = content.data
+        self._names = names
+        self._begins = begins
+        self._ends = ends
+
+    def column(self, name: str) -> pa.StringArray:
+        if name not in self._names:
+            return pa.nulls(len(self._begins), pa.string())
+        at = self._names.index(name)
+        return self._cut_out(self._begins[:, at], self._ends[:, at])
+
+    def maps(self) -> pa.MapArray:
+        rows, kinds = self._begins.shape
+        raw = [name.encode() for name in self._names]
+        ends = np.cumsum([len(name) for name in raw])
+        offsets = np.zeros(rows * kinds + 1, np.int32)
+        offsets[1:] = (np.arange(rows)[:, None] * ends[-1] + ends).ravel()
+        texts = pa.py_buffer(b"".join(raw) * rows)
+        names = pa.Array.from_buffers(pa.string(), rows * kinds, [None, pa.py_buffer(offsets), texts])
+        values = self._cut_out(self._begins.ravel(), self._ends.ravel())
+        return pa.MapArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) * kinds), names, values)
+
+    def _cut_out(self, begins: Positions, ends: Positions) -> pa.StringArray:
+        return cut_out(self._data, begins, ends, pa.string())
+
+
+def _alike(content: _Content) -> _AlikePairs | None:
+    """The pairs of even texts, if all texts have the names of the first one, none of them twice."""
+    at, offsets = content.separators, content.offsets
+    rows = len(offsets) - 1
+    if not len(at) or len(at) % (2 * rows):
+        return None
+    both = at.reshape(rows, -1)
+    name_ends, value_ends = both[:, 0::2], both[:, 1::2]
+    # Every text has as many pairs as the others, if the last one of its share ends where the text does.
+    if (value_ends[:, -1] + 1 != offsets[1:]).any():
+        return None
+    names = []
+    begins: Positions = offsets[:-1].astype(np.int64)
+    for column in range(name_ends.shape[1]):
+        lengths = name_ends[:, column] - begins
+        if (lengths != lengths[0]).any():
+            return None
+        # Texts of numpy end before their last zeros: of one length, they are equal if their bytes are.
+        texts = gather(content.data, begins, np.dtype(f"S{lengths[0]}"))
+        if (texts != texts[0]).any():
+            return None
+        names.append(content.data[begins[0] : begins[0] + lengths[0]].tobytes().decode())
+        begins = value_ends[:, column] + 1
+    return _AlikePairs(content, names, name_ends + 1, value_ends) if len({*names}) == len(names) else None
 
 
 def _one_by_one(texts: pa.BinaryArray, names: Sequence[str], with_maps: bool) -> PropertyColumns:

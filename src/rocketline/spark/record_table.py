@@ -23,6 +23,7 @@ from rocketline.protocol.records import BORN_IPV6, MAGIC_V1, MAGIC_V2, MIN_RECOR
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Buffer = bytes | memoryview
+Bytes = npt.NDArray[np.uint8]
 
 MAX_BUFFER_BYTES = (1 << 31) - 1
 """Arrow's binary arrays count in 32 bits."""
@@ -48,6 +49,7 @@ _BORN_HOST_AT = _HEAD.itemsize
 _IPV4_BYTES = 8
 _IPV6_MORE_BYTES = 12
 
+_BINARY = pa.binary()
 _size_at = struct.Struct(">i").unpack_from
 _EVEN_RUN = 64
 _STEPS = 2048
@@ -155,7 +157,7 @@ class RecordTable:
 
     def gather(self, positions: Positions, dtype: np.dtype[Any] | str) -> npt.NDArray[Any]:
         """The bytes at each position, read as `dtype`."""
-        return _gather(self.buffer, positions, np.dtype(dtype))
+        return gather(self.buffer, positions, np.dtype(dtype))
 
 
 def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> RecordTable:
@@ -165,7 +167,7 @@ def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> 
     """
     if len(buffer) > MAX_BUFFER_BYTES:
         raise ValueError(f"a buffer of {len(buffer)} bytes is too large: at most {MAX_BUFFER_BYTES}")
-    head = _gather(buffer, starts, _HEAD)
+    head = gather(buffer, starts, _HEAD)
     sys_flag = head["sys_flag"].astype(np.int32)
     store_ms_at = starts + (_BORN_HOST_AT + _IPV4_BYTES)
     store_host_at = store_ms_at + 8
@@ -183,7 +185,7 @@ def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> 
     if not sound.all():
         return locate(buffer, starts[: sound.argmin()], log_offset)
 
-    tail = _gather(buffer, tail_at, _TAIL)
+    tail = gather(buffer, tail_at, _TAIL)
     body_end = body_at + tail["body_bytes"]
     sound = (tail["body_bytes"] >= 0) & (body_end + 3 <= ends)
     if not sound.all():
@@ -193,11 +195,11 @@ def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> 
     sound = (topic_end >= topic_at) & (topic_end + 2 <= ends)
     if not sound.all():
         return locate(buffer, starts[: sound.argmin()], log_offset)
-    sound = _gather(buffer, topic_end, _SHORT) == ends - topic_end - 2
+    sound = gather(buffer, topic_end, _SHORT) == ends - topic_end - 2
     if not sound.all():
         return locate(buffer, starts[: sound.argmin()], log_offset)
     return RecordTable(
-        buffer, starts, head, _gather(buffer, store_ms_at, _LONG), tail, sys_flag, store_host_at, body_at,
+        buffer, starts, head, gather(buffer, store_ms_at, _LONG), tail, sys_flag, store_host_at, body_at,
         topic_at, topic_end, ends,
     )  # fmt: skip
 
@@ -207,12 +209,13 @@ def _topics(buffer: Buffer, at: Positions, is_v1: Mask) -> tuple[Positions, Posi
     lengths: npt.NDArray[Any] = np.frombuffer(buffer, np.uint8)[at]
     if is_v1.all():
         return at + 1, at + 1 + lengths
-    lengths = np.where(is_v1, lengths, _gather(buffer, at, _SHORT))
+    lengths = np.where(is_v1, lengths, gather(buffer, at, _SHORT))
     topic_at = at + np.where(is_v1, 1, 2)
     return topic_at, topic_at + lengths
 
 
-def _gather(buffer: Buffer, positions: Positions, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def gather(buffer: Buffer | Bytes, positions: Positions, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The values at some places of a buffer, wherever those are."""
     width = dtype.itemsize
     if not len(positions):
         return np.empty(0, dtype)
@@ -221,16 +224,16 @@ def _gather(buffer: Buffer, positions: Positions, dtype: np.dtype[Any]) -> npt.N
     return everywhere[positions].view(dtype)
 
 
-def cut_out(buffer: Buffer, begins: Positions, ends: Positions) -> pa.BinaryArray:
-    """The stretches of a buffer as an array; they ascend and do not overlap.
+def cut_out(buffer: Buffer | Bytes, begins: Positions, ends: Positions, kind: pa.DataType = _BINARY) -> pa.BinaryArray:
+    """The stretches of a buffer as an array of bytes, or of texts known to be valid; they ascend and do not overlap.
 
     An Arrow array is laid over the buffer whose elements are, in turn, a stretch and what lies before the next one.
     """
     count = len(begins)
     if not count:
-        return pa.array([], pa.binary())
+        return pa.array([], kind)
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = begins
     offsets[1::2] = ends
-    laid = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
+    laid = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
     return laid.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))

@@ -10,6 +10,7 @@ QUEUES = "consume queues"
 INDEX = "key index"
 CHECKPOINT = "checkpoint"
 CONFIG = "config"
+PARTS = (LOG, QUEUES, INDEX, CHECKPOINT, CONFIG)
 
 _KEPT = 1000
 
@@ -39,6 +40,13 @@ class Findings:
         (self.healing if heals else self.damaged)[part] += 1
         if len(self.kept) < _KEPT:
             self.kept.append(Finding(part, place, problem, heals))
+
+    def by_part(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many no start repairs, and how many one does, part by part from the log on."""
+        order = sorted(self.damaged.keys() | self.healing.keys(), key=PARTS.index)
+        counts = (self.damaged, self.healing)
+        damaged, healing = ({part: count[part] for part in order if count[part]} for count in counts)
+        return damaged, healing
 
     @property
     def not_kept(self) -> int:

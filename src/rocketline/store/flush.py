@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from rocketline.clock import Clock
@@ -31,6 +32,7 @@ from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import Marks
 from rocketline.store.progress import Progress
 
+_AT_ONCE, _AT_ONCE_FROM = 8, 64
 _MARK_FILES = 8
 
 
@@ -275,12 +277,22 @@ class QueueFlusher(Rounds):
 
     def _flush_queues(self, least_bytes: int) -> None:
         dirty = self._queues.dirty
+        due: list[ConsumeQueue] = []
         waiting: list[ConsumeQueue] = []
         for _ in range(len(dirty)):
             queue = dirty.popleft()
-            if queue.dirty_bytes() < least_bytes:
-                waiting.append(queue)
-            else:
-                queue.flush()
+            (waiting if queue.dirty_bytes() < least_bytes else due).append(queue)
+        _flush_all(due)
         # Still marked dirty, so the owner did not put them back itself.
         dirty.extend(waiting)
+
+
+def _flush_all(queues: list[ConsumeQueue]) -> None:
+    """Many at once: a disk takes several flushes together in about the time of one."""
+    if len(queues) < _AT_ONCE_FROM:
+        for queue in queues:
+            queue.flush()
+        return
+    with ThreadPoolExecutor(_AT_ONCE, "rocketline-flush-queue") as threads:
+        for _ in threads.map(ConsumeQueue.flush, queues):
+            pass

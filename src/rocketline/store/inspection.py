@@ -129,7 +129,7 @@ class _Inspection:
         report.log_files = len(files)
         report.log_min_offset = segments[0].base if segments else 0
         report.findings = self._findings.kept
-        report.damaged, report.healing = dict(self._findings.damaged), dict(self._findings.healing)
+        report.damaged, report.healing = self._findings.by_part()
         if self._findings.not_kept:
             report.notes.append(f"{self._findings.not_kept} more findings are not listed")
         return report

@@ -25,7 +25,7 @@ from rocketline.protocol.command import ONEWAY, RESPONSE, Command
 from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, encode_frame
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import Buffer
-from rocketline.transport.router import Router, failure
+from rocketline.transport.router import AtReadEnd, Router, failure
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class Channel(asyncio.Protocol):
         self._waiting: set[asyncio.Future[Command | None]] = set()
         self._next_opaque = 0
         self._frames: Iterator[Command] = iter(())
+        self._unfinished: list[tuple[Command, AtReadEnd]] = []
         self._stalled: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
@@ -111,15 +112,33 @@ class Channel(asyncio.Protocol):
                     self._write(out)
                     out = []
                     if self.is_congested:
+                        self._finish(out)
+                        self._write(out)
                         return
         except RemoteProtocolError as error:
+            self._finish(out)
             self._write(out)
             log.warning("closing %s: %s", self.remote, error)
             self._nonsense = error
             self.close()
             return
+        if self._unfinished:
+            self._finish(out)
         if out:
             self._write(out)
+
+    def _finish(self, out: list[Buffer]) -> None:
+        """Answer what had to wait for the end of the read."""
+        unfinished, self._unfinished = self._unfinished, []
+        for request, later in unfinished:
+            try:
+                reply = later.finish()
+            except Exception as error:
+                reply = failure(self, request, error)
+            if not isinstance(reply, Command):
+                self._answer_later(request, reply, out)
+            elif not request.flag & ONEWAY:
+                out += self._encode_reply(request, reply)
 
     def eof_received(self) -> bool:
         try:
@@ -173,6 +192,8 @@ class Channel(asyncio.Protocol):
         elif isinstance(reply, Command):
             if not request.flag & ONEWAY:
                 out += self._encode_reply(request, reply)
+        elif isinstance(reply, AtReadEnd):
+            self._unfinished.append((request, reply))
         else:
             self._answer_later(request, reply, out)
 

@@ -4,6 +4,7 @@ A handler is a plain function called straight from the socket's read. It returns
 
 * a `Command`: the answer, written at once together with the other answers of that read;
 * bytes: the same, already a frame;
+* an `AtReadEnd`: the answer is made after the last request of that read, so that requests of one read can share work;
 * an awaitable of one: only for a request that must wait (long poll, sync flush, relay); it is answered when done;
 * None: no answer, ever (one-way work).
 
@@ -26,7 +27,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Reply = Command | bytes | Awaitable[Command | None] | None
+
+class AtReadEnd:
+    """A reply that is made when everything that came with its request has been served."""
+
+    __slots__ = ()
+
+    def finish(self) -> Command | Awaitable[Command | None]:
+        """The answer; raises what the handler could have raised."""
+        raise NotImplementedError
+
+
+Reply = Command | bytes | AtReadEnd | Awaitable[Command | None] | None
 Handler = Callable[["Channel", Command], Reply]
 
 
@@ -38,6 +50,10 @@ class Router:
 
     def add(self, code: int, handler: Handler) -> None:
         self._handlers[code] = handler
+
+    def change(self, code: int, change: Callable[[Handler], Handler]) -> None:
+        """Put something around the handler of a code."""
+        self._handlers[code] = change(self._handlers[code])
 
     def take(self, other: Router) -> None:
         """Serve what another router serves too."""

@@ -23,13 +23,21 @@ class RemotingServer:
     """
 
     def __init__(
-        self, router: Router, host: str, port: int, *, limits: Limits | None = None, max_connections: int = 10_000
+        self,
+        router: Router,
+        host: str,
+        port: int,
+        *,
+        limits: Limits | None = None,
+        max_connections: int = 10_000,
+        channel_type: type[Channel] = Channel,
     ) -> None:
         self._router = router
         self._host = host
         self._port = port
         self._limits = limits or Limits()
         self._max_connections = max_connections
+        self._channel_type = channel_type
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
@@ -110,7 +118,7 @@ class RemotingServer:
         await self.close()
 
     def _accept(self) -> Channel:
-        return Channel(self._router, self._limits, on_open=self._opened, on_close=self.channels.discard)
+        return self._channel_type(self._router, self._limits, on_open=self._opened, on_close=self.channels.discard)
 
     def _opened(self, channel: Channel) -> None:
         if len(self.channels) >= self._max_connections:

@@ -5,6 +5,7 @@ When depends on what hangs, and is documented (docs/reliability.md):
 * a process that is gone: at once, as its connections close
 * one that stands still, or whose event loop is blocked: when its heartbeats have been missing for `channelExpiredTimeout`
 * one handler that never returns: after the consumer's `consume_timeout` that message is handed back; nothing else waits
+* a group that pops: whatever hangs, others have its messages some seconds after their invisible time; nothing else waits
 
 The times of this scenario are shortened: see EXPIRY_S and CONSUME_TIMEOUT_S.
 """
@@ -29,13 +30,15 @@ from ..plan import SETTINGS
 from ..traffic import NeverHappened, Traffic, until
 
 VANISHED, STOPPED, BLOCKED, HANGING = "vanished", "stopped", "blocked", "hanging handler"
-VARIANTS = (VANISHED, STOPPED, BLOCKED, HANGING)
+POP = "pop, "
+VARIANTS = (VANISHED, STOPPED, BLOCKED, HANGING, POP + VANISHED, POP + STOPPED, POP + HANGING)
 TOPIC, GROUP = "orders", "members"
 MEMBERS = 3
 SOME = 60
 EXPIRY_S = 3.0
 SCAN_S = 0.5
 CONSUME_TIMEOUT_S = 2.0
+INVISIBLE_S = 3.0
 BROKER = {
     **SETTINGS,
     "channelExpiredTimeout": str(round(EXPIRY_S * 1000)),
@@ -47,8 +50,8 @@ BROKER = {
 class GroupUnderTest:
     """The group's processes, and the books of what any of them got."""
 
-    def __init__(self, namesrv: str, traffic: Traffic, folder: Path) -> None:
-        self._namesrv, self._folder = namesrv, folder
+    def __init__(self, namesrv: str, traffic: Traffic, folder: Path, invisible_s: float = 0.0) -> None:
+        self._namesrv, self._folder, self._invisible_s = namesrv, folder, invisible_s
         self._traffic = traffic
         self._ever: list[Member] = []
         self.members: list[Member] = []
@@ -56,7 +59,7 @@ class GroupUnderTest:
     def join(self, hangs: str = "", hangs_at: int = 0) -> Member:
         timeout_s = CONSUME_TIMEOUT_S if hangs == HANDLER else 900.0
         member = Member(
-            MemberPlan(self._namesrv, GROUP, TOPIC, hangs, hangs_at, timeout_s),
+            MemberPlan(self._namesrv, GROUP, TOPIC, hangs, hangs_at, timeout_s, self._invisible_s),
             self._folder / f"member-{len(self._ever)}.log",
         )
         self._ever.append(member)
@@ -94,9 +97,10 @@ def acknowledged_bodies(ledger: Ledger) -> set[bytes]:
 async def run(folder: Path, seed: int, variant: str = VANISHED, runs: int = 1) -> Outcome:
     outcome = Outcome("S14", variant, seed)
     random = Random(seed)
+    invisible_s = INVISIBLE_S if variant.startswith(POP) else 0.0
     for number in range(runs):
         try:
-            async with _site(folder / str(number)) as (traffic, group):
+            async with _site(folder / str(number), invisible_s) as (traffic, group):
                 await _trouble(outcome, random, variant, traffic, group)
                 await _check(outcome, traffic, group)
         except NeverHappened as error:
@@ -108,20 +112,21 @@ async def run(folder: Path, seed: int, variant: str = VANISHED, runs: int = 1) -
 
 
 @asynccontextmanager
-async def _site(folder: Path) -> AsyncIterator[tuple[Traffic, GroupUnderTest]]:
+async def _site(folder: Path, invisible_s: float) -> AsyncIterator[tuple[Traffic, GroupUnderTest]]:
     """A cluster in this process, with a topic that is being written, and nobody in the group yet."""
     plan = plan_cluster(folder / "store", BROKER)
     plan = replace(plan, brokers=tuple(replace(each, client_scan_ms=round(SCAN_S * 1000)) for each in plan.brokers))
     async with AsyncExitStack() as undo:
         cluster = await undo.enter_async_context(Cluster(plan))
         traffic = await undo.enter_async_context(Traffic(cluster.namesrv, TOPIC))
-        group = GroupUnderTest(cluster.namesrv, traffic, folder)
+        group = GroupUnderTest(cluster.namesrv, traffic, folder, invisible_s)
         undo.push_async_callback(asyncio.to_thread, group.close)
         yield traffic, group
 
 
 async def _trouble(outcome: Outcome, random: Random, variant: str, traffic: Traffic, group: GroupUnderTest) -> None:
-    hangs = {BLOCKED: LOOP, HANGING: HANDLER}.get(variant, "")
+    pops, trouble = variant.startswith(POP), variant.removeprefix(POP)
+    hangs = {BLOCKED: LOOP, HANGING: HANDLER}.get(trouble, "")
     victim = group.join(hangs, random.randrange(1, SOME))
     for _ in range(MEMBERS - 1):
         group.join()
@@ -130,16 +135,16 @@ async def _trouble(outcome: Outcome, random: Random, variant: str, traffic: Traf
     else:
         await group.shared()
         await asyncio.sleep(random.uniform(0, 1))
-        await asyncio.to_thread(victim.kill if variant == VANISHED else victim.pause)
+        await asyncio.to_thread(victim.kill if trouble == VANISHED else victim.pause)
     started = asyncio.get_running_loop().time()
     await traffic.flow(SOME)
     await group.has_all()
     outcome.note("seconds to take over", asyncio.get_running_loop().time() - started)
-    if variant == HANGING:
+    if trouble == HANGING and not pops:
         await group.shared()  # it has its queues still, and goes on with all but one message
         return
     group.leave(victim)
-    if variant == STOPPED:
+    if trouble == STOPPED:
         await _wake_up(victim, traffic, group)
 
 

@@ -22,6 +22,7 @@ from rocketline.protocol.command import Command
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.properties import encode_properties
 
+from ..child import BrokerChild
 from ..metadata_steps import STEPS, contents_of
 from ..outcome import Outcome
 from ..plan import SYNC, Troubles, plan_for
@@ -57,7 +58,7 @@ async def run(
         try:
             plan = plan_for(store, SYNC, QUICK_SAVES, troubles=troubles, shadow=shadow, faults=faults)
             async with lives.life(plan) as child:
-                await asyncio.wait_for(_change_until_dead(child.address, file, lives), LIMIT_S)
+                await asyncio.wait_for(_change_until_dead(child, file, lives), LIMIT_S)
             if with_cut:
                 cut(store, Path(shadow), random.getrandbits(32))
         except TimeoutError:
@@ -96,13 +97,15 @@ def _usable(path: Path) -> bytes | None:
     return None
 
 
-async def _change_until_dead(address: str, file: str, lives: Lives) -> None:
-    """Keep changing what the file holds until nobody answers."""
-    change = _CHANGES[file]
-    with suppress(TransportError):
-        async with Wire(address) as wire:
-            for number in count():
-                await change(wire, lives, number)
+async def _change_until_dead(child: BrokerChild, file: str, lives: Lives) -> None:
+    """Keep changing what the file holds until the broker is dead, not only slow to answer."""
+    change, numbers = _CHANGES[file], count()
+    while child.is_alive:
+        with suppress(TransportError):
+            async with Wire(child.address) as wire:
+                for number in numbers:
+                    await change(wire, lives, number)
+        await asyncio.sleep(0.01)
 
 
 async def _new_topic(wire: Wire, lives: Lives, number: int) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.live import stored
+from tests.support.admin import create_topic, eventually
 
-from rocketline.cli.child import ChildCluster
-from rocketline.client import Producer, PullConsumer
-from rocketline.message import Message
+from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer
+from rocketline.client.bulk_reader import BulkReader
+from rocketline.errors import RouteNotFound
+from rocketline.message import Message, MessageView
 from rocketline.pipelines.archive import archive, archived, restore
 from rocketline.pipelines.dlq import dlq, dlq_origin
 from rocketline.pipelines.lag import lag
@@ -19,13 +22,15 @@ from rocketline.pipelines.medallion import Gold, medallion
 from rocketline.pipelines.orders import order_messages
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.replay import replay
+from rocketline.pipelines.trace import TRACE_TOPIC, trace
+from rocketline.protocol.trace import decode_traces
+from rocketline.testing import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest.importorskip("pyspark_rocketmq", reason="the live source is not part of this tree")
-
 ORDERS = 200
+JOBS = 20
 
 
 def ignore(text: str) -> None:
@@ -33,9 +38,11 @@ def ignore(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster in a process of its own, since Spark blocks; with some orders."""
-    with ChildCluster(["--data", str(tmp_path_factory.mktemp("data"))]) as cluster:
+def namesrv() -> Iterator[str]:
+    """A cluster with orders, and with jobs of which some ended as dead letters."""
+    with LocalCluster(config={"traceTopicEnable": True}) as cluster:
+        for topic in ("orders", "jobs"):
+            create_topic(cluster.brokers[0].address, topic, 2)
         asyncio.run(send_orders(cluster.namesrv))
         yield cluster.namesrv
 
@@ -49,24 +56,24 @@ async def send_orders(namesrv: str) -> None:
 def test_orders_become_tables_and_totals_go_back(spark: SparkSession, namesrv: str, tmp_path: Path) -> None:
     origin, target = Origin(("orders",), namesrv=namesrv), str(tmp_path / "tables")
     outcome = medallion(spark, origin, target, ignore, Gold(namesrv=namesrv, topic="totals"))
-    again = Origin(("totals",), namesrv=namesrv).batch(spark).collect()
-    assert len({row["keys"] for row in again}) == len(again) == spark.read.parquet(f"{target}/gold/customers").count()
+    again = [message.keys for message in stored(namesrv, "totals")]
+    assert len(set(again)) == len(again) == spark.read.parquet(f"{target}/gold/customers").count()
     assert outcome.notes[0] == "208 messages: 199 orders, 5 of them late, 8 came again, 1 are none"
 
 
 def test_an_archive_of_a_topic_and_the_way_back(spark: SparkSession, namesrv: str, tmp_path: Path) -> None:
     live, target = Origin(("orders",), namesrv=namesrv), str(tmp_path / "archive")
-    archive(spark, live, target, ignore, per_batch=80)
-    archive(spark, live, target, ignore, per_batch=80)
-    kept = archived(spark, target)
-    assert kept.count() == kept.dropDuplicates(["queueId", "queueOffset"]).count() == 208
-    assert kept.select("batch").distinct().count() == 3
+    for _ in range(2):
+        archive(spark, live, target, ignore, per_batch=80)
+    kept = archived(spark, target).select("batch", "queueId", "queueOffset", "msgId", "keys").collect()
+    assert len({(row["queueId"], row["queueOffset"]) for row in kept}) == len(kept) == 208
+    assert {row["batch"] for row in kept} == {0, 1, 2}
     restore(spark, target, namesrv, ignore, to_topic="copy", where="keys = 'o-3'")
     outcome = replay(spark, Origin(("copy",), namesrv=namesrv), namesrv, ignore, to_topic="copy2", rate=1000)
     assert outcome.rows == [("copy", "copy2", "2")]
-    rows = Origin(("copy2",), namesrv=namesrv).batch(spark).collect()
-    ids = {row["msgId"] for row in kept.where("keys = 'o-3'").collect()}
-    assert {(row["msgId"], row["tags"], row["keys"]) for row in rows} == {(one, "new", "o-3") for one in ids}
+    ids = {row["msgId"] for row in kept if row["keys"] == "o-3"}
+    found = {(message.message_id, message.tag, message.keys) for message in stored(namesrv, "copy2")}
+    assert found == {(one, "new", ("o-3",)) for one in ids}
 
 
 async def commit_half(namesrv: str, group: str) -> None:
@@ -80,5 +87,67 @@ def test_lag_of_a_group_that_read_half(spark: SparkSession, namesrv: str, tmp_pa
     outcome = lag(spark, namesrv, ["half"], ignore, topics=["orders"], times=2, every_s=0.1, out=tmp_path)
     assert sum(int(row[4]) for row in outcome.rows) == 104
     assert (tmp_path / "lag.svg").read_text().startswith("<svg")
+
+
+async def work_and_fail(namesrv: str) -> None:
+    """Traced jobs, of which a consumer that never tries again fails every fourth."""
+    done = asyncio.Semaphore(0)
+
+    async def work(message: MessageView) -> None:
+        done.release()
+        if int(message.keys[0]) % 4 == 0:
+            raise ValueError("cannot be done")
+
+    async with (
+        Producer(namesrv, group="shop", enable_trace=True) as producer,
+        PushConsumer(
+            namesrv, group="workers", from_where=ConsumeFrom.FIRST, max_reconsume_times=0, enable_trace=True
+        ) as consumer,
+    ):
+        consumer.subscribe("jobs", "*", work)
+        await consumer.start()
+        for number in range(JOBS):
+            await producer.send(Message("jobs", b"job", keys=[str(number)], properties={"why": f"w{number % 8}"}))
+        for _ in range(JOBS):
+            await done.acquire()
+
+
+def traced(namesrv: str) -> int:
+    """How many records the trace topic has: for each job one of the producer and two of the consumer."""
+    return sum(len(list(decode_traces(message.body))) for message in stored(namesrv, TRACE_TOPIC))
+
+
+def dead_letters(namesrv: str) -> int:
+    with BulkReader(namesrv, group="look") as reader:
+        try:
+            return sum(reader.ends(reader.queues("%DLQ%workers")).values())
+        except RouteNotFound:
+            return 0
+
+
+def test_dead_letters_are_told_of_and_sent_again_and_traces_made_into_times(
+    spark: SparkSession, namesrv: str, tmp_path: Path
+) -> None:
     nothing = dlq(spark, dlq_origin(namesrv, None), ignore)
     assert nothing.notes == ["there are none: the cluster has no dead-letter topic"]
+    asyncio.run(work_and_fail(namesrv))
+    eventually(lambda: dead_letters(namesrv) == JOBS // 4, "dead letters")
+    eventually(lambda: traced(namesrv) == 3 * JOBS, "traces")
+
+    outcome = dlq(spark, dlq_origin(namesrv, None), ignore, error_property="why", redrive="error = 'w4'")
+    assert {(row[0], row[1], row[2], row[4]) for row in outcome.rows} == {
+        ("workers", "jobs", "w0", "3"), ("workers", "jobs", "w4", "2"),
+    }  # fmt: skip
+    assert outcome.notes == ["2 were sent to the topics they came from"]
+    again = [message for message in stored(namesrv, "jobs") if message.keys in (("4",), ("12",))]
+    assert len(again) == 4 and len({message.message_id for message in again}) == 2
+    assert {message.reconsume_times for message in again} == {0}
+    assert not {"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"} & {name for message in again for name in message.properties}
+
+    outcome = trace(spark, Origin((TRACE_TOPIC,), namesrv=namesrv), ignore, out=tmp_path)
+    assert [tuple(row[:4]) for row in outcome.rows] == [
+        ("jobs", "workers", "end to end", str(JOBS)),
+        ("jobs", "workers", "handle", str(JOBS)),
+        ("jobs", "shop", "send", str(JOBS)),
+    ]
+    assert "<rect" in (tmp_path / "latencies.svg").read_text()

@@ -27,7 +27,9 @@ def test_every_pipeline_explains_itself(capsys: pytest.CaptureFixture[str], comm
     assert f"rocketline pipeline {command}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "found"), [("pyspark", "3.5.1"), ("pandas", "3.0.0"), ("pyarrow", "4.0")])
+@pytest.mark.parametrize(
+    ("name", "found"), [("pyspark", "3.5.1"), ("pandas", "1.5.3"), ("pandas", "3.0.0"), ("pyarrow", "4.0")]
+)
 def test_a_library_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, name: str, found: str) -> None:
     real = session.version
     monkeypatch.setattr(session, "version", lambda asked: found if asked == name else real(asked))

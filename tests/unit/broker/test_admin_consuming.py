@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from tests.unit.broker.parts import ADDRESS, BROKER, Parts, fill, heartbeat, pull_request
 
+from rocketline.broker.handlers.admin.consuming import GROUPS_AT_ONCE
 from rocketline.broker.statistics import MINUTE
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import (
@@ -94,6 +95,22 @@ async def test_all_groups_at_once(parts: Parts) -> None:
     assert groups["TOOLS_CONSUMER"] == []
     (ordered,) = [item["readers"] for item in ask("true").consume_stats_list if "readers" in item]
     assert [set(topic.offset_table) for topic in ordered] == [{key()}]
+
+
+async def test_the_lag_of_very_many_groups_lets_others_in_between(parts: Parts) -> None:
+    count = 3 * GROUPS_AT_ONCE
+    parts.put_topic("orders", 1)
+    fill(parts, 2)
+    parts.groups.put(*(SubscriptionGroupConfig(f"group{number}") for number in range(count)))
+    for number in range(count):
+        parts.offsets.commit("c", f"group{number}", "orders", 0, 1)
+    peer = parts.peer()
+    peer.send(Command(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}))
+    assert parts.peer().ask(Command(RequestCode.GET_BROKER_CONFIG)).code == ResponseCode.SUCCESS
+    assert peer.received() == [], "not answered yet"
+    shown = decode_body(ConsumeStatsList, (await peer.next()).body)
+    assert shown.total_diff == count
+    assert len(shown.consume_stats_list) == len(parts.groups.table)
 
 
 async def test_the_times_of_what_a_group_reads(parts: Parts) -> None:

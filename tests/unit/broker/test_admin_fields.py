@@ -1,71 +1,94 @@
-"""What operators' tools may get wrong: fields of the wrong type, of no meaning, bodies that are none. Each is refused with
-the field named, or passed over, and never an unforeseen failure."""
+"""What operators' tools may get wrong: fields that are missing, of the wrong type or of no meaning, bodies that are none.
+Each is refused with the field named, or passed over, never an unforeseen failure, and the next request is answered."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
-from tests.unit.broker.parts import Parts
-from tests.unit.broker.test_router import SERVED
+from tests.support.request_table import Kind, Request, requests
+from tests.unit.broker.conftest import MakeParts
+from tests.unit.broker.parts import Parts, Peer
 
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import REQUEST_HEADERS
 
 BODIES = [b"", b"null", b"[]", b"7", b'"text"', b"{", b"\xff\xfe", b"\0" * 64, b'{"a":' * 5000, b"[" * 5000]
-WITH_BODIES = (18, 25, 200, 225)
-SENDS = {310, 320, 324, 325}
-OF_OPERATORS = sorted(code for code in SERVED - SENDS if 17 <= code <= 28 or 200 <= code <= 353 or code == 513)
+NEEDS_A_BODY = (18, 25, 200, 225, 401)
+NO_NUMBERS = ["many", "", "1.5", "9" * 30, "-"]
+OF_OPERATORS = [
+    item
+    for item in requests()
+    if "broker" in item.answered_by and item.kind in (Kind.QUESTION, Kind.CHANGE, Kind.SERVERS)
+]
+WITH_NUMBERS = [(item, field.name) for item in OF_OPERATORS for field in item.fields if field.type == "integer"]
+WITH_REQUIRED = [(item, field.name) for item in OF_OPERATORS for field in item.fields if field.required]
+ANSWERED_HERE = [item for item in OF_OPERATORS if item.code != RequestCode.CONSUME_MESSAGE_DIRECTLY]
+"""That one asks a client."""
+QUESTIONS = [item for item in OF_OPERATORS if item.kind is not Kind.CHANGE]
 
 
-def valid(code: int) -> dict[str, str]:
-    """Every field of a request with some value of its type."""
-    header = REQUEST_HEADERS.get(code)
-    if header is None:
-        return {}
-    return {item.encode_name: _value(item.type) for item in msgspec.structs.fields(header)}
+def named(value: object) -> str | None:
+    return value.name if isinstance(value, Request) else None
 
 
-def _value(kind: object) -> str:
-    text = str(kind)
-    return "true" if "bool" in text else "0" if "int" in text else "orders"
+@pytest.fixture
+async def peer(parts: Parts, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Peer]:
+    """Somebody whose connection is served on afterwards, and who made nothing fail in a way nobody had thought of."""
+    caplog.set_level(logging.ERROR)
+    peer = parts.peer()
+    yield peer
+    assert peer.ask(Command(RequestCode.GET_BROKER_CONFIG)).code == ResponseCode.SUCCESS
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
-def numbers(code: int) -> list[str]:
-    return [name for name, value in valid(code).items() if value == "0"]
+def test_the_table_has_operators_requests() -> None:
+    assert len(OF_OPERATORS) > 45
+    assert len(WITH_REQUIRED) > 40
 
 
-CASES = [(code, name) for code in OF_OPERATORS for name in numbers(code)]
-
-
-@pytest.mark.parametrize(("code", "name"), CASES)
-@pytest.mark.parametrize("value", ["many", "", "1.5", "9" * 30, "-"])
-async def test_a_field_that_is_no_number_is_named(parts: Parts, code: int, name: str, value: str) -> None:
-    answer = parts.peer().ask(Command(code, {**valid(code), name: value}))
+@pytest.mark.parametrize(("item", "name"), WITH_REQUIRED, ids=named)
+async def test_a_field_that_is_missing_is_named(peer: Peer, item: Request, name: str) -> None:
+    ext = {key: value for key, value in item.valid().items() if key != name}
+    answer = peer.ask(Command(item.code, ext))
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert f"request {code}: field {name} is" in (answer.remark or "")
+    assert answer.remark == f"header of request {item.code}: field {name} is missing"
 
 
-@pytest.mark.parametrize("code", OF_OPERATORS)
-async def test_fields_nobody_knows_change_nothing(parts: Parts, code: int) -> None:
-    if code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
-        pytest.skip("asks a client")
+@pytest.mark.parametrize(("item", "name"), WITH_NUMBERS, ids=named)
+async def test_a_field_that_is_no_number_is_named(peer: Peer, item: Request, name: str) -> None:
+    for value in NO_NUMBERS:
+        answer = peer.ask(Command(item.code, {**item.valid(), name: value}))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert f"request {item.code}: field {name} is" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("item", ANSWERED_HERE, ids=named)
+async def test_fields_nobody_knows_change_nothing(parts: Parts, peer: Peer, item: Request) -> None:
     parts.put_topic("orders")
-    plain = parts.peer().ask(Command(code, valid(code)))
-    more = parts.peer().ask(Command(code, {**valid(code), "colour": "red", "\0": "x" * 1000}))
+    plain = peer.ask(Command(item.code, item.valid()))
+    more = peer.ask(Command(item.code, {**item.valid(), "colour": "red", "\0": "x" * 1000}))
     assert (more.code, more.remark) == (plain.code, plain.remark)
 
 
-@pytest.mark.parametrize("code", WITH_BODIES)
-@pytest.mark.parametrize("body", BODIES)
-async def test_a_body_that_is_none_is_refused_in_words(
-    parts: Parts, caplog: pytest.LogCaptureFixture, code: int, body: bytes
-) -> None:
-    with caplog.at_level(logging.ERROR):
-        answer = parts.peer().ask(Command(code, {}, body))
-    assert answer.code != ResponseCode.SUCCESS
-    assert answer.remark
-    assert "Traceback" not in answer.remark
-    assert [record for record in caplog.records if record.exc_info] == []
+@pytest.mark.parametrize("item", ANSWERED_HERE, ids=named)
+async def test_a_body_that_is_none_is_refused_in_words_or_passed_over(peer: Peer, item: Request) -> None:
+    for body in BODIES:
+        answer = peer.ask(Command(item.code, item.valid(), body))
+        assert answer.code != ResponseCode.SUCCESS or item.code not in NEEDS_A_BODY
+        assert answer.code == ResponseCode.SUCCESS or answer.remark
+        assert "Traceback" not in (answer.remark or "")
+
+
+@pytest.mark.parametrize("item", QUESTIONS, ids=named)
+async def test_a_question_changes_nothing(make_parts: MakeParts, item: Request) -> None:
+    parts = make_parts(auto_create_groups=False)  # asking for a group makes it, as with Apache
+
+    def state() -> tuple[object, ...]:
+        return parts.topics.snapshot(), parts.groups.snapshot(), parts.offsets.snapshot(), parts.store.log_next_offset
+
+    parts.put_topic("orders")
+    before = state()
+    parts.peer().ask(Command(item.code, item.valid()))
+    assert state() == before

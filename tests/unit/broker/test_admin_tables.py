@@ -57,7 +57,7 @@ async def test_with_the_subscription_of_a_group(parts: Parts) -> None:
     parts.peer().ask(heartbeat(subscriptions={"orders": "a"}))
     body = decode_body(ConsumeQueueBody, peer.ask(look(consumerGroup="readers")).body)
     assert body.subscription_data is not None
-    assert body.subscription_data.sub_string == "a"
+    assert (body.subscription_data.sub_string, body.filter_data) == ("a", "null")
 
 
 async def test_a_queue_or_an_entry_that_is_not_there(parts: Parts) -> None:

@@ -171,11 +171,54 @@ async def test_an_offset_past_the_schedule_queue_is_capped(make_parts: MakeParts
     assert bodies(parts) == [b"b", b"c"]
 
 
-async def test_a_clock_set_back_delivers_at_once_instead_of_in_years(parts: Parts) -> None:
-    send_delayed(parts, 1, b"a")
+async def test_what_was_stored_before_a_clock_is_set_back_waits_one_delay_more_and_not_for_years(parts: Parts) -> None:
+    send_delayed(parts, 3, b"a")
+    parts.clock.advance(9)
     parts.clock.jump_wall(-86_400)
+    assert parts.delays.deliver_due() == 10_000
+    parts.clock.advance(9)
+    assert parts.delays.deliver_due() == 1000
+    assert bodies(parts) == []
+    parts.clock.advance(1)
     assert parts.delays.deliver_due() is None
     assert bodies(parts) == [b"a"]
+
+
+@pytest.mark.parametrize("back_s", [2, 3600, 86_400])
+async def test_what_is_sent_after_a_clock_was_set_back_waits_for_its_delay(parts: Parts, back_s: int) -> None:
+    """The log's times do not go back: those of its deliver times are of no use until the clock is where it was."""
+    send_delayed(parts, 1, b"before")
+    parts.clock.advance(1)
+    parts.delays.deliver_due()
+    parts.clock.jump_wall(-back_s)
+    for number in range(3):
+        send_delayed(parts, 3, b"after %d" % number)
+        parts.clock.advance(4)
+        parts.delays.deliver_due()
+    assert bodies(parts) == [b"before", b"after 0"]
+    assert parts.delays.deliver_due() == 2000
+    parts.clock.advance(2)
+    assert parts.delays.deliver_due() == 4000
+    parts.clock.advance(back_s + 10)
+    assert parts.delays.deliver_due() is None
+    assert bodies(parts) == [b"before", b"after 0", b"after 1", b"after 2"]
+    send_delayed(parts, 3, b"later")
+    assert parts.delays.deliver_due() == 10_000
+    assert not parts.delays._set_back.is_noted
+
+
+async def test_a_restart_after_a_clock_was_set_back_delivers_nothing_early(make_parts: MakeParts) -> None:
+    before = make_parts()
+    send_delayed(before, 3, b"a")
+    before.clock.jump_wall(-3600)
+    send_delayed(before, 3, b"b")
+    before.close()
+    parts = make_parts(disk=before.disk, clock=before.clock)
+    parts.clock.advance(9)
+    assert parts.delays.deliver_due() == 10_000, "how long they waited is forgotten"
+    parts.clock.advance(10)
+    assert parts.delays.deliver_due() is None
+    assert bodies(parts) == [b"a", b"b"]
 
 
 async def test_a_clock_set_back_a_little_only_makes_it_wait(parts: Parts) -> None:

@@ -80,3 +80,11 @@ def test_pull_consumers_read_what_each_was_told_to() -> None:
         data = ConsumerData("readers", "CONSUME_ACTIVELY", subscription_data_set=[build_subscription(topic)])
         group.note(channel, topic, data)  # type: ignore[arg-type]
     assert [group.about(channel) for channel in channels] == [None, None]  # type: ignore[arg-type]
+
+
+async def test_a_member_that_subscribes_to_nothing_yet_contradicts_nobody(parts: Parts) -> None:
+    first, second = parts.peer(), parts.peer(("192.0.2.6", 1))
+    first.ask(heartbeat("a", subscriptions={"orders": "x"}))
+    assert second.ask(heartbeat("b", subscriptions={})).remark is None
+    assert second.ask(heartbeat("b", subscriptions={"orders": "x"})).remark is None
+    assert first.ask(heartbeat("a", subscriptions={"orders": "x"})).remark is None

@@ -314,6 +314,17 @@ async def test_a_queue_with_too_many_in_flight_gives_no_more(make_parts: MakePar
     assert len(popper.pop()) == 6
 
 
+async def test_a_group_made_anew_has_nothing_in_flight(make_parts: MakeParts) -> None:
+    parts = make_parts(pop=PopConfig(limits_in_flight=True, max_in_flight=3))
+    put(parts, *numbers(8))
+    Popper(parts).pop(4)
+    assert Popper(parts).pop(4) == []
+    parts.groups.delete("readers")
+    parts.pops.clean()
+    parts.offsets.forget_group("readers")
+    assert bodies(Popper(parts).pop(4)) == numbers(4)
+
+
 # Waiting
 
 

@@ -233,6 +233,73 @@ async def test_an_acknowledgement_the_store_does_not_take_is_no_success(parts: P
     assert popper.pop() == []
 
 
+# Acknowledgements of one read
+
+
+def ack_at_once(popper: Popper, *taken: Popped) -> list[Command]:
+    """Their answers, when all requests arrive in one read."""
+    popper.peer.send(*map(ack_request, taken))
+    popper.parts.dispatch()
+    return popper.peer.received()
+
+
+async def test_acknowledgements_of_one_read_are_one_record_for_each_check_point(parts: Parts) -> None:
+    put(parts, *numbers(8))
+    popper = Popper(parts)
+    first, second = popper.pop(4, invisible_ms=3000), popper.pop(4, invisible_ms=3000)
+    written = len(revive_records(parts))
+    answers = ack_at_once(popper, *first[:3], second[0], second[0])
+    assert [answer.code for answer in answers] == 5 * [ResponseCode.SUCCESS]
+    assert len({answer.opaque for answer in answers}) == 5
+    records = [(record.tag, json.loads(record.body)["aol"]) for record in revive_records(parts)[written:]]
+    assert records == [("bAck", [0, 1, 2]), ("bAck", [4, 4])]
+    parts.pass_time(7)
+    assert sorted(bodies(popper.pop())) == [b"3", b"5", b"6", b"7"]
+
+
+async def test_a_lone_acknowledgement_is_written_as_one(parts: Parts) -> None:
+    put(parts, *numbers(2))
+    popper = Popper(parts)
+    one, _ = popper.pop()
+    ack_at_once(popper, one)
+    assert [record.tag for record in revive_records(parts)] == ["ck", "ack"]
+
+
+async def test_in_memory_acknowledgements_of_one_read_settle_their_check_point(make_parts: MakeParts) -> None:
+    parts = make_parts(pop=MERGING)
+    put(parts, *numbers(3))
+    popper = Popper(parts)
+    answers = ack_at_once(popper, *popper.pop())
+    assert [answer.code for answer in answers] == 3 * [ResponseCode.SUCCESS]
+    assert not len(parts.pops.checkpoints)
+    assert revive_records(parts) == []
+
+
+async def test_what_the_store_does_not_take_is_no_success_for_any_of_one_read(parts: Parts) -> None:
+    put(parts, *numbers(3))
+    popper = Popper(parts)
+    taken = popper.pop(invisible_ms=2000)
+    parts.store._refusal = "the disk is full"
+    answers = ack_at_once(popper, *taken)
+    assert [answer.code for answer in answers] == 3 * [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert all("the disk is full" in (answer.remark or "") for answer in answers)
+    parts.store._refusal = ""
+    assert [answer.code for answer in ack_at_once(popper, *taken)] == 3 * [ResponseCode.SUCCESS]
+    parts.pass_time(6)
+    assert popper.pop() == []
+
+
+async def test_one_bad_handle_of_a_read_costs_the_others_nothing(parts: Parts) -> None:
+    put(parts, *numbers(3))
+    popper = Popper(parts)
+    one, other, third = popper.pop(invisible_ms=2000)
+    popper.peer.send(ack_request(one), ack_request(other, extra_info="nonsense"), ack_request(third))
+    codes = {answer.opaque: answer.code for answer in popper.peer.received()}
+    assert sorted(codes.values()) == [ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL]
+    parts.pass_time(6)
+    assert bodies(popper.pop()) == [other.body]
+
+
 async def test_with_sync_flush_an_acknowledgement_waits_for_the_disk(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
     parts.put_topic("orders", 1)
@@ -248,6 +315,24 @@ async def test_with_sync_flush_an_acknowledgement_waits_for_the_disk(make_parts:
     assert popper.peer.received() == []
     disk.gate.set()  # type: ignore[attr-defined]
     assert (await popper.peer.next()).code == ResponseCode.SUCCESS
+
+
+async def test_with_sync_flush_those_of_one_read_wait_for_the_disk_together(make_parts: MakeParts) -> None:
+    parts = make_parts(sync_flush=True)
+    parts.put_topic("orders", 1)
+    peer = parts.peer()
+    for body in numbers(4):
+        peer.send(send_request("orders", body))
+        await peer.next()
+    popper = Popper(parts)
+    first, second = popper.pop(2), popper.pop(2)
+    disk = parts.disk
+    disk.gate.clear()  # type: ignore[attr-defined]
+    popper.peer.send(*map(ack_request, (first[0], second[0], first[1], second[1])))
+    await asyncio.sleep(0)
+    assert popper.peer.received() == []
+    disk.gate.set()  # type: ignore[attr-defined]
+    assert [(await popper.peer.next()).code for _ in range(4)] == 4 * [ResponseCode.SUCCESS]
 
 
 # Topics and groups that go
@@ -368,7 +453,21 @@ def forged(taken: Popped, part: int, value: str) -> str:
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [(3, "8"), (3, "77"), (5, "broker-b"), (6, "1"), (0, "x"), (1, "-5"), (4, "9"), (2, "99999999999999999999")],
+    [
+        (3, "8"),
+        (3, "77"),
+        (5, "broker-b"),
+        (6, "1"),
+        (0, "x"),
+        (1, "-5"),
+        (4, "9"),
+        (2, "99999999999999999999"),
+        (0, "9999999999999999999"),
+        (1, "9999999999999999999"),
+        (1, "9223372036854775807"),
+        (2, "9223372036854775807"),
+        (2, "999999999999999"),
+    ],
 )
 @pytest.mark.parametrize("request_of", [ack_request, lambda taken, **more: change_request(taken, 1000, **more)])
 async def test_a_handle_that_cannot_be_ours_is_refused(parts: Parts, part: int, value: str, request_of: object) -> None:
@@ -399,6 +498,43 @@ async def test_a_handle_of_something_never_popped_changes_nothing(either: Parts)
     popper.ack(one, offset=2)  # an offset of the queue that is not in the check point
     either.pass_time(15)
     assert sorted(bodies(popper.pop())) == numbers(3)
+
+
+@pytest.mark.parametrize("group", ["", "readers\x02TIMER_DEL_UNIQKEY\x01U-0", "../readers", "g" * 256])
+async def test_a_group_that_cannot_be_is_refused(parts: Parts, group: str) -> None:
+    """Its name becomes a part of what is written."""
+    put(parts, b"0")
+    popper = Popper(parts)
+    [one] = popper.pop(invisible_ms=2000)
+    for answer in (
+        popper.peer.ask(ack_request(one, consumer_group=group)),
+        popper.peer.ask(change_request(one, 1000, consumer_group=group)),
+        popper.ack_batch([one], consumer_group=group),
+    ):
+        assert (answer.code, "group" in (answer.remark or "")) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, True)
+    assert len(revive_records(parts)) == 1
+
+
+async def test_a_stale_handle_hides_nothing_and_doubles_nothing(either: Parts) -> None:
+    put(either, b"0")
+    popper = Popper(either)
+    [one] = popper.pop(invisible_ms=5000)
+    either.pass_time(8)
+    answer = popper.peer.ask(change_request(one, 1000))
+    assert (answer.code, "counts no more" in (answer.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    either.pass_time(8)
+    assert bodies(popper.pop()) == [b"0"]
+    assert popper.pop() == []
+
+
+async def test_a_handle_counts_until_its_message_is_delivered_again(parts: Parts) -> None:
+    put(parts, b"0")
+    popper = Popper(parts)
+    [one] = popper.pop(invisible_ms=3000)
+    parts.pass_time(4)  # its time is over, but nobody has it yet
+    popper.ack(popper.change(one, 20_000))
+    parts.pass_time(25)
+    assert popper.pop() == []
 
 
 async def test_a_second_and_a_late_acknowledgement_change_nothing(either: Parts) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.request_table import served_by
 from tests.unit.broker.parts import Parts
 
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 
-SERVED = {
-    10, 11, 12, 14, 15, 17, 18, 21, 25, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 43, 45, 46, 60, 61, 200, 201,
-    202, 203, 204, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 323,
-    324, 325, 328, 329, 343, 345, 351, 352, 353, 361, 370, 400, 401, 402, 513, 200050, 200051, 200052, 200053, 200054,
-    200055, 200151,
-}  # fmt: skip
+SERVED = served_by("broker")
 WITHOUT_FIELDS = {
     18, 21, 25, 26, 28, 34, 41, 42, 43, 45, 46, 60, 61, 200, 201, 225, 305, 306, 316, 328, 329, 400, 401, 402, 200151,
 }  # fmt: skip
 
 
-async def test_these_requests_are_served(parts: Parts) -> None:
+async def test_the_table_of_requests_says_what_is_served(parts: Parts) -> None:
     assert parts.router.codes == SERVED
 
 

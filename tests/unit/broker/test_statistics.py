@@ -9,7 +9,7 @@ import pytest
 from tests.unit.broker.parts import CLUSTER, Parts, fill, pull_request, send_request
 from tests.unit.broker.test_send_back import back
 
-from rocketline.broker.statistics import DAY, HOUR, MINUTE, BrokerStatistics
+from rocketline.broker.statistics import DAY, DELAY, FIFO, HOUR, MINUTE, NORMAL, BrokerStatistics, Incoming
 from rocketline.clock import ManualClock
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import BrokerStatsData, StatsItem, TopicStatsTable, decode_body, queue_key
@@ -190,3 +190,69 @@ async def test_samples_are_taken_by_the_clock(counted: BrokerStatistics, monkeyp
         await counted.run()
     assert [taken.count(window) for window in (MINUTE, HOUR, DAY)] == [360, 6, 1]
     assert set(slept) == {10.0}
+
+
+def counters() -> BrokerStatistics:
+    return BrokerStatistics(CLUSTER, ManualClock(), lambda topic: False)
+
+
+def test_messages_are_told_apart_by_kind_and_size() -> None:
+    counted = counters()
+    for size in (100, 1024, 1025, 5000, 5 << 20):
+        counted.put("orders", 1, size)
+    counted.put("orders", 4, 4 * 600)  # a batch of small ones
+    counted.put("orders", 2, 2 * 2000)
+    counted.put("orders", 1, 100, FIFO)
+    counted.delivered("orders", 3000)
+    found = {incoming.kind: incoming for incoming in counted.incoming("orders")}
+    assert found[FIFO] == Incoming("orders", FIFO, 1, 100, (1, 0, 0, 0, 0, 0, 0))
+    assert found[DELAY] == Incoming("orders", DELAY, 1, 3000, (0, 1, 0, 0, 0, 0, 0))
+    normal = found[NORMAL]
+    assert normal.messages == 11
+    assert normal.size == 100 + 1024 + 1025 + 5000 + (5 << 20) + 2400 + 4000
+    assert normal.by_size == (6, 3, 1, 0, 0, 0, 1)
+    assert counted.totals().put == 13
+
+
+def test_counters_of_what_is_gone_are_forgotten() -> None:
+    counted = counters()
+    for topic in ("orders", "gone"):
+        counted.put(topic, 1, 5000, FIFO)
+        for group in ("readers", "left"):
+            counted.got(group, topic, 1, 100)
+            counted.acked(group, topic, 1)
+            counted.sent_back(group, topic, dead=True)
+            counted.given_up(group, topic)
+    counted.forget(lambda topic, group: topic == "gone" or group == "left")
+    assert counted.topics() == ["orders"]
+    assert counted.incoming("gone") == []
+    assert [(item.topic, item.group) for item in counted.outgoing()] == [("orders", "readers")]
+    assert {(item.topic, item.group, item.messages) for item in counted.dead_letters()} == {("orders", "readers", 1)}
+    for name in ("GROUP_GET_NUMS", "GROUP_ACK_NUMS", "SNDBCK_PUT_NUMS"):
+        assert counted.view(name, "orders@left") is None
+        assert counted.view(name, "orders@readers") is not None
+
+
+def test_totals_do_not_go_back_when_a_topic_or_group_goes(clock: ManualClock) -> None:
+    statistics = BrokerStatistics(CLUSTER, clock, lambda topic: topic == "TBW102")
+    for topic in ("orders", "other", "TBW102"):
+        statistics.put(topic, 10, 1000)
+        statistics.got("readers", topic, 4, 400)
+        statistics.acked("readers", topic, 3)
+    totals = statistics.totals()
+    statistics.sample(MINUTE)
+    statistics.forget(lambda topic, group: topic in ("orders", "TBW102") or group == "readers")
+    clock.advance(10)
+    statistics.sample(MINUTE)
+    assert statistics.topics() == ["other"]
+    assert statistics.totals() == totals
+    for name, count in {
+        "BROKER_PUT_NUMS": 30,
+        "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": 20,
+        "BROKER_GET_NUMS": 12,
+        "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": 8,
+        "BROKER_ACK_NUMS": 9,
+    }.items():
+        shown = statistics.view(name, CLUSTER)
+        assert shown is not None
+        assert shown.stats_minute.sum == count, name

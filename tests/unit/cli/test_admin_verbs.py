@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from rocketline.admin import Admin as Cluster
 from rocketline.cli import verbs
 from rocketline.cli.verb import VERBS
 from rocketline.client import ConsumeFrom, RetryLater, blocking
 from rocketline.client.timing import ClientTiming
+from rocketline.errors import RouteNotFound
 from rocketline.message import Message, MessageView
-from rocketline.protocol.bodies import RegisterBrokerBody, encode_registration
+from rocketline.protocol.bodies import RegisterBrokerBody, TopicConfig, encode_registration
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import frame_bytes
@@ -55,6 +58,7 @@ def admin(called: Called, cluster: LocalCluster) -> Admin:
 @pytest.fixture(scope="module")
 def orders(cluster: LocalCluster) -> list[Any]:
     """Four messages of `orders`, on both brokers, and their receipts."""
+    asyncio.run(make_topic_everywhere(cluster.namesrv, "orders"))
     with blocking.Producer(cluster.namesrv, group="shop") as producer:
         receipts = []
         for number in range(4):
@@ -63,6 +67,24 @@ def orders(cluster: LocalCluster) -> list[Any]:
             )
             receipts.append(producer.send(message))
         return receipts
+
+
+async def make_topic_everywhere(namesrv: str, topic: str) -> None:
+    """A topic that came into being by a send is where that went, which may be one broker."""
+    async with asyncio.timeout(PATIENCE_S), Cluster(namesrv) as admin:
+        brokers = await admin.brokers()
+        for broker in brokers:
+            await broker.put_topic(TopicConfig(topic, 4, 4))
+        while await _count_brokers(admin, topic) < len(brokers):
+            await asyncio.sleep(0.05)
+
+
+async def _count_brokers(admin: Cluster, topic: str) -> int:
+    admin.forget()
+    try:
+        return len(await admin.brokers_of(topic))
+    except RouteNotFound:
+        return 0
 
 
 class Reader:
@@ -147,6 +169,15 @@ def test_an_address_that_cannot_be_reached_is_named(called: Called) -> None:
         (row,) = json.loads(result.stdout)
         assert (row["level"], row["where"]) == ("error", "ghost 127.0.0.1:1")
         assert "brokerIP1" in row["advice"]
+
+
+@pytest.mark.parametrize("verb", ["consumerProgress", "dlqList"])
+def test_a_result_without_a_broker_says_so(called: Called, verb: str) -> None:
+    with LocalCluster() as cluster, registered(cluster.namesrv, "127.0.0.1:1"):
+        result = called("admin", verb, "-n", cluster.namesrv, "--output", "json")
+        assert result.returncode == 0
+        assert isinstance(json.loads(result.stdout), list)
+        assert "warning: without ghost 127.0.0.1:1: cannot connect" in result.stderr
 
 
 def test_a_setting_is_changed_and_shown(admin: Admin, cluster: LocalCluster) -> None:

@@ -165,6 +165,14 @@ def test_a_file_cannot_open_it_to_the_network(rocketline: Run, tmp_path: Path) -
     assert "--host 0.0.0.0" in _only_line(result.stderr)
 
 
+def test_a_file_cannot_show_metrics_to_the_network(rocketline: Run, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("metricsExporterType=PROM\nmetricsPromExporterHost=0.0.0.0\n")
+    result = rocketline("up", "--data", tmp_path / "data", "--config", file, *FREE_PORTS)
+    assert result.returncode == 1
+    assert "metricsPromExporterHost=0.0.0.0" in _only_line(result.stderr)
+
+
 def test_the_host_flag_can(tmp_path: Path) -> None:
     with ChildCluster(["--data", str(tmp_path), "--host", "0.0.0.0"]) as cluster:
         port = int(cluster.namesrv.rpartition(":")[2])

@@ -160,7 +160,7 @@ async def test_refused_traces_are_counted_and_told_once(cluster: FakeCluster, ca
         for failed in range(1, 4):
             await producer.send(Message("T", b"x"))
             await until(lambda failed=failed: producer.trace_counts.failed == failed)  # type: ignore[misc]
-        warnings = [record for record in caplog.records if "cannot be sent" in record.message]
+        warnings = [record for record in caplog.records if "cannot be sent" in record.getMessage()]
         assert len(warnings) == 1
         assert "no traces here" in warnings[0].getMessage()
         assert TRACES in warnings[0].getMessage()

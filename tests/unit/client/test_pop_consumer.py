@@ -111,8 +111,8 @@ async def test_nothing_comes_when_the_time_is_over(cluster: FakeCluster, pops: F
         await consumer.subscribe(T)
         assert await consumer.receive(wait=0) == []
         assert not pops.notifications
-        assert await consumer.receive(wait=0.01) == []
-        assert pops.notifications[0].poll_ms <= 10
+        assert await consumer.receive(wait=0.3) == []  # long enough for a busy machine to ask at all
+        assert pops.notifications[0].poll_ms <= 300
 
 
 async def test_a_batch_is_acknowledged_with_one_request_per_broker(

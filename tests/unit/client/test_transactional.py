@@ -139,7 +139,7 @@ async def test_an_exception_is_unknown_and_logged(
 
     done = await producer.send_in_transaction(Message("T", b"pay"), fails_too if is_async else fails)
     assert done.outcome is Transaction.UNKNOWN
-    assert any(record.exc_info and "unknown" in record.message for record in caplog.records)
+    assert any(record.exc_info and "unknown" in record.getMessage() for record in caplog.records)
     request = await broker.request(END)
     assert EndTransactionHeader.decode(request).commit_or_rollback == 0
 

@@ -188,6 +188,28 @@ class TestAsyncFlush:
         assert store._files.checkpoint.queues_ms == store._files.checkpoint.index_ms == store.last_store_ms
         store.close()
 
+    @pytest.mark.parametrize("failing", [False, True])
+    def test_many_queues_are_flushed_side_by_side(self, failing: bool) -> None:
+        inner = MemoryDisk()
+        disk = FaultyDisk(inner)
+        store = self.store(ManualClock(), disk)
+        for number in range(100):
+            store.append(message(queue_id=number))
+        store.dispatch()
+        flusher = store._queue_flusher
+        assert flusher is not None
+        queue_files = [ROOT / "consumequeue" / "orders" / str(number) / f"{0:020d}" for number in range(100)]
+        if failing:
+            disk.fail("sync", part="orders/55/")
+        flusher.run_round(everything=True)
+        assert store.is_writable is not failing
+        if failing:
+            assert "orders/55/" in store.reason
+        else:
+            after = inner.crash()
+            assert [after.read(path) for path in queue_files] == [inner.read(path) for path in queue_files]
+        store.close()
+
     def test_the_checkpoint_follows_what_was_flushed(self) -> None:
         clock = ManualClock(1000)
         disk = MemoryDisk()

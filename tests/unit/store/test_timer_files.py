@@ -269,3 +269,14 @@ def test_a_window_the_wheel_cannot_hold_becomes_the_largest_it_can(asked: int) -
 def test_settings_without_sense_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         TimerConfig(**settings)
+
+
+def test_moments_up_to_a_time(disk: MemoryDisk) -> None:
+    files = opened(disk)
+    seconds = [50, 3, 17, 99, 42, 8, 61, 17, 5, 70]
+    for number, second in enumerate(seconds):
+        add(files, second, number)
+    for limit in (0, 3, 16, 17, 60, 99, 150):
+        found = files.moments_until(NOW_MS + limit * 1000)
+        assert sorted(found) == sorted({NOW_MS + second * 1000 for second in seconds if second <= limit})
+    files.close()

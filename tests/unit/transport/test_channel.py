@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Awaitable
 
 import pytest
 from tests.unit.transport.peers import BLOAT, ECHO, FAIL, HOLD, REJECT, RawPeer, Scripted, eventually, request, serving
 
-from rocketline.errors import ConnectionLost, RequestTimeout, TransportError
+from rocketline.errors import ConnectionLost, RequestRejected, RequestTimeout, TransportError
 from rocketline.protocol.command import JSON, ONEWAY, RESPONSE, ROCKETMQ, Command
 from rocketline.protocol.connection import frame_bytes
-from rocketline.transport import Channel, Limits, Router
+from rocketline.transport import AtReadEnd, Channel, Limits, Router
 
 
 async def test_several_requests_in_one_write_are_all_answered_in_order():
@@ -142,6 +143,53 @@ async def test_an_answer_that_cannot_be_written_becomes_a_failure_and_harms_no_o
         )
         answers = {answer.opaque: answer.code for answer in await peer.receive_all(3)}
         assert answers == {2: 0, 1: 1, 3: 0}
+        await peer.close()
+
+
+class Together(AtReadEnd):
+    """Answers with how many there were of its kind."""
+
+    def __init__(self, all_of_them: list[Command], request: Command) -> None:
+        self._all = all_of_them
+        self._request = request
+        all_of_them.append(request)
+
+    def finish(self) -> Command | Awaitable[Command | None]:
+        if self._request.ext and "fail" in self._request.ext:
+            raise RequestRejected(13, "not this one")
+        answer = self._request.reply(0, {"n": str(len(self._all))})
+        if not (self._request.ext and "later" in self._request.ext):
+            return answer
+        later: asyncio.Future[Command | None] = asyncio.get_running_loop().create_future()
+        later.get_loop().call_soon(later.set_result, answer)
+        return later
+
+
+async def test_requests_of_one_read_may_be_answered_together_at_its_end():
+    seen: list[Command] = []
+    script = Scripted()
+    script.router.add(5000, lambda _, request: Together(seen, request))
+    async with serving(script.router) as server:
+        peer = await RawPeer.connect(server.port)
+        await peer.send_commands(
+            request(5000, opaque=1), request(ECHO, opaque=2), request(5000, opaque=3, fail="1"),
+            request(5000, opaque=4, flag=ONEWAY), request(5000, opaque=5, later="1"),
+        )  # fmt: skip
+        answers = {answer.opaque: answer for answer in await peer.receive_all(4)}
+        assert answers[1].ext == answers[5].ext == {"n": "4"}
+        assert (answers[3].code, answers[3].remark) == (13, "not this one")
+        assert answers[2].code == 0
+        await peer.send_commands(request(5000, opaque=6))
+        assert (await peer.receive()).ext == {"n": "5"}
+        await peer.close()
+
+
+async def test_garbage_behind_requests_that_wait_for_the_end_of_the_read_leaves_them_answered():
+    seen: list[Command] = []
+    async with serving(Router({5000: lambda _, request: Together(seen, request)})) as server:
+        peer = await RawPeer.connect(server.port)
+        await peer.send(frame_bytes(request(5000, opaque=1)) + b"\xff" * 64)
+        assert (await peer.receive()).opaque == 1
         await peer.close()
 
 

@@ -97,7 +97,7 @@ async def test_waiting_not_waiting_and_oneway_against_a_server_that_never_answer
     async with serving(Router({SILENT: silent})) as server, RemotingClient() as client:
         address = _address(server)
         with pytest.raises(RequestTimeout):
-            await client.call(address, request(SILENT), 0.02)
+            await client.call(address, request(SILENT), 0.5)  # long enough for a busy machine to connect and send it
         later = asyncio.ensure_future(client.call(address, request(SILENT), 30))
         await client.send_oneway(address, request(SILENT))
         await eventually(lambda: len(served) == 3)

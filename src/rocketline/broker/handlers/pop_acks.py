@@ -1,22 +1,26 @@
 """What becomes of popped messages: acknowledged (200051, many at once 200151), or hidden for another time (200053).
 
 A receipt handle says where its check point is found; topic, queue and offset come with the request. Nothing is
-remembered about handles, so one that comes twice or too late is answered like any other and changes nothing. One that
-cannot be ours is refused: another broker's, one for another queue, one with a revive queue there is none of.
+remembered about handles, so an acknowledgement that comes twice or too late is answered like any other and changes
+nothing. A handle that cannot be ours is refused: another broker's, one for another queue, one with a revive queue there
+is none of, one that is hidden for longer than a pop may ask for. To hide a message for another time its handle must
+still count: a new check point for what was delivered again already would deliver it twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.pop.checkpoints import PopCheckpoints
+from rocketline.broker.pop.gathering import AckedCheckpoint, AckedTogether, AckGathering
 from rocketline.broker.pop.ordered import OrderedPops
 from rocketline.broker.pop.records import PopKey, new_checkpoint
+from rocketline.broker.pop.reviver import GRACE_MS
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import Topics
 from rocketline.clock import Clock
@@ -29,9 +33,10 @@ from rocketline.protocol.headers import (
     ChangeInvisibleTimeHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
 from rocketline.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, ReceiptHandle, real_topic
 from rocketline.store.message_store import AppendResult, MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import AtReadEnd, Channel, Reply
 
 MAX_ACKS = 1024
 """Entries of one batch."""
@@ -54,6 +59,10 @@ class PopAckHandlers:
     broker_name: str
     revive_queue_count: int
     max_invisible_ms: int
+    gathering: AckGathering = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gathering", AckGathering(self.checkpoints))
 
     # 200051
 
@@ -65,16 +74,13 @@ class PopAckHandlers:
                 ResponseCode.NO_MESSAGE,
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{first}~{end}",
             )
-        handle = self._handle(header.extra_info, header.queue_id)
+        handle = self._handle(header.extra_info, header.consumer_group, header.queue_id)
         if handle.is_ordered:
             self._ack_ordered(header.topic, header.consumer_group, header.queue_id, header.offset, handle.pop_ms)
             return request.reply(ResponseCode.SUCCESS)
         key = self._key(header.topic, header.consumer_group, header.queue_id, handle)
-        written = self.checkpoints.ack(
-            key, [header.offset], handle.revive_queue_id, handle.next_visible_ms, batch=False
-        )
-        self.statistics.acked(header.consumer_group, header.topic, 1)
-        return self._answer(written, request)
+        place = AckedCheckpoint(key, handle.revive_queue_id, handle.pop_ms + handle.invisible_ms)
+        return _Acked(self, request, key, self.gathering.add(place, header.offset))
 
     def _bounds(self, topic_name: str, queue_id: int) -> tuple[int, int]:
         """(first offset, next offset) of a queue that must exist."""
@@ -89,7 +95,7 @@ class PopAckHandlers:
             )
         return self.store.min_offset(topic_name, queue_id), self.store.max_offset(topic_name, queue_id)
 
-    def _handle(self, text: str, queue_id: int) -> ReceiptHandle:
+    def _handle(self, text: str, group: str, queue_id: int) -> ReceiptHandle:
         try:
             handle = ReceiptHandle.parse(text)
         except InvalidReceipt as error:
@@ -98,10 +104,12 @@ class PopAckHandlers:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, f"the receipt handle is of queue {handle.queue_id}, not of {queue_id}"
             )
-        self._check_origin(handle.broker_name, handle.revive_queue_id)
+        self._check_origin(group, handle.broker_name, handle.revive_queue_id, handle.next_visible_ms)
         return handle
 
-    def _check_origin(self, broker_name: str, revive_queue_id: int) -> None:
+    def _check_origin(self, group: str, broker_name: str, revive_queue_id: int, visible_ms: int) -> None:
+        if problem := _problem_of(group):  # it becomes a part of what is written
+            raise RequestRejected(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
         if broker_name != self.broker_name:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -112,11 +120,20 @@ class PopAckHandlers:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the receipt handle names revive queue {revive_queue_id}, there are {self.revive_queue_count}",
             )
+        if visible_ms - self.clock.now_ms() > self.max_invisible_ms:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt handle was never handed out: it would hide its message until {visible_ms} ms, longer than "
+                f"{self.max_invisible_ms} ms (timerMaxDelaySec) from now",
+            )
 
     def _key(self, topic: str, group: str, queue_id: int, handle: ReceiptHandle) -> PopKey:
         return PopKey(topic, group, queue_id, handle.ck_start_offset, handle.pop_ms, self.broker_name)
 
-    def _answer(self, written: AppendResult | None, request: Command, ext: dict[str, str] | None = None) -> Reply:
+    def answer(
+        self, written: AppendResult | None, request: Command, ext: dict[str, str] | None = None
+    ) -> Command | Awaitable[Command | None]:
+        """Success, once what was written is as durable as it has to be."""
         if self.durability is None or written is None:
             return request.reply(ResponseCode.SUCCESS, ext)
         return answer_when_durable(self.durability.wait(written.next_log_offset), partial(_durable, request, ext))
@@ -148,11 +165,12 @@ class PopAckHandlers:
         written = None
         for entry, topic, offsets in checked:
             written = self._ack_entry(entry, topic, offsets) or written
-        return self._answer(written, request)
+        return self.answer(written, request)
 
     def _check_entry(self, broker_name: str, entry: BatchAck) -> tuple[BatchAck, str, list[int]]:
         """(entry, the topic its messages lie on, those of its offsets that exist)."""
-        self._check_origin(broker_name, entry.revive_queue_id)
+        visible_ms = entry.pop_ms + entry.invisible_ms
+        self._check_origin(entry.consumer_group, broker_name, entry.revive_queue_id, visible_ms)
         if entry.retry not in _FLAGS or min(entry.pop_ms, entry.invisible_ms, entry.start_offset) < 0:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -185,7 +203,7 @@ class PopAckHandlers:
                 ResponseCode.NO_MESSAGE,
                 f"offset {header.offset} is not among {first}~{end} of {header.topic} queue {header.queue_id}",
             )
-        handle = self._handle(header.extra_info, header.queue_id)
+        handle = self._handle(header.extra_info, header.consumer_group, header.queue_id)
         if not 0 <= header.invisible_ms <= self.max_invisible_ms:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
@@ -197,15 +215,22 @@ class PopAckHandlers:
 
     def _change(self, request: Command, header: ChangeInvisibleTimeHeader, handle: ReceiptHandle) -> Reply:
         group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.offset
+        now_ms = self.clock.now_ms()
+        if now_ms >= handle.next_visible_ms + GRACE_MS:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt handle counts no more: its invisible time ended {now_ms - handle.next_visible_ms} ms ago, and "
+                "the message comes, or came, to somebody again",
+            )
         # Later than the old one, within one millisecond too: else both were the same, and one ack would settle them.
-        pop_ms = max(self.clock.now_ms(), self.store.last_store_ms, handle.pop_ms + 1)
+        pop_ms = max(now_ms, self.store.last_store_ms, handle.pop_ms + 1)
         checkpoint = new_checkpoint(group, topic, queue_id, [offset], pop_ms, header.invisible_ms, self.broker_name)
         # The new one first: a crash between them means twice, and never not at all.
         written = self.checkpoints.put_alone(checkpoint, handle.revive_queue_id)
         key = self._key(topic, group, queue_id, handle)
         acked = self.checkpoints.ack(key, [offset], handle.revive_queue_id, handle.next_visible_ms, batch=False)
         ext = ChangeInvisibleTimeResponseHeader(pop_ms, header.invisible_ms, handle.revive_queue_id).encode()
-        return self._answer(acked or written, request, ext)
+        return self.answer(acked or written, request, ext)
 
     def _change_ordered(self, request: Command, header: ChangeInvisibleTimeHeader, handle: ReceiptHandle) -> Reply:
         group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.offset
@@ -217,6 +242,28 @@ class PopAckHandlers:
             self.queue_free(topic, group, queue_id)
         ext = ChangeInvisibleTimeResponseHeader(handle.pop_ms, visible_ms - handle.pop_ms, handle.revive_queue_id)
         return request.reply(ResponseCode.SUCCESS, ext.encode())
+
+
+class _Acked(AtReadEnd):
+    """An acknowledgement that is written with others of its read."""
+
+    __slots__ = ("_handlers", "_key", "_request", "_together")
+
+    def __init__(self, handlers: PopAckHandlers, request: Command, key: PopKey, together: AckedTogether) -> None:
+        self._handlers = handlers
+        self._request = request
+        self._key = key
+        self._together = together
+
+    def finish(self) -> Command | Awaitable[Command | None]:
+        written = self._together.settle()
+        self._handlers.statistics.acked(self._key.group, self._key.topic, 1)
+        return self._handlers.answer(written, self._request)
+
+
+@lru_cache(1024)
+def _problem_of(group: str) -> str | None:
+    return group_problem(group, MAX_OLD_GROUP_CHARS)
 
 
 def _durable(request: Command, ext: dict[str, str] | None, code: int) -> Command:

@@ -18,13 +18,13 @@ from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.groups import Groups
 from rocketline.broker.postponed import postpone
-from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.statistics import FIFO, NORMAL, BrokerStatistics
 from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handle
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.errors import ProtocolError, RequestRejected
-from rocketline.message import DELAY, RETRY_PREFIX, UNIQ_KEY, WAIT
+from rocketline.message import DELAY, RETRY_PREFIX, RETRY_TOPIC, SHARDING_KEY, UNIQ_KEY, WAIT
 from rocketline.protocol.bodies import TopicConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -48,7 +48,6 @@ _plain_send: Callable[[dict[str, str] | None, dict[str, str], bytes], tuple[Any,
     "plain_send"
 )
 
-_OK = AppendStatus.OK
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 _FAILED_CODES = {
     AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -95,7 +94,6 @@ class SendHandlers:
         self._added = dict(self._answer_ext, **{CLUSTER: parts.cluster})
         self._added_text = encode_properties(self._added)
         self._added_bytes = self._added_text.encode()
-        self._append = parts.store.append
         self._topics = parts.topics
         self._table: dict[str, TopicConfig] = {}
         self._counts: dict[str, int] = {}
@@ -123,9 +121,9 @@ class SendHandlers:
         return self._finish(request, queue_id, message, result)
 
     def _send_plain(self, channel: Channel, request: Command, plain: tuple[Any, ...]) -> Reply:
-        """The rest of the way for a message without detours, whose properties are complete; no call more than it takes."""
+        """The rest of the way for a message without detours, whose properties are complete."""
         name, template, queue_count, queue_id, sys_flag, born_ms, flag, times, unit_mode, properties, raw = plain
-        parts, topics = self._parts, self._topics
+        topics = self._topics
         if topics.table is not self._table or not topics.writable or not 0 <= queue_id < self._counts.get(name, 0):
             try:
                 queue_id = self._queue_id(queue_id, topics.for_send(name, template, queue_count, unit_mode))
@@ -135,14 +133,7 @@ class SendHandlers:
         message = StoreMessage(
             name, queue_id, request.body, properties, raw, flag, sys_flag, born_ms, channel.remote_host, times
         )
-        result = self._append(message)
-        status, log_offset, queue_offset, size, *_ = result
-        if status is not _OK or parts.sync_flush:
-            return self._finish(request, queue_id, message, result)
-        parts.stored()
-        parts.statistics.put(name, 1, size)
-        frame = self._stored.frame(request, log_offset, queue_id, queue_offset, properties[UNIQ_KEY])
-        return self._answer(request, queue_id, message, result, ResponseCode.SUCCESS) if frame is None else frame
+        return self._finish(request, queue_id, message, self._parts.store.append(message))
 
     def _remember(self, name: str) -> None:
         """How many queues may be named in a send to this topic, until any topic changes."""
@@ -288,6 +279,7 @@ class SendHandlers:
             limit = header.max_reconsume_times
         if header.reconsume_times <= limit and not self._parts.holds_locks(group):
             return
+        self._parts.statistics.given_up(group, message.properties.get(RETRY_TOPIC, message.topic))
         message.topic = dlq_topic(group)
         self._parts.topics.require_derived(message.topic, 1)
         message.queue_id = 0
@@ -302,7 +294,8 @@ class SendHandlers:
             return self.refuse(request, RequestRejected(code, remark))
         self._parts.stored()
         size = result.next_log_offset - result.log_offset
-        self._parts.statistics.put(message.topic, len(result.log_offsets) or 1, size)
+        kind = FIFO if SHARDING_KEY in message.properties else NORMAL
+        self._parts.statistics.put(message.topic, len(result.log_offsets) or 1, size, kind)
         if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
             answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)

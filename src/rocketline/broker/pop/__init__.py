@@ -11,8 +11,9 @@ The life of a popped message:
 3.  The group's offset moves past messages whose check point is in the log, or is acknowledged as a whole, in the order
     they were popped. Offsets reach the disk only after the log did: no crash can keep an offset and lose the check
     point behind it.
-4.  An acknowledgement marks its message in the check point in memory, or becomes a record of the revive log. Changing
-    the invisible time is a new check point for the one message and an acknowledgement of the old one, in this order.
+4.  An acknowledgement marks its message in the check point in memory, or becomes a record of the revive log, together
+    with others of its check point that arrive in the same read (`gathering`). Changing the invisible time is a new
+    check point for the one message and an acknowledgement of the old one, in this order.
 5.  The revive log is a topic of timer messages: a check point appears in its revive queue one second before the
     invisible time ends, acknowledgements when it ends. `reviver` reads these queues in order, matches both, and two
     seconds after the end puts what is left on the group's retry topic for this topic, with one more attempt counted, or

@@ -25,6 +25,7 @@ from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.records import PopCheckpoint, PopKey, new_ack
 from rocketline.broker.pop.revive_log import ReviveLog
+from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.store.message_store import AppendResult
@@ -73,6 +74,11 @@ class PopCheckpoints:
     def __len__(self) -> int:
         """Check points that are only in memory."""
         return len(self._buffered)
+
+    @property
+    def step_count(self) -> int:
+        """Steps of offsets that wait for check points."""
+        return sum(map(len, self._lines.values()))
 
     def position(self, topic: str, group: str, queue_id: int) -> int:
         """Where the next pop of a queue reads, if that is past the group's offset; else -1."""
@@ -179,14 +185,7 @@ class PopCheckpoints:
 
     async def run(self) -> None:
         """Write for ever what has waited long enough."""
-        while True:
-            self._wake.clear()
-            wait_ms = self.turn()
-            try:
-                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+        await take_turns(self.turn, self._wake)
 
     def turn(self) -> int | None:
         """Write what is due; milliseconds until the next is, None when nothing waits."""

@@ -135,14 +135,15 @@ class Pops:
             return topics.get(queue[0]) is None
 
         self.checkpoints.forget(is_gone)
-        self.in_flight.forget(is_gone)
         self.clean()
         self.waiters.answer_all()
         self.notifications.answer_all()
 
     def clean(self) -> None:
-        """Forget what is popped in order of topics and groups that are gone, or was long ago."""
+        """Forget what is popped in order, or counted as in flight, of topics and groups that are gone; and what was
+        popped in order long ago."""
         topics, groups = self._needs.topics, self._needs.groups
+        self.in_flight.forget(lambda queue: topics.get(queue[0]) is None or queue[1] not in groups.table)
 
         def queue_count(topic: str, group: str) -> int:
             config = topics.get(topic)

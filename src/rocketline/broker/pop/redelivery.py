@@ -59,6 +59,8 @@ class Redelivery:
     started_ms: int
     made: Counter[Copy] = field(default_factory=Counter)
     """After a crash: redeliveries that are there already, though their check points are not known to be settled."""
+    redelivered: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By group and topic, since the start."""
 
     def deliver(self, checkpoint: PopCheckpoint, queue_offset: int) -> bool:
         """Store a copy of one message; False when the store will not take it as it is. TryAgain: it takes nothing now."""
@@ -77,6 +79,7 @@ class Redelivery:
             raise TryAgain(result.reason or result.status.name)
         self.offsets.save_after(result.next_log_offset)
         self.statistics.put(message.topic, 1, result.size)
+        self.redelivered[checkpoint.group, checkpoint.topic] += 1
         self.stored()
         return True
 

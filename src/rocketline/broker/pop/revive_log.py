@@ -7,8 +7,9 @@ What comes when its time is over goes to the queue at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rocketline.broker.pop.records import CHECKPOINT_TAG, PopAck, PopCheckpoint
 from rocketline.broker.timer.timers import Timers
@@ -31,6 +32,18 @@ def revive_topic(cluster: str) -> str:
     return REVIVE_PREFIX + cluster
 
 
+CHECKPOINT = "CK"
+ACK = "ACK"
+
+
+@dataclass
+class ReviveTraffic:
+    """Records written and read since the start, by group, topic and type, and those read by queue too."""
+
+    put: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    got: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
+
+
 @dataclass(frozen=True)
 class ReviveLog:
     store: MessageStore
@@ -40,15 +53,21 @@ class ReviveLog:
     store_host: bytes
     clock: Clock
     stored: Callable[[], None]
+    traffic: ReviveTraffic = field(default_factory=ReviveTraffic)
 
     def put_checkpoint(self, checkpoint: PopCheckpoint, revive_queue_id: int, acked: int = 0) -> AppendResult:
         """RequestRejected when it cannot be kept."""
         deliver_ms = checkpoint.revive_ms - EARLIER_MS
-        return self._put(CHECKPOINT_TAG, checkpoint.unique_id, checkpoint.encode(acked), revive_queue_id, deliver_ms)
+        encoded = checkpoint.encode(acked)
+        result = self._put(CHECKPOINT_TAG, checkpoint.unique_id, encoded, revive_queue_id, deliver_ms)
+        self.traffic.put[checkpoint.group, checkpoint.topic, CHECKPOINT] += 1
+        return result
 
     def put_ack(self, ack: PopAck, revive_queue_id: int, deliver_ms: int) -> AppendResult:
         """RequestRejected when it cannot be kept."""
-        return self._put(ack.tag, ack.unique_id, ack.encode(), revive_queue_id, deliver_ms)
+        result = self._put(ack.tag, ack.unique_id, ack.encode(), revive_queue_id, deliver_ms)
+        self.traffic.put[ack.key.group, ack.key.topic, ACK] += 1
+        return result
 
     def _put(self, tag: str, unique_id: str, body: bytes, queue_id: int, deliver_ms: int) -> AppendResult:
         properties = {TAGS: tag, UNIQ_KEY: unique_id, TIMER_DELIVER_MS: str(deliver_ms)}

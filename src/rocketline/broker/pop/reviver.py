@@ -28,8 +28,9 @@ from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.records import PopAck, PopCheckpoint, PopKey, decode_either, new_checkpoint
 from rocketline.broker.pop.recovering import copies_since, settled_keys
 from rocketline.broker.pop.redelivery import Redelivery
-from rocketline.broker.pop.revive_log import EARLIER_MS, REVIVE_GROUP, ReviveLog
+from rocketline.broker.pop.revive_log import ACK, CHECKPOINT, EARLIER_MS, REVIVE_GROUP, ReviveLog
 from rocketline.broker.topics import Topics
+from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected, StoreError
 from rocketline.message import TAGS
@@ -131,6 +132,8 @@ class PopReviver:
         self._clock = clock
         self._is_behind = is_behind
         self._queues: list[_ReviveQueue] = []
+        self.traffic = revive_log.traffic
+        self.redelivered = redelivery.redelivered
         self._arrived = asyncio.Event()
 
     def load(self, *, after_crash: bool) -> None:
@@ -157,6 +160,17 @@ class PopReviver:
         """Check points read and not settled."""
         return sum(len(queue.line) for queue in self._queues)
 
+    def behind(self) -> list[tuple[int, int, int]]:
+        """(revive queue, records not read or not settled, milliseconds since the first of them was stored)."""
+        topic, now_ms = self._log.topic, self._clock.now_ms()
+        found = []
+        for queue in self._queues:
+            next_offset = queue.settled + 1
+            records = max(0, self._store.max_offset(topic, queue.queue_id) - next_offset)
+            stored_ms = self._store.store_ms_of(topic, queue.queue_id, next_offset) if records else -1
+            found.append((queue.queue_id, records, 0 if stored_ms < 0 else max(0, now_ms - stored_ms)))
+        return found
+
     def on_arrivals(self, entries: list[LogEntry]) -> None:
         topic = self._log.topic
         if not self._arrived.is_set() and any(entry.topic == topic for entry in entries):
@@ -164,14 +178,7 @@ class PopReviver:
 
     async def run(self) -> None:
         """Deliver again for ever: sleep until a check point is due or a record arrives."""
-        while True:
-            self._arrived.clear()
-            wait_ms = self.turn()
-            try:
-                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
-                    await self._arrived.wait()
-            except TimeoutError:
-                continue
+        await take_turns(self.turn, self._arrived)
 
     def turn(self) -> int | None:
         """Read and settle some; milliseconds until the next turn, None when nothing waits."""
@@ -203,8 +210,10 @@ class PopReviver:
                 said = decode_either(_tag_of(record.properties.decode("utf-8", "replace")), bytes(record.body))
                 if isinstance(said, PopCheckpoint):
                     queue.add(said, record.queue_offset)
+                    self.traffic.got[said.group, said.topic, CHECKPOINT, queue.queue_id] += 1
                 elif isinstance(said, PopAck):
                     queue.ack(said)
+                    self.traffic.got[said.key.group, said.key.topic, ACK, queue.queue_id] += 1
                 else:
                     log.error("record %d of revive queue %d is neither check point nor ack: left out",
                               record.queue_offset, queue.queue_id)  # fmt: skip

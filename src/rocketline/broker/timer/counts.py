@@ -1,13 +1,40 @@
-"""How many timer messages of each topic wait: for tools, kept in config/timermetrics."""
+"""How many timer messages of each topic wait: for tools, kept in config/timermetrics; and how many came and went since the
+start: for metrics."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from rocketline.broker.saved import SavedTable
 from rocketline.clock import Clock
+from rocketline.metrics.families import Tally
 from rocketline.protocol.bodies import DataVersion, TimerCount, TimerCounts, encode_body
 from rocketline.store.disk import Disk
+
+DELAY_BOUNDS_S = (60, 600, 3600, 12 * 3600, 24 * 3600, 72 * 3600)
+
+
+class TimerTraffic:
+    """Messages that were put on the wheel and taken off it, by topic, and how long they were to wait."""
+
+    def __init__(self) -> None:
+        self.put: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
+        self.delays: dict[str, Tally] = {}
+
+    def entered(self, topic: str, delay_ms: int) -> None:
+        self.put[topic] += 1
+        tally = self.delays.get(topic)
+        if tally is None:
+            tally = self.delays[topic] = Tally(DELAY_BOUNDS_S)
+        tally.note(max(0, delay_ms) // 1000)
+
+    def forget(self, gone: list[str]) -> None:
+        for topic in gone:
+            self.put.pop(topic, None)
+            self.delivered.pop(topic, None)
+            self.delays.pop(topic, None)
 
 
 class TimerTopicCounts:
@@ -32,6 +59,9 @@ class TimerTopicCounts:
     def of(self, topic: str) -> int:
         entry = self._table.timing_count.get(topic)
         return entry.count if entry is not None else 0
+
+    def by_topic(self) -> dict[str, int]:
+        return {topic: entry.count for topic, entry in self._table.timing_count.items()}
 
     @property
     def total(self) -> int:

@@ -20,8 +20,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from rocketline.broker.timer.counts import TimerTopicCounts
+from rocketline.broker.timer.counts import TimerTopicCounts, TimerTraffic
 from rocketline.broker.timer.redirect import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, TimerRedirect
+from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, StoreError
 from rocketline.message import REAL_QID, REAL_TOPIC, UNIQ_KEY
@@ -82,6 +83,7 @@ class Timers:
         self._stored = stored
         self._files = TimerFiles(disk, root, config, slot_count)
         self.counts = TimerTopicCounts(disk, root / "config" / "timermetrics", clock)
+        self.seen = TimerTraffic()
         self._rules = TimerRedirect(config, clock, random, self._files.count_at)
         self._next = 0
         """Queue offset of the next message to take in."""
@@ -140,14 +142,7 @@ class Timers:
 
     async def run(self) -> None:
         """Deliver for ever: sleep until the next step is over or a new message arrives."""
-        while True:
-            self._arrived.clear()
-            wait_ms = self.turn()
-            try:
-                async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
-                    await self._arrived.wait()
-            except TimeoutError:
-                continue
+        await take_turns(self.turn, self._arrived)
 
     def turn(self) -> int | None:
         """Take in and deliver some; milliseconds until the next turn, None when nothing waits."""
@@ -201,6 +196,7 @@ class Timers:
             kind |= RECALLS
         self._files.add(slot_ms, kind, written_ms, log_offset, size, java_string_hash(waiting.topic))
         self.counts.add(waiting.topic, -1 if is_recall else 1)
+        self.seen.entered(waiting.topic, waiting.out_ms - waiting.record.born_ms)
 
     def _waiting(self, log_offset: int) -> Waiting | None:
         """The timer message at a log offset; None when there is none."""
@@ -287,6 +283,7 @@ class Timers:
             log.error("timer message at %d cannot be delivered now: %s", entry.log_offset, result.reason)
             return result.status in _NOT_FOR_RETRY
         self.counts.add(waiting.topic, 1 if TIMER_DEL_UNIQKEY in waiting.properties else -1)
+        self.seen.delivered[waiting.topic] += 1
         self._stored()
         return True
 
@@ -334,6 +331,30 @@ class Timers:
         due_ms = None if next_ms is None else next_ms + self._config.precision_ms
         behind_s = 0 if due_ms is None else max(0, self._clock.now_ms() - due_ms) // 1000
         return behind_s, max(0, self._store.max_offset(TIMER_TOPIC, 0) - self._next), self.counts.total
+
+    @property
+    def enabled(self) -> bool:
+        return self._config.enabled
+
+    def enqueue_behind_ms(self) -> int:
+        """How long the next message to be taken in has been waiting for that."""
+        stored_ms = self._store.store_ms_of(TIMER_TOPIC, 0, self._next) if self._config.enabled else -1
+        return 0 if stored_ms < 0 else max(0, self._clock.now_ms() - stored_ms)
+
+    def dequeue_behind(self) -> tuple[int, int]:
+        """(messages that are due and not delivered, milliseconds since the first of them was due)."""
+        due_ms = self._clock.now_ms() - self._config.precision_ms
+        due = self._files.moments_until(due_ms)
+        messages = sum(map(self._files.count_at, due)) + len(self._firing or ())
+        return messages, due_ms - min(due) if due else 0
+
+    def moments_within(self, seconds: int) -> list[int]:
+        """Moments of the time to come that messages wait for."""
+        return self._files.moments_until(self._clock.now_ms() + seconds * 1000)
+
+    def waiting_at(self, moment_ms: int) -> tuple[int, int]:
+        """(seconds until a moment, messages that wait for it)."""
+        return max(0, moment_ms - self._clock.now_ms()) // 1000, max(0, self._files.count_at(moment_ms))
 
     def use(self, config: TimerConfig) -> None:
         """Take in and deliver, or not, from now on; what the files depend on must be as it was."""

@@ -174,6 +174,7 @@ class TransactionChecker:
         if self._append(half.to_store(MAX_CHECKS_TOPIC, 0, half.properties), half) is None:
             return False
         self._half.counts.given_up += 1
+        self._half.by_topic.of(half.real_topic).close()
         log.error(
             "message %s of group %s for %s was asked about %d times without an answer: it is now in %s",
             half.properties.get(UNIQ_KEY), half.properties.get(PGROUP), half.target, checks, MAX_CHECKS_TOPIC,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rocketline.broker.transactions.ops import OpWriter
+from rocketline.broker.transactions.topic_counts import TransactionsByTopic
 from rocketline.errors import RequestRejected
 from rocketline.message import REAL_QID, REAL_TOPIC, TRANSACTION_ID, UNIQ_KEY
 from rocketline.protocol.codes import ResponseCode
@@ -67,9 +68,14 @@ class HalfMessage:
         return self.properties.get(PGROUP, ""), unique
 
     @property
+    def real_topic(self) -> str:
+        """As it says; "" when it does not."""
+        return self.properties.get(REAL_TOPIC, "")
+
+    @property
     def target(self) -> tuple[str, int] | None:
         """Real topic and queue; None when it names none that can be."""
-        topic, queue = self.properties.get(REAL_TOPIC, ""), self.properties.get(REAL_QID, "")
+        topic, queue = self.real_topic, self.properties.get(REAL_QID, "")
         if topic_problem(topic) or not queue.isascii() or not queue.isdecimal() or int(queue) >= MAX_QUEUE_ID:
             return None
         return topic, int(queue)
@@ -108,6 +114,7 @@ class HalfMessages:
         self._stored = stored
         self.ops = ops
         self.counts = TransactionCounts()
+        self.by_topic = TransactionsByTopic()
         self._moved: dict[int, int] = {}
         self._ended: dict[int, Transaction] = {}
         self._outcomes: dict[Identity, Transaction] = {}
@@ -122,6 +129,7 @@ class HalfMessages:
         properties[REAL_TOPIC] = message.topic
         properties[REAL_QID] = str(message.queue_id)
         message.sys_flag &= ~TRANSACTION_MASK
+        self.by_topic.of(message.topic).open += 1
         message.topic = HALF_TOPIC
         message.queue_id = 0
         message.properties_raw = encode_properties(properties).encode()
@@ -171,12 +179,14 @@ class HalfMessages:
             raise RequestRejected(_refusal_code(result.status), result.reason or result.status.name)
         self._stored()
         self.counts.committed += 1
+        self.by_topic.committed(half.real_topic, self._store.last_store_ms - half.record.born_ms)
         self._end(half, Transaction.COMMIT)
         return result
 
     def roll_back(self, half: HalfMessage) -> None:
         if not self._is_repeated(half, Transaction.ROLLBACK):
             self.counts.rolled_back += 1
+            self.by_topic.rolled_back(half.real_topic)
             self._end(half, Transaction.ROLLBACK)
 
     def was_committed(self, half: HalfMessage) -> bool:

@@ -140,7 +140,11 @@ async def _clean(admin: Admin, args: Args, code: int, what: str) -> AsyncIterato
     Flag("c", "cluster", "All brokers of this cluster."),
 )
 async def clean_expired_cq(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    async for table in _clean(admin, args, 306, "expired queue files are being deleted"):
+    from rocketline.protocol.codes import RequestCode
+
+    async for table in _clean(
+        admin, args, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, "expired queue files are being deleted"
+    ):
         yield table
 
 
@@ -151,7 +155,9 @@ async def clean_expired_cq(admin: Admin, args: Args) -> AsyncIterator[Table]:
     Flag("c", "cluster", "All brokers of this cluster."),
 )
 async def delete_expired_commit_log(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    async for table in _clean(admin, args, 329, "expired log files are being deleted"):
+    from rocketline.protocol.codes import RequestCode
+
+    async for table in _clean(admin, args, RequestCode.DELETE_EXPIRED_COMMITLOG, "expired log files are being deleted"):
         yield table
 
 
@@ -162,7 +168,9 @@ async def delete_expired_commit_log(admin: Admin, args: Args) -> AsyncIterator[T
     Flag("c", "cluster", "All brokers of this cluster."),
 )
 async def clean_unused_topic(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    async for table in _clean(admin, args, 316, "queues of unknown topics are deleted"):
+    from rocketline.protocol.codes import RequestCode
+
+    async for table in _clean(admin, args, RequestCode.CLEAN_UNUSED_TOPIC, "queues of unknown topics are deleted"):
         yield table
 
 

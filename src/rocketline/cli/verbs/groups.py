@@ -186,18 +186,20 @@ async def _owners(admin: Admin, progress: GroupProgress) -> dict[str, str]:
     aliases=("topic-groups",),
 )
 async def who_consumes(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.admin.progress import progress_of
+    from rocketline.admin.progress import all_progress
 
     brokers = await admin.brokers_of(args.topic)
     answers = await admin.any_of(brokers, lambda broker: broker.groups_of_topic(args.topic))
-    names = sorted({name for _, groups in answers for name in groups})
-    found = await admin.attempts(progress_of(admin, name, args.topic) for name in names)
-    table = Table(("group", "lag", "in flight", "out/s"))
-    for name, progress in zip(names, found):
-        if isinstance(progress, Exception):
-            table.rows.append((name, None, None, None))
+    names = {name for _, groups in answers for name in groups}
+    # One request to each broker, however many groups there are.
+    found = {item.group: item.in_topic(args.topic) for item in await all_progress(admin)}
+    table = Table(("group", "lag", "in flight"))
+    for name in sorted(names):
+        progress = found.get(name)
+        if progress is None or not progress.queues:
+            table.rows.append((name, None, None))
         else:
-            table.rows.append((name, progress.lag, progress.in_flight, progress.rate))
+            table.rows.append((name, progress.lag, progress.in_flight))
     yield table
 
 

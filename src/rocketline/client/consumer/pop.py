@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
+from rocketline.client.address_server import where_to_ask
 from rocketline.client.consumer.pop_member import PopMember, PopOptions
 from rocketline.client.consumer.pop_receipts import retry_delay_s
 from rocketline.client.consumer.pop_stream import PopStream
 from rocketline.client.consumer.start_offset import ConsumeFrom
 from rocketline.client.consumer.subscription import Sql
-from rocketline.client.identity import check_group, client_id, parse_name_servers
+from rocketline.client.identity import check_group, client_id
 from rocketline.client.middleware import Middleware
 from rocketline.client.session import ClientSession, open_session
 from rocketline.client.timing import ClientTiming
@@ -73,7 +74,7 @@ class PopConsumer:
         self._options = PopOptions(check_group(self._namespace.wrap(group)), from_where, ordered)
         self._invisible_s = _checked(invisible, SHORTEST_INVISIBLE_S)
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
-        self._name_servers = parse_name_servers(name_servers)
+        self._name_servers = where_to_ask(name_servers)
         self._middleware = middleware
         self._timing = timing
         self._clock = clock

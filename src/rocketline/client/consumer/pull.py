@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Self
 
+from rocketline.client.address_server import where_to_ask
 from rocketline.client.consumer.assignment import Strategy, find_strategy
 from rocketline.client.consumer.listeners import QueuesListener, TopicListener, tell
 from rocketline.client.consumer.pull_loop import PullSettings
@@ -18,7 +19,7 @@ from rocketline.client.consumer.running import MessageModel
 from rocketline.client.consumer.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.subscription import Sql
 from rocketline.client.consumer.watch import ConsumeWatch
-from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
+from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id
 from rocketline.client.middleware import Middleware
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.session import ClientSession, open_session
@@ -26,6 +27,7 @@ from rocketline.client.timing import ClientTiming
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
+from rocketline.protocol.headers import ConsumerSendMsgBackHeader
 from rocketline.protocol.namespaces import Namespace
 
 
@@ -104,7 +106,7 @@ class PullConsumer:
         if self._options.is_broadcasting and instance_name is None:
             instance_name = DEFAULT_INSTANCE
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name, stream=True)
-        self._name_servers = parse_name_servers(name_servers)
+        self._name_servers = where_to_ask(name_servers)
         self._middleware = middleware
         self._timing = timing
         self._clock = clock
@@ -275,6 +277,23 @@ class PullConsumer:
         """The offset of the first message stored at or after a time; the end when there is none."""
         queue = self._namespace.wrap_queue(queue)
         return await (await self._broker(queue)).offset_at(queue, round(when.timestamp() * 1000))
+
+    async def send_back(self, message: MessageView, *, delay_level: int = 0) -> None:
+        """Have a message delivered to the group again later, on its retry topic: subscribe to `%RETRY%group` to get it.
+
+        Level 0 is 10 s the first time and longer each time; below 0 the message goes to the dead-letter topic at once, as
+        it does after the group's retryMaxTimes.
+        """
+        queue = self._namespace.wrap_queue(message.queue)
+        header = ConsumerSendMsgBackHeader(
+            message.log_offset,
+            self._options.group,
+            delay_level,
+            message.message_id,
+            queue.topic,
+            broker_name=queue.broker_name,
+        )
+        await (await self._broker(queue)).send_back(header, self._opened.timing.send_back_s)
 
     @property
     def problems(self) -> list[str]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from rocketline.client.address_server import where_to_ask
 from rocketline.client.consumer.assignment import Strategy, find_strategy
 from rocketline.client.consumer.handlers import Handler, HandlerFunction
 from rocketline.client.consumer.offsets import OffsetStore
@@ -28,7 +29,7 @@ from rocketline.client.consumer.subscription import Sql, Subscription
 from rocketline.client.consumer.watch import ConsumeWatch, MessageFilter
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction
-from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id, parse_name_servers
+from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id
 from rocketline.client.middleware import Middleware
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.replies import send_reply
@@ -153,7 +154,7 @@ class PushConsumer:
         if self._options.is_broadcasting and instance_name is None:
             instance_name = DEFAULT_INSTANCE
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
-        self._name_servers = parse_name_servers(name_servers)
+        self._name_servers = where_to_ask(name_servers)
         self._middleware = middleware
         self._timing = timing
         self._clock = clock

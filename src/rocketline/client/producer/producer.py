@@ -12,8 +12,9 @@ from uuid import uuid4
 
 import msgspec
 
+from rocketline.client.address_server import where_to_ask
 from rocketline.client.hooks import HookFunction, Hooks, SendContext, send_with_hooks
-from rocketline.client.identity import check_group, client_id, parse_name_servers
+from rocketline.client.identity import check_group, client_id
 from rocketline.client.middleware import Middleware
 from rocketline.client.producer.autobatch import Accumulator, Batch, BatchLimits, Ready
 from rocketline.client.producer.background import BackgroundSends, SendCallback
@@ -117,7 +118,7 @@ class Producer:
         self._namespace = Namespace(namespace)
         self._member = _Member(check_group(self._namespace.wrap(group)))
         self.group = self._namespace.unwrap(group)
-        self._name_servers = parse_name_servers(name_servers)
+        self._name_servers = where_to_ask(name_servers)
         self._options = SendOptions(
             timeout_s=timeout,
             attempt_timeout_s=attempt_timeout,

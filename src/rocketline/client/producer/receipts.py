@@ -51,8 +51,14 @@ def read_receipt(answer: Command, message_id: str, queue: MessageQueue, address:
     """The receipt in a broker's answer; BrokerError when it is a refusal."""
     status = _STATUSES.get(answer.code)
     if status is None:
-        raise BrokerError.of(answer.code, answer.remark, address, f"send to {queue}")
-    header = SendMessageResponseHeader.decode(answer)
+        raise BrokerError.of(answer.code, _with_hint(answer), address, f"send to {queue}")
+    try:
+        header = SendMessageResponseHeader.decode(answer)
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(
+            f"the answer of broker {address} to a send to {queue} cannot be read: {error}. Hint: the message may be stored; "
+            "is this a broker of RocketMQ, with nothing between it and us that changes answers?"
+        ) from error
     if header.queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
     return SendReceipt(
@@ -66,6 +72,14 @@ def read_receipt(answer: Command, message_id: str, queue: MessageQueue, address:
         header.recall_handle,
         header.trace_on,
     )
+
+
+def _with_hint(answer: Command) -> str | None:
+    """What a broker said, and what to do about it where its words leave that open."""
+    remark = answer.remark
+    if answer.code == ResponseCode.MESSAGE_ILLEGAL and remark and "max delay" in remark:
+        return f"{remark}. Hint: send it with a shorter delay, or raise timerMaxDelaySec on the broker"
+    return remark
 
 
 def split_receipt(receipt: SendReceipt, message_ids: list[str]) -> list[SendReceipt]:

@@ -149,6 +149,16 @@ class TimerFiles:
         """The first moment somebody waits for."""
         return self._waiting[0] if self._waiting else None
 
+    def moments_until(self, time_ms: int) -> list[int]:
+        """Those not after a time, in no order; as much work as there are of them, however many wait behind."""
+        heap, places, found = self._waiting, [0], []
+        while places:
+            place = places.pop()
+            if place < len(heap) and heap[place] <= time_ms:
+                found.append(heap[place])
+                places += (2 * place + 1, 2 * place + 2)
+        return found
+
     def begin(self) -> list[TimerEntry]:
         """The entries of the first moment, oldest first; they count as waiting until `finish`."""
         self._firing_ms = time_ms = heappop(self._waiting)

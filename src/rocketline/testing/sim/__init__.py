@@ -13,8 +13,19 @@
 The same seed gives the same run; see `run_world` for what that needs.
 """
 
+from rocketline.testing.sim.host_clock import HostClock
 from rocketline.testing.sim.loop import LoopClock, SimLoop, belongs_to
 from rocketline.testing.sim.network import Network, host_of
 from rocketline.testing.sim.world import ProcessDied, SimWorld, run_world
 
-__all__ = ["LoopClock", "Network", "ProcessDied", "SimLoop", "SimWorld", "belongs_to", "host_of", "run_world"]
+__all__ = [
+    "HostClock",
+    "LoopClock",
+    "Network",
+    "ProcessDied",
+    "SimLoop",
+    "SimWorld",
+    "belongs_to",
+    "host_of",
+    "run_world",
+]

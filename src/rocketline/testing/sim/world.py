@@ -21,6 +21,7 @@ from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.settings import load
 from rocketline.store.flush import Rounds
 from rocketline.testing.disks import MemoryDisk
+from rocketline.testing.sim.host_clock import HostClock
 from rocketline.testing.sim.loop import SimLoop, belongs_to
 from rocketline.testing.sim.worker import LoopWorker
 
@@ -59,6 +60,7 @@ class SimWorld:
         self._broker_settings: dict[str, dict[str, str]] = {}
         self._lives: Counter[str] = Counter()
         self._clients: dict[str, set[str]] = {}
+        self._clocks: dict[str, HostClock] = {}
 
     # Processes
 
@@ -73,6 +75,10 @@ class SimWorld:
 
     def address_of(self, host: str) -> str:
         return self.network.address_of(host)
+
+    def clock_of(self, host: str) -> HostClock:
+        """A host's own clock, which its servers go by."""
+        return self._clocks.setdefault(host, HostClock(self.clock))
 
     async def inside(self, process: str, work: Coroutine[Any, Any, T]) -> T:
         """Have a process do something and wait for it; ProcessDied when it is killed before."""
@@ -114,7 +120,7 @@ class SimWorld:
         if host not in self._name_server_hosts:
             self._name_server_hosts.append(host)
         config = NameServerConfig(host=self.address_of(host), port=NAME_SERVER_PORT)
-        server = NameServer(config, clock=self.clock)
+        server = NameServer(config, clock=self.clock_of(host))
         await self.inside(self.new_process(host), server.start())
         self._name_servers[host] = server
 
@@ -123,7 +129,8 @@ class SimWorld:
         lives."""
         if settings is not None or host not in self._broker_settings:
             self._broker_settings[host] = {**SMALL_AND_SAFE, **(settings or {})}
-        disk = self.disks.setdefault(host, MemoryDisk(self.clock))
+        clock = self.clock_of(host)
+        disk = self.disks.setdefault(host, MemoryDisk(clock))
         config = self._broker_config(host)
         chance = Random(self.chance.randrange(1 << 32))
 
@@ -131,7 +138,7 @@ class SimWorld:
             return LoopWorker(rounds, chance)
 
         async def start() -> Broker:
-            broker = Broker(config, clock=self.clock, disk=disk, random=chance, workers=worker)
+            broker = Broker(config, clock=clock, disk=disk, random=chance, workers=worker)
             await broker.start()
             return broker
 

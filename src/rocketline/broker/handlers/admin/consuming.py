@@ -3,8 +3,10 @@ offsets of one group given to another (314) or compared with all others (308).""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
@@ -49,6 +51,8 @@ from rocketline.transport import Channel, Reply
 log = logging.getLogger(__name__)
 
 JAVA_LONG_MAX = (1 << 63) - 1
+GROUPS_AT_ONCE = 100
+"""Groups whose lag is looked up before others get a turn."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,25 @@ class ConsumingHandlers:
         is_order = GetBrokerConsumeStatsHeader.decode(request).is_order
         answer = ConsumeStatsList(self.address)
         read = self.offsets.topics_by_group()
-        for group in self.groups.table:
-            topics = [self.topics.get(topic) for topic in read.get(group, ())]
+        pairs = [(group, read.get(group, ())) for group in self.groups.table]
+        if len(pairs) > GROUPS_AT_ONCE:
+            return self._in_turns(request, answer, pairs, is_order)
+        self._add_groups(answer, pairs, is_order)
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(answer))
+
+    async def _in_turns(
+        self, request: Command, answer: ConsumeStatsList, pairs: Sequence[tuple[str, Iterable[str]]], is_order: bool
+    ) -> Command:
+        """Thousands of groups take a while: others are served in between."""
+        for start in range(0, len(pairs), GROUPS_AT_ONCE):
+            self._add_groups(answer, pairs[start : start + GROUPS_AT_ONCE], is_order)
+            await asyncio.sleep(0)
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(answer))
+
+    def _add_groups(self, answer: ConsumeStatsList, pairs: Sequence[tuple[str, Iterable[str]]], is_order: bool) -> None:
+        """Groups, each with the topics it has read."""
+        for group, read in pairs:
+            topics = [self.topics.get(topic) for topic in read]
             shown = [
                 self._stats_of(group, topic, topic.write_queue_nums)
                 for topic in topics
@@ -118,7 +139,6 @@ class ConsumingHandlers:
             for queue in (queue for stats in shown for queue in stats.offset_table.values()):
                 answer.total_diff += queue.broker_offset - queue.consumer_offset
                 answer.total_inflight_diff += queue.pull_offset - queue.consumer_offset
-        return request.reply(ResponseCode.SUCCESS, body=encode_body(answer))
 
     def time_span(self, channel: Channel, request: Command) -> Reply:
         """303."""

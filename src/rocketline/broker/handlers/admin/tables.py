@@ -9,6 +9,7 @@ from rocketline.broker.delays import DelayLevels
 from rocketline.broker.registries import ConsumerRegistry
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import ConsumeQueueBody, ConsumeQueueUnit, encode_body
+from rocketline.protocol.bodies.heartbeat import TAG
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import QueryConsumeQueueHeader
@@ -61,3 +62,5 @@ class TableHandlers:
         body.subscription_data = group.subscriptions.get(header.topic) if group else None
         if body.subscription_data is None:
             body.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
+        elif body.subscription_data.expression_type == TAG:
+            body.filter_data = "null"  # as Java writes that there is no filter but tags

@@ -109,10 +109,8 @@ final class Admin {
         Reflect.call(header, "setTopic", args.string("topic"));
         Reflect.call(header, "setQueueId", args.integer("queue_id"));
         String address = masters(admin).get(args.string("broker"));
-        Object instance = Reflect.field(Reflect.field(admin, "defaultMQAdminExtImpl"), "mqClientInstance");
-        Object api = Reflect.call(instance, "getMQClientAPIImpl");
         try {
-            return Reflect.call(api, "queryConsumerOffset", address, header, REQUEST_TIMEOUT_MS);
+            return Reflect.call(clientApi(args), "queryConsumerOffset", address, header, REQUEST_TIMEOUT_MS);
         } catch (Exception e) {
             Integer code = Driver.responseCode(e);
             if (code != null && code == 22) {
@@ -120,6 +118,17 @@ final class Admin {
             }
             throw e;
         }
+    }
+
+    /** What Apache's clients send their requests with. */
+    Object clientApi(Args args) throws Exception {
+        Object instance = Reflect.field(Reflect.field(admin(args), "defaultMQAdminExtImpl"), "mqClientInstance");
+        return Reflect.call(instance, "getMQClientAPIImpl");
+    }
+
+    /** Name and address of the only master. */
+    Map.Entry<String, String> master(Args args) throws Exception {
+        return masters(admin(args)).entrySet().iterator().next();
     }
 
     void release(String nameServer) {

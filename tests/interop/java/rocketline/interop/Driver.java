@@ -25,6 +25,7 @@ public final class Driver {
     private final Requests requests = new Requests();
     private final Queries queries = new Queries();
     private final Admin admin = new Admin();
+    private final Pops pops = new Pops(admin);
     private final Filters filters = new Filters();
     private final Map<String, Command> commands = new TreeMap<>();
 
@@ -70,6 +71,10 @@ public final class Driver {
         commands.put("delete_topic", admin::deleteTopic);
         commands.put("create_group", admin::createGroup);
         commands.put("set_request_mode", admin::setRequestMode);
+        commands.put("pop", pops::pop);
+        commands.put("ack", pops::ack);
+        commands.put("ack_batch", pops::ackBatch);
+        commands.put("change_invisible", pops::change);
         commands.put("route", admin::route);
         commands.put("cluster_info", admin::clusterInfo);
         commands.put("topic_stats", admin::topicStats);

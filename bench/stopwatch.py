@@ -1,0 +1,69 @@
+"""What one run of sends gave: rates, latencies, processor time. The standard library alone: rivals' clients use it too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+WARM_UP_S = 0.5
+
+
+class Produced(NamedTuple):
+    """One run: messages per second, their latency, and what producer and broker worked for each."""
+
+    case: str
+    sent: int
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    producer_cpu_us: float
+    broker_cpu_us: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.case:<13} {self.rate:>9,.0f} msg/s   p50 {self.p50_ms:7.2f} ms, p99 {self.p99_ms:7.2f} ms   "
+            f"CPU per message: producer {self.producer_cpu_us:5.1f} us, broker {self.broker_cpu_us:5.1f} us"
+        )
+
+
+class Stopwatch:
+    """Latencies of what was sent after the warm-up."""
+
+    def __init__(self, seconds: float) -> None:
+        self.start = time.perf_counter() + min(WARM_UP_S, seconds)
+        self.end = self.start + seconds
+        self.sent = 0
+        self._latencies: list[float] = []
+        self._cpu_at_start = 0.0
+
+    def note(self, began: float) -> bool:
+        """A send that began then is over; whether another may begin."""
+        now = time.perf_counter()
+        self.sent += 1
+        if began >= self.start:
+            if not self._latencies:
+                self._cpu_at_start = time.process_time()
+            self._latencies.append(now - began)
+        return now < self.end
+
+    def figures(self, case: str) -> Produced:
+        took, cpu_s = time.perf_counter() - self.start, time.process_time() - self._cpu_at_start
+        found = sorted(self._latencies) or [0.0]
+        count = len(found)
+        p50, p99 = found[count // 2] * 1000, found[count * 99 // 100] * 1000
+        return Produced(case, self.sent, count / took, p50, p99, cpu_s / count * 1e6)
+
+
+async def in_flight(send: Callable[[], Awaitable[object]], count: int, watch: Stopwatch) -> None:
+    """So many sends at a time, until the watch says it is enough."""
+
+    async def work() -> None:
+        more = True
+        while more:
+            began = time.perf_counter()
+            await send()
+            more = watch.note(began)
+
+    await asyncio.gather(*(work() for _ in range(count)))

@@ -1,0 +1,19 @@
+"""Work that is done in turns: now, when something arrives, and when the next of it is due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+async def take_turns(turn: Callable[[], int | None], arrived: asyncio.Event) -> None:
+    """Take turns for ever. Each says in how many milliseconds the next is due, None when nothing waits; `arrived` brings
+    it forward."""
+    while True:
+        arrived.clear()
+        wait_ms = turn()
+        try:
+            async with asyncio.timeout(None if wait_ms is None else max(0.001, wait_ms / 1000)):
+                await arrived.wait()
+        except TimeoutError:
+            continue

@@ -1,0 +1,88 @@
+"""The way out that was configured: a page for Prometheus, reports to a collector, or lines of a log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from rocketline.errors import RocketlineError
+from rocketline.metrics.config import LOOPBACK, ExporterType, MetricsConfig
+from rocketline.metrics.exposition import exposed_name, exposition
+from rocketline.metrics.families import Family, Labels
+from rocketline.metrics.page import MetricsPage
+
+log = logging.getLogger(__name__)
+lines = logging.getLogger("rocketline.metrics.report")
+
+Collect = Callable[[], AsyncIterator[Family]]
+
+
+class MetricsExporter:
+    """Shows what `collect` gives, between `start` and `close`; nothing when metrics are off."""
+
+    def __init__(self, config: MetricsConfig, collect: Collect, constant: Labels, problem: Callable[[], str]) -> None:
+        """`constant` are labels of every series; `problem` says what is wrong with the server, for /health."""
+        self._config = config
+        self._collect = collect
+        self._constant = (*config.own_labels, *constant)
+        self._page = MetricsPage(config.host or LOOPBACK, config.port, self._scrape, problem)
+        self._reports: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the page is, `host:port`; "" when there is none."""
+        return self._page.address if self._config.exporter is ExporterType.PROM else ""
+
+    async def start(self) -> None:
+        """ConfigError when it cannot be: the port is taken, or a package is missing."""
+        config = self._config
+        if config.exporter is ExporterType.PROM:
+            await self._page.start()
+        elif config.exporter is ExporterType.LOG:
+            lines.setLevel(logging.INFO)  # asked for, so shown however quiet the rest is
+            self._reports = asyncio.create_task(self._report(config.log_interval_ms / 1000, self._log_all))
+        elif config.exporter is ExporterType.OTLP_GRPC:
+            from rocketline.metrics.otlp import OtlpSender
+
+            sender = OtlpSender(config, self._constant)
+            self._reports = asyncio.create_task(
+                self._report(config.otlp_interval_ms / 1000, lambda: sender.send(self._collect()), sender.close)
+            )
+
+    async def close(self) -> None:
+        await self._page.close()
+        if self._reports is not None:
+            self._reports.cancel()
+            await asyncio.gather(self._reports, return_exceptions=True)
+            self._reports = None
+
+    async def _scrape(self, openmetrics: bool) -> bytes:
+        return await exposition(self._collect(), self._constant, openmetrics=openmetrics)
+
+    async def _report(
+        self, every_s: float, work: Callable[[], Awaitable[None]], end: Callable[[], None] = lambda: None
+    ) -> None:
+        try:
+            while True:
+                await asyncio.sleep(every_s)
+                try:
+                    await work()
+                except RocketlineError as error:
+                    log.warning("metrics were not reported: %s", error)
+                except Exception:
+                    log.exception("metrics were not reported, trying again in %g s", every_s)
+        finally:
+            end()
+
+    async def _log_all(self) -> None:
+        async for family in self._collect():
+            for labels, value in family.samples.items():
+                self._log(family, labels, value)
+            for labels, distribution in family.distributions.items():
+                self._log(family, labels, {"counts": distribution.counts, "sum": distribution.total})
+
+    def _log(self, family: Family, labels: Labels, value: object) -> None:
+        line = {"name": exposed_name(family), "value": value, **dict(self._constant), **dict(labels)}
+        lines.info("%s", json.dumps(line, ensure_ascii=False))

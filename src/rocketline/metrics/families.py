@@ -1,0 +1,115 @@
+"""Families of series: a name, a kind, and samples that differ in their labels.
+
+A family holds a bounded number of series. Topics and groups come from clients, so there can be any number of them: what
+comes after the limit is added up in one series whose topic and group are called `__other__`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+OTHER = "__other__"
+MANY = ("topic", "consumer_group")
+"""Labels whose values clients choose."""
+DEFAULT_LIMIT = 10_000
+A_TURN = 256
+"""Things looked at before other work gets its turn."""
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Distribution(NamedTuple):
+    """How many values fell between the bounds of a histogram, the last ones above all, and what they add up to."""
+
+    counts: tuple[int, ...]
+    total: float
+
+    def plus(self, other: Distribution) -> Distribution:
+        return Distribution(tuple(a + b for a, b in zip(self.counts, other.counts)), self.total + other.total)
+
+
+class Tally:
+    """A histogram that is being filled."""
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total: float = 0
+
+    def note(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._total += value * times
+
+    @property
+    def distribution(self) -> Distribution:
+        return Distribution(tuple(self._counts), self._total)
+
+
+@dataclass
+class Family:
+    name: str
+    kind: Kind
+    help: str
+    unit: str = ""
+    bounds: tuple[float, ...] = ()
+    """Upper ends of a histogram's buckets, without the last."""
+    takes_largest: bool = False
+    """Of what is left over the largest is shown instead of the sum: ages do not add up."""
+    limit: int = DEFAULT_LIMIT
+    samples: dict[Labels, float] = field(default_factory=dict)
+    distributions: dict[Labels, Distribution] = field(default_factory=dict)
+
+    def add(self, value: float, **labels: str) -> None:
+        """One more sample; of equal labels, and of those over the limit, the sum."""
+        key = self._key(self.samples, labels)
+        known = self.samples.get(key)
+        if known is None:
+            self.samples[key] = value
+        else:
+            self.samples[key] = max(known, value) if self.takes_largest else known + value
+
+    def add_distribution(self, distribution: Distribution, **labels: str) -> None:
+        key = self._key(self.distributions, labels)
+        known = self.distributions.get(key)
+        self.distributions[key] = distribution if known is None else known.plus(distribution)
+
+    def _key(self, taken: dict[Labels, T], labels: dict[str, str]) -> Labels:
+        key = tuple(labels.items())
+        if len(taken) < self.limit or key in taken:
+            return key
+        return tuple((name, OTHER if name in MANY else value) for name, value in key)
+
+
+def counter(name: str, help: str, unit: str = "", *, limit: int = DEFAULT_LIMIT) -> Family:
+    return Family(name, Kind.COUNTER, help, unit, limit=limit)
+
+
+def gauge(name: str, help: str, unit: str = "", *, limit: int = DEFAULT_LIMIT, takes_largest: bool = False) -> Family:
+    return Family(name, Kind.GAUGE, help, unit, takes_largest=takes_largest, limit=limit)
+
+
+def histogram(name: str, help: str, unit: str = "", *, bounds: tuple[float, ...], limit: int = DEFAULT_LIMIT) -> Family:
+    return Family(name, Kind.HISTOGRAM, help, unit, bounds, limit=limit)
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The same, with a rest now and then: a server with many topics goes on serving while they are looked at."""
+    for number, item in enumerate(list(items), 1):
+        yield item
+        if number % A_TURN == 0:
+            await asyncio.sleep(0)

@@ -1,0 +1,147 @@
+"""The page that Prometheus reads: a tiny HTTP server with two addresses, /metrics and /health.
+
+It is no web server. A request is a head of a few kilobytes, told within seconds; there is one answer and then the
+connection is closed. Connections are few, and a scrape waits for the one before it, so whoever reaches the port cannot
+make the server work harder than one scrape after the other does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+from rocketline.errors import ConfigError
+from rocketline.metrics.exposition import OPENMETRICS, PROMETHEUS, wants_openmetrics
+
+log = logging.getLogger(__name__)
+
+MAX_HEAD_BYTES = 8192
+MAX_CONNECTIONS = 32
+HEAD_TIMEOUT_S = 5.0
+WRITE_TIMEOUT_S = 30.0
+TEXT = "text/plain; charset=utf-8"
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    accept: str
+
+
+class Answer(NamedTuple):
+    status: HTTPStatus
+    body: bytes = b""
+    kind: str = TEXT
+
+
+class MetricsPage:
+    """Serves between `start` and `close`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        scrape: Callable[[bool], Awaitable[bytes]],
+        problem: Callable[[], str],
+    ) -> None:
+        """`scrape` makes the page, as OpenMetrics or not; `problem` says what is wrong with the server, if anything is."""
+        self._host = host
+        self._port = port
+        self._scrape = scrape
+        self._problem = problem
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
+
+    @property
+    def address(self) -> str:
+        """`host:port`, the port really bound."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self._port}"
+
+    async def start(self) -> None:
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=MAX_HEAD_BYTES)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics cannot be served on {self.address}: {error.strerror or error}; choose another "
+                "metricsPromExporterPort (--metrics-port), or 0 for any free one"
+            ) from error
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._open.add(task)
+        try:
+            await self._answer(reader, writer)
+        except (ConnectionError, TimeoutError) as error:
+            log.debug("the reader of a metrics page left: %s", error)
+        finally:
+            self._open.discard(task)
+            writer.transport.abort()  # all was written, or nobody reads it
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await _read_head(reader)
+        answer = request if isinstance(request, Answer) else await self._answer_to(request)
+        has_body = not isinstance(request, Request) or request.method != "HEAD"
+        head = (
+            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.kind}\r\n"
+            f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + (answer.body if has_body else b""))
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+    async def _answer_to(self, request: Request) -> Answer:
+        if request.method not in ("GET", "HEAD"):
+            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
+        if request.path == "/metrics":
+            openmetrics = wants_openmetrics(request.accept)
+            try:
+                async with self._turn:
+                    body = await self._scrape(openmetrics)
+            except Exception:
+                log.exception("a metrics page could not be made")
+                return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the log of the server says why\n")
+            return Answer(HTTPStatus.OK, body, OPENMETRICS if openmetrics else PROMETHEUS)
+        if request.path in ("/health", "/healthz"):
+            problem = self._problem()
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, f"{problem or 'ok'}\n".encode())
+        return Answer(HTTPStatus.NOT_FOUND, b"there are /metrics and /health\n")
+
+
+async def _read_head(reader: asyncio.StreamReader) -> Request | Answer:
+    """The request, or what to answer to something that is none."""
+    try:
+        async with asyncio.timeout(HEAD_TIMEOUT_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    except asyncio.IncompleteReadError as error:
+        raise ConnectionError(f"closed after {len(error.partial)} bytes") from error
+    lines = head.decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return Answer(HTTPStatus.BAD_REQUEST, b"not an HTTP request\n")
+    headers = (line.partition(":") for line in lines[1:])
+    accept = ",".join(value.strip() for name, _, value in headers if name.strip().lower() == "accept")
+    return Request(words[0], words[1].partition("?")[0], accept)

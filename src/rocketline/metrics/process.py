@@ -1,0 +1,40 @@
+"""What the operating system says about this process, under the names all Prometheus clients use."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocketline.metrics.families import Family, counter, gauge
+
+PROC = Path("/proc")
+_START_TIME, _RESIDENT_PAGES = 19, 21
+"""Places in /proc/PID/stat behind the command, which may contain anything."""
+
+
+def process_families() -> Iterator[Family]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = counter("process_cpu_seconds_total", "User and system time in seconds.")
+    cpu.add(usage.ru_utime + usage.ru_stime)
+    yield cpu
+    try:
+        fields = (PROC / "self" / "stat").read_text().rpartition(")")[2].split()
+        booted_s = int((PROC / "stat").read_text().partition("\nbtime ")[2].split(None, 1)[0])
+        open_files = len(os.listdir(PROC / "self" / "fd"))
+        ticks, pages = int(fields[_START_TIME]), int(fields[_RESIDENT_PAGES])
+    except (OSError, ValueError, IndexError):
+        return  # not Linux
+    for name, help, value in (
+        (
+            "start_time_seconds",
+            "Start of the process, seconds since 1970.",
+            booted_s + ticks / os.sysconf("SC_CLK_TCK"),
+        ),
+        ("resident_memory_bytes", "Resident memory in bytes.", pages * resource.getpagesize()),
+        ("open_fds", "Open file descriptors.", open_files),
+    ):
+        family = gauge(f"process_{name}", help)
+        family.add(value)
+        yield family

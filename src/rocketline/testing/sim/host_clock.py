@@ -1,0 +1,33 @@
+"""The clock of one host of a simulation: its wall time can be set, and can run too fast or too slow."""
+
+from __future__ import annotations
+
+from rocketline.clock import Clock
+
+
+class HostClock:
+    """True time until told otherwise. Monotonic time is everybody's: no setting of a clock moves it."""
+
+    def __init__(self, true: Clock) -> None:
+        self._true = true
+        self._ahead_ms = 0.0
+        self._rate = 0.0
+        self._since = 0.0
+
+    def now_ms(self) -> int:
+        return self._true.now_ms() + round(self._ahead_ms + self._drifted_ms())
+
+    def monotonic(self) -> float:
+        return self._true.monotonic()
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back."""
+        self._ahead_ms += seconds * 1000
+
+    def drift(self, rate: float) -> None:
+        """From now on every second is longer by that part; below zero: shorter."""
+        self._ahead_ms += self._drifted_ms()
+        self._rate, self._since = rate, self._true.monotonic()
+
+    def _drifted_ms(self) -> float:
+        return (self._true.monotonic() - self._since) * self._rate * 1000 if self._rate else 0.0

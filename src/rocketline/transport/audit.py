@@ -1,0 +1,147 @@
+"""One line for every change an operator makes, on the logger `rocketline.audit`: who, what, of which object, how it ended.
+
+Who is the address, and the access key if the request names one. The object is what the request's header says, and of a body
+only names. Everything from a peer is quoted, so that nobody writes lines of his own; secrets are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from rocketline.errors import RequestRejected
+from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
+from rocketline.protocol.command import Command
+from rocketline.settings import parse_properties
+from rocketline.transport.channel import Channel
+from rocketline.transport.router import Handler, Reply, Router
+
+log = logging.getLogger("rocketline.audit")
+
+ACCESS_KEY = "AccessKey"
+_NOT_SHOWN = frozenset({ACCESS_KEY, "Signature", "SecurityToken", "value"})
+"""`value`: a key-value setting may be anything, a password among it."""
+MAX_FIELDS = 16
+MAX_CHARS = 200
+MAX_NAMES = 20
+
+CHANGES = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+    }
+)
+_SETTINGS = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
+
+
+def audited(router: Router) -> Router:
+    """The same router; what changes something is told."""
+    for code in CHANGES & router.codes:
+        router.change(code, lambda handler: partial(_serve, handler))
+    return router
+
+
+def _serve(handler: Handler, channel: Channel, request: Command) -> Reply:
+    try:
+        reply = handler(channel, request)
+    except RequestRejected as rejected:
+        _tell(channel, request, rejected.code, rejected.remark)
+        raise
+    except Exception as error:
+        _tell(channel, request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        raise
+    if isinstance(reply, Awaitable):
+        future = asyncio.ensure_future(reply)
+        future.add_done_callback(partial(_tell_later, channel, request))
+        return future
+    code, remark = (reply.code, reply.remark) if isinstance(reply, Command) else (ResponseCode.SUCCESS, None)
+    _tell(channel, request, code, remark)
+    return reply
+
+
+def _tell_later(channel: Channel, request: Command, future: asyncio.Future[Command | None]) -> None:
+    if future.cancelled():
+        _tell(channel, request, ResponseCode.SYSTEM_ERROR, "the connection was closed first")
+    elif (error := future.exception()) is not None:
+        _tell(channel, request, getattr(error, "code", ResponseCode.SYSTEM_ERROR), str(error))
+    elif (reply := future.result()) is not None:
+        _tell(channel, request, reply.code, reply.remark)
+
+
+def _tell(channel: Channel, request: Command, code: int, remark: str | None) -> None:
+    ext = request.ext or {}
+    fields = {
+        "who": channel.remote,
+        "access_key": _short(ext.get(ACCESS_KEY, "-")),
+        "what": code_name(RequestCode, request.code).upper(),
+        "object": _object_of(request, ext),
+        "result": code_name(ResponseCode, code).upper(),
+    }
+    if remark and code != ResponseCode.SUCCESS:
+        fields["why"] = _short(remark)
+    text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
+    log.info("%s", text, extra={"fields": fields})
+
+
+def _object_of(request: Command, ext: dict[str, str]) -> dict[str, Any]:
+    shown = [(name, value) for name, value in ext.items() if name not in _NOT_SHOWN][:MAX_FIELDS]
+    found: dict[str, Any] = {_short(name): _short(value) for name, value in shown}
+    if names := list(_names_in(request)):
+        found["names"] = names[:MAX_NAMES]
+    return found
+
+
+def _names_in(request: Command) -> Iterator[str]:
+    """Names of what a body changes; none when it cannot be read, which the result then says."""
+    if not request.body:
+        return
+    if request.code in _SETTINGS:
+        yield from map(_short, parse_properties(request.body[:65536].decode("utf-8", "replace")))
+        return
+    try:
+        body = msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, RecursionError):
+        return
+    for item in _objects_in(body):
+        for key in ("topicName", "groupName", "topic", "consumerGroup"):
+            if isinstance(value := item.get(key), str):
+                yield _short(value)
+
+
+def _objects_in(body: object) -> list[dict[str, Any]]:
+    if not isinstance(body, dict):
+        return []
+    lists = [value for value in body.values() if isinstance(value, list)]
+    return [body, *(item for value in lists for item in value if isinstance(item, dict))]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."

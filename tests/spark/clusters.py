@@ -1,0 +1,138 @@
+"""Spark as processes of their own, all from the pip package: a standalone master with workers, and a Connect server.
+
+Everything listens on loopback, on free ports, and ends with the context that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+START_LIMIT_S = 120.0
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Programs that live for seconds are not worth being compiled well."""
+
+QUICK = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.executor.extraJavaOptions": QUICK_JVM,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # Queries over a few hundred rows: to interpret them takes less than to compile them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+"""Settings of every session of the tests."""
+
+
+def bin_path(name: str) -> str:
+    """A program of the pip package."""
+    return str(Path(sys.executable).parent / name)
+
+
+def as_conf(settings: Mapping[str, str]) -> list[str]:
+    return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+
+
+@contextmanager
+def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
+    """The address of a master that has its workers. They know nothing of rocketline."""
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": "",
+        "SPARK_DAEMON_MEMORY": "192m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
+    }
+    common = ("--host", "127.0.0.1", "--webui-port", "0")
+    with ExitStack() as stack:
+        command = [bin_path("spark-class"), "org.apache.spark.deploy.master.Master", *common, "--port", "0"]
+        log = stack.enter_context(_running(folder / "master.log", command, environment))
+        address = wait_for(log, r"Starting Spark master at (spark://\S+)")
+        for number in range(workers):
+            command = [
+                bin_path("spark-class"), "org.apache.spark.deploy.worker.Worker", *common, "--cores", "1",
+                "--memory", "600m", "--work-dir", str(folder / f"work-{number}"), address,
+            ]  # fmt: skip
+            stack.enter_context(_running(folder / f"worker-{number}.log", command, environment))
+        wait_for(log, r"Registering worker", workers)
+        yield address
+
+
+@contextmanager
+def connect_server(folder: Path, python_path: str) -> Iterator[str]:
+    """The address of a Connect server of two cores."""
+    settings = {
+        **QUICK,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.memory": "768m",
+    }
+    command = [
+        bin_path("spark-submit"), "--master", "local[2]", "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer", *as_conf(settings), "spark-internal",
+    ]  # fmt: skip
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path}
+    with _running(folder / "connect.log", command, environment) as log:
+        port = wait_for(log, r"Spark Connect server started at: \S*?:(\d+)")
+        yield f"sc://127.0.0.1:{port}"
+
+
+@contextmanager
+def _running(path: Path, command: list[str], environment: Mapping[str, str]) -> Iterator[Path]:
+    """The file with what the program says."""
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+            cwd=path.parent,
+        )
+    try:
+        yield path
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for(log: Path, pattern: str, times: int = 1) -> str:
+    """What the pattern found, once it was found so often."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        found = re.findall(pattern, log.read_text(errors="replace"))
+        if len(found) >= times:
+            return str(found[0])
+        time.sleep(0.1)
+    raise AssertionError(f"{log} never said {pattern!r}:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def run_program(command: list[str], limit_s: float, **environment: str) -> str:
+    """What a program printed; it must end well."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **environment},
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-5000:]}"
+    return done.stdout

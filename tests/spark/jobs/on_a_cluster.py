@@ -1,0 +1,103 @@
+"""What `test_cluster` has done on a real cluster, by `spark-submit --py-files`: NAMESRV TOPIC TARGET FOLDER.
+
+A topic is read as a table and as a stream; then rows are sent to TARGET, and the executor that sends half of them is killed
+when some are stored. The last line printed is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+ROWS = 400
+PADDING = "x" * 2000
+"""Batches of 50 rows are then larger than the buffers on the way to the sink."""
+
+
+def main(namesrv: str, topic: str, target: str, folder: str) -> dict[str, Any]:
+    spark = SparkSession.builder.appName("on a cluster").getOrCreate()
+    options = {"namesrv": namesrv, "subscribe": topic}
+    table = spark.read.format("rocketmq").options(**options).load()
+    found = {"rows": table.count(), "homes": homes(spark)}
+
+    stream = spark.readStream.format("rocketmq").options(
+        **options, startingOffsets="earliest", maxOffsetsPerTrigger="60"
+    )
+    places = {"path": f"{folder}/out", "checkpointLocation": f"{folder}/check"}
+    writer = stream.load().writeStream.format("parquet").options(**places)
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(200)
+    found["batches"] = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    rows = spark.range(0, ROWS, 1, 2).mapInArrow(killing(namesrv, target, Path(folder) / "killed"), "body string")
+    sink = rows.write.format("rocketmq").options(namesrv=namesrv, topic=target, batchBytes="8k")
+    sink.mode("append").save()
+    spark.stop()
+    return found
+
+
+def homes(spark: SparkSession) -> list[str]:
+    """Where executors have rocketline from."""
+
+    def home(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import rocketline
+
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([rocketline.__file__] * batch.num_rows)], names=["home"])
+
+    return sorted({row.home for row in spark.range(0, 4, 1, 4).mapInArrow(home, "home string").collect()})
+
+
+def killing(namesrv: str, target: str, done: Path) -> Any:
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for number, batch in enumerate(batches):
+            # The third batch: the second has pushed the first one out of the buffers on its way to the sink.
+            if number == 2 and context.partitionId() == 1 and not done.exists():
+                wait_until_stored(namesrv, target)
+                done.touch()
+                os.kill(parent(os.getppid()), signal.SIGKILL)
+            bodies = pa.array([f"{number} {PADDING}" for number in batch.column(0).to_pylist()])
+            yield pa.RecordBatch.from_arrays([bodies], names=["body"])
+
+    return rows
+
+
+def wait_until_stored(namesrv: str, target: str) -> None:
+    """Wait for a row of the second half to be in the topic."""
+    from rocketline.client.bulk_reader import BulkReader
+
+    deadline = time.monotonic() + 60
+    with BulkReader(namesrv, group="look") as reader:
+        while time.monotonic() < deadline:
+            for queue in reader.queues(target):
+                for reply in reader.read(queue, *reader.bounds(queue)):
+                    if any(number_of(message.body) >= ROWS // 2 for message in reply.messages()):
+                        return
+            time.sleep(0.05)
+    raise TimeoutError(f"nothing of the second half was stored in {target}")
+
+
+def number_of(body: bytes) -> int:
+    return int(body.split(b" ")[0])
+
+
+def parent(process: int) -> int:
+    """A worker is the child of a daemon, and that the child of its executor."""
+    stat = Path(f"/proc/{process}/stat").read_text()
+    return int(stat[stat.rindex(")") + 2 :].split()[1])
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:5])))

@@ -1,0 +1,49 @@
+"""What `test_connect` has done over Spark Connect: ADDRESS NAMESRV FOLDER.
+
+Tables of the declarative pipeline are read, its output topic as a table and as a stream, and rows are sent to a topic. The
+last line printed is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from rocketline.pipelines.sending import paced
+
+
+def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
+    spark = SparkSession.builder.remote(address).getOrCreate()
+    windows = spark.table("gold_windows").selectExpr("sum(orders) AS orders", "sum(late) AS late").first()
+    customers = spark.table("gold_customers").selectExpr("count(*) AS n", "sum(orders) AS orders").first()
+    assert windows is not None and customers is not None
+    found: dict[str, Any] = {
+        "bronze": spark.table("bronze").count(),
+        "windows": [windows.orders, windows.late],
+        "customers": [customers.n, customers.orders],
+    }
+    options = {"namesrv": namesrv, "subscribe": "orders_clean", "startingOffsets": "earliest"}
+    table = spark.read.format("rocketmq").options(**options).load()
+    found["keys"] = sorted(row["keys"] for row in table.select("keys").collect())
+
+    rows = paced(table.where("keys = 'o-3'").select("body", "keys"), 1000)
+    rows.write.format("rocketmq").options(namesrv=namesrv, topic="copy").mode("append").save()
+
+    stream = spark.readStream.format("rocketmq").options(**options).load()
+    places = {"path": f"{folder}/out", "checkpointLocation": f"{folder}/check"}
+    query = stream.writeStream.format("parquet").options(**places).trigger(availableNow=True).start()
+    assert query.awaitTermination(200)
+    found["streamed"] = spark.read.parquet(f"{folder}/out").count()
+    try:
+        spark.read.format("rocketmq").options(namesrv=namesrv, subscribe="nowhere").load().count()
+    except Exception as error:
+        found["problem"] = str(error)
+    spark.stop()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:4])))

@@ -1,0 +1,174 @@
+"""Every request code: who answers it, what kind of request it is, and its fields. Read from the source, but for the kind,
+which somebody must think about: a new code has none, and the build fails until it is entered here.
+
+docs/reference/requests.md is written from it by tools/write_request_reference.py.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.headers import REQUEST_HEADERS
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "requests.md"
+SOURCES = {
+    "broker": ROOT / "src/rocketline/broker/router.py",
+    "name server": ROOT / "src/rocketline/nameserver/handlers.py",
+    "client": ROOT / "src/rocketline/client/incoming.py",
+}
+
+
+class Kind(Enum):
+    """What a request does, which is who should be let to send it."""
+
+    MESSAGES = "messages"
+    MEMBER = "membership and progress"
+    QUESTION = "question"
+    CHANGE = "change"
+    SERVERS = "between servers"
+
+
+KINDS: dict[Kind, tuple[int, ...]] = {
+    Kind.MESSAGES: (
+        10, 11, 12, 33, 36, 37, 310, 320, 324, 325, 361, 370, 200050, 200051, 200052, 200053, 200054, 200151, 326, 39,
+    ),
+    Kind.MEMBER: (14, 15, 34, 35, 38, 40, 41, 42, 46, 400, 220, 221, 200055),
+    Kind.QUESTION: (
+        21, 26, 28, 29, 30, 31, 32, 101, 105, 106, 201, 202, 203, 204, 206, 208, 219, 223, 224, 300, 303, 304, 305, 307, 308,
+        311, 312, 313, 315, 317, 319, 321, 328, 343, 345, 351, 352,
+    ),
+    Kind.CHANGE: (
+        17, 18, 25, 100, 102, 200, 205, 207, 215, 216, 222, 225, 306, 309, 314, 316, 318, 323, 327, 329, 353, 401, 513,
+    ),
+    Kind.SERVERS: (43, 45, 60, 61, 103, 104, 217, 322, 402, 901, 904, 905),
+}  # fmt: skip
+
+NOT_ANSWERED = {
+    "replication, controllers and containers": (
+        "ADD_BROKER 902, REMOVE_BROKER 903, EXCHANGE_BROKER_HA_INFO 906, GET_BROKER_HA_STATUS 907, "
+        "RESET_MASTER_FLUSH_OFFSET 908, CONTROLLER_ALTER_SYNC_STATE_SET 1001, CONTROLLER_ELECT_MASTER 1002, "
+        "CONTROLLER_REGISTER_BROKER 1003, CONTROLLER_GET_REPLICA_INFO 1004, CONTROLLER_GET_METADATA_INFO 1005, "
+        "CONTROLLER_GET_SYNC_STATE_DATA 1006, GET_BROKER_EPOCH_CACHE 1007, NOTIFY_BROKER_ROLE_CHANGED 1008, "
+        "UPDATE_CONTROLLER_CONFIG 1009, "
+        "GET_CONTROLLER_CONFIG 1010, CLEAN_BROKER_DATA 1011, CONTROLLER_GET_NEXT_BROKER_ID 1012, "
+        "CONTROLLER_APPLY_BROKER_ID 1013"
+    ),
+    "users and ACL": (
+        "AUTH_CREATE_USER 3001, AUTH_UPDATE_USER 3002, AUTH_DELETE_USER 3003, AUTH_GET_USER 3004, AUTH_LIST_USER 3005, "
+        "AUTH_CREATE_ACL 3006, AUTH_UPDATE_ACL 3007, AUTH_DELETE_ACL 3008, AUTH_GET_ACL 3009, AUTH_LIST_ACL 3010"
+    ),
+    "cold data": (
+        "UPDATE_COLD_DATA_FLOW_CTR_CONFIG 2001, REMOVE_COLD_DATA_FLOW_CTR_CONFIG 2002, GET_COLD_DATA_FLOW_CTR_INFO 2003, "
+        "SET_COMMITLOG_READ_MODE 2004"
+    ),
+    "RocksDB": (
+        "CHECK_ROCKSDB_CQ_WRITE_PROGRESS 354, EXPORT_ROCKSDB_CONFIG_TO_JSON 355, SWITCH_TIMER_ENGINE 5001, "
+        "POP_ROLLBACK 200056"
+    ),
+    "numbers without a use, Apache answers 3 as well": (
+        "QUERY_BROKER_OFFSET 13, GET_TOPIC_CONFIG_LIST 22, GET_TOPIC_NAME_LIST 23, TRIGGER_DELETE_FILES 27, "
+        "GET_CLIENT_CONFIG 47, SUSPEND_CONSUMER 209, RESUME_CONSUMER 210, RESET_CONSUMER_OFFSET_IN_CONSUMER 211, "
+        "RESET_CONSUMER_OFFSET_IN_BROKER 212, ADJUST_CONSUMER_THREAD_POOL 213, WHO_CONSUME_THE_MESSAGE 214, "
+        "REGISTER_FILTER_SERVER 301, REGISTER_MESSAGE_FILTER_CLASS 302"
+    ),
+}
+
+INTRODUCTION = """# Requests
+
+Written by `python tools/write_request_reference.py` from the source; change that, not this page.
+
+Every request code, who answers it and with which fields; `?` marks a field that may be missing, all others must be there. A
+field that is missing, or that is no number where one is wanted, is refused with code 1 and its name; fields nobody knows are
+passed over. *Question* and *change* are what operators' tools send; a question changes nothing, but that asking for a group
+(352) makes it where groups are made by themselves, as with Apache. Whoever reaches a port may send any of them: keep ports
+to those who may.
+"""
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    type: str
+    required: bool
+
+    def __str__(self) -> str:
+        kind = "" if self.type == "text" else f": {self.type}"
+        return f"{self.name}{'' if self.required else '?'}{kind}"
+
+
+@dataclass(frozen=True)
+class Request:
+    code: int
+    name: str
+    kind: Kind
+    answered_by: tuple[str, ...]
+    fields: tuple[Field, ...]
+
+    def valid(self) -> dict[str, str]:
+        """Every field with some value of its type."""
+        values = {"text": "orders", "integer": "0", "true or false": "true"}
+        return {field.name: values[field.type] for field in self.fields}
+
+
+def requests() -> list[Request]:
+    """All of them; KeyError for a code whose kind is not entered above."""
+    kinds = {code: kind for kind, codes in KINDS.items() for code in codes}
+    served = {server: served_by(server) for server in SOURCES}
+    return [
+        Request(
+            int(code),
+            code.name,
+            kinds[code],
+            tuple(server for server, codes in served.items() if code in codes),
+            tuple(_fields(code)),
+        )
+        for code in sorted(RequestCode)
+    ]
+
+
+def served_by(server: str) -> frozenset[int]:
+    """The codes in the table of a server's handlers, as its source has them."""
+    names = re.findall(r"RequestCode\.(\w+): \w", SOURCES[server].read_text("utf-8"))
+    return frozenset(RequestCode[name] for name in names)
+
+
+def _fields(code: int) -> Iterator[Field]:
+    header = REQUEST_HEADERS.get(code)
+    for item in msgspec.structs.fields(header) if header is not None else ():
+        yield Field(item.encode_name, _type(item.type), item.required)
+
+
+def _type(kind: Any) -> str:
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    text = str(kind)
+    if "bool" in text:
+        return "true or false"
+    return "integer" if "int" in text or "Offset" in text else "text"
+
+
+def page() -> str:
+    lines = ["| code | name | answered by | kind | fields |", "| --- | --- | --- | --- | --- |"]
+    for item in requests():
+        fields = ", ".join(f"`{field}`" for field in item.fields)
+        answered = ", ".join(item.answered_by) or "nobody here"
+        lines.append(f"| {item.code} | {item.name} | {answered} | {item.kind.value} | {fields} |")
+    refused = ["| what for | names and numbers |", "| --- | --- |"]
+    refused += [f"| {what} | {names} |" for what, names in NOT_ANSWERED.items()]
+    rest = "\n".join(refused)
+    return (
+        f"{INTRODUCTION}\n"
+        + "\n".join(lines)
+        + "\n\n## Not answered\n\nCodes of RocketMQ 5.4 that are answered with 3 "
+        f"(not supported):\n\n{rest}\n"
+    )

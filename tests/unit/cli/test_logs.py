@@ -1,0 +1,137 @@
+"""Logs of a process: how much, in which form, and what is never in them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.test_servers import serving
+
+from rocketline.cli.child import cli_command, cli_environment
+from rocketline.cli.logs import AUDIT, JsonFormatter, LogFormat, LogLevel, log_to_stderr
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Lines = Callable[[], list[str]]
+SECRET = "do-not-tell-anybody"
+
+
+@pytest.fixture
+def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]]]:
+    """The lines so far; the loggers are as before at the end."""
+    root, audit = logging.getLogger(), logging.getLogger(AUDIT)
+    handlers, level, audit_level = root.handlers[:], root.level, audit.level
+    root.handlers.clear()
+    yield lambda: capsys.readouterr().err.splitlines()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    audit.setLevel(audit_level)
+
+
+def test_quiet_by_default(stderr: Lines) -> None:
+    log_to_stderr()
+    log = logging.getLogger("rocketline.somewhere")
+    log.info("what happens")
+    log.warning("what is wrong")
+    logging.getLogger(AUDIT).info("who did it")
+    assert [line.partition(": ")[2] for line in stderr()] == ["what is wrong", "who did it"]
+
+
+@pytest.mark.parametrize(
+    ("verbose", "level", "shown"),
+    [
+        (0, None, ["warning"]),
+        (1, None, ["info", "warning"]),
+        (2, None, ["debug", "info", "warning"]),
+        (5, None, ["debug", "info", "warning"]),
+        (0, LogLevel.debug, ["debug", "info", "warning"]),
+        (2, LogLevel.error, []),
+    ],
+)
+def test_levels(stderr: Lines, verbose: int, level: LogLevel | None, shown: list[str]) -> None:
+    log_to_stderr(verbose, level)
+    log = logging.getLogger("rocketline.somewhere")
+    for name in ("debug", "info", "warning"):
+        getattr(log, name)("%s", name)
+    assert [line.rpartition(" ")[2] for line in stderr()] == shown
+
+
+def test_with_errors_only_changes_are_not_told(stderr: Lines) -> None:
+    log_to_stderr(level=LogLevel.error)
+    logging.getLogger(AUDIT).info("who did it")
+    assert stderr() == []
+
+
+def test_json_is_one_object_a_line(stderr: Lines) -> None:
+    log_to_stderr(log_format=LogFormat.json)
+    log = logging.getLogger("rocketline.somewhere")
+    log.warning("two\nlines of %s", "Grüße")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        log.exception("it failed")
+    log.warning("a change", extra={"fields": {"who": "me"}})
+    first, second, third = map(json.loads, stderr())
+    assert (first["level"], first["logger"], first["message"]) == (
+        "WARNING", "rocketline.somewhere", "two\nlines of Grüße",
+    )  # fmt: skip
+    assert first["time"].endswith("Z")
+    assert second["traceback"].endswith("ValueError: no")
+    assert third["fields"] == {"who": "me"}
+
+
+def test_a_record_that_cannot_be_json_is_still_a_line() -> None:
+    record = logging.LogRecord("x", logging.INFO, "x.py", 1, "odd", None, None)
+    record.fields = {"what": object()}
+    assert json.loads(JsonFormatter().format(record))["message"] == "odd"
+
+
+def test_a_broker_tells_changes_and_no_secrets(rocketline: Run, tmp_path: Path) -> None:
+    """Everything is logged, everything goes wrong, and the header of the collector is nowhere."""
+    conf, errors = tmp_path / "broker.conf", tmp_path / "errors"
+    conf.write_text(f"listenPort=0\nmetricsGrpcExporterHeader=authorization:{SECRET}\nnobodyKnows=1\n")
+    flags = ("broker", "-c", conf, "-n", "127.0.0.1:1", "--data", tmp_path / "data", "--log-format", "json")
+    with errors.open("w") as stream:
+        process = subprocess.Popen(
+            cli_command(*map(str, flags), "--log-level", "debug"),
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            text=True,
+            env=cli_environment(),
+        )
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().strip().rpartition("@")[2]
+            shown = rocketline("admin", "getBrokerConfig", "-b", address)
+            assert "metricsGrpcExporterHeader" in shown.stdout
+            for arguments in (
+                ("updateTopic", "-b", address, "-t", "orders"),
+                ("updateTopic", "-b", address, "-t", "not/allowed"),
+                ("updateBrokerConfig", "-b", address, "-k", "metricsGrpcExporterHeader", "-v", "x"),
+            ):
+                rocketline("admin", *arguments)
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+    text = errors.read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert SECRET not in text
+    assert SECRET not in shown.stdout
+    changes = [line["fields"] for line in lines if line["logger"] == AUDIT]
+    assert [(line["what"], line["result"]) for line in changes] == [
+        ("UPDATE_AND_CREATE_TOPIC", "SUCCESS"),
+        ("UPDATE_AND_CREATE_TOPIC", "INVALID_PARAMETER"),
+        ("UPDATE_BROKER_CONFIG", "NO_PERMISSION"),
+    ]
+    assert changes[0]["object"]["topic"] == "orders"
+
+
+def test_a_port_for_metrics_is_part_of_the_ready_line(tmp_path: Path) -> None:
+    with serving("nameserver", "--port", 0, "--metrics-port", 0) as ready:
+        assert ready.partition(" metrics=")[2].startswith("127.0.0.1:")
+        namesrv = ready.split()[1].partition("=")[2]
+        with serving("broker", "-n", namesrv, "--data", tmp_path, "--port", 0, "--metrics-port", 0) as line:
+            assert line.partition(" metrics=")[2].startswith("127.0.0.1:")
