@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
-from tests.support.admin import delete_old_files, eventually
+from tests.support.admin import create_topic, delete_old_files, eventually
 
 from rocketline.client.bulk_reader import BulkReader
 from rocketline.client.bulk_writer import BulkWriter
@@ -21,9 +22,21 @@ FORGETFUL = {
     "mappedFileSizeCommitLog": "65536",
     "mappedFileSizeConsumeQueue": "400",
     "fileReservedTime": "0",
-    "enablePropertyFilter": "true",
+    "flushDiskType": "SYNC_FLUSH",  # a file that is not flushed stays for a while
 }
 """Files of a few dozen messages, of which all but the last go when an operator says so."""
+
+
+@contextmanager
+def forgetful_cluster(topic: str) -> Iterator[LocalCluster]:
+    """A cluster to use `forget` on, with a topic of two queues; for one test alone.
+
+    A broker that was asked to delete old files goes on doing so every ten seconds for more than three minutes.
+    """
+    another_hour = f"{(datetime.now().hour + 12) % 24:02}"
+    with LocalCluster(config={**FORGETFUL, "deleteWhen": another_hour}) as running:
+        create_topic(running.brokers[0].address, topic, 2)
+        yield running
 
 
 def send(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.conftest import ROOT
-from tests.spark.live import FORGETFUL, forget, send, stored
+from tests.spark.live import forget, forgetful_cluster, send, stored
 from tests.support.admin import consume_stats, create_topic, eventually
 
 from rocketline.client.bulk_reader import BulkReader
@@ -32,7 +32,14 @@ RUN_S = 240
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(config=FORGETFUL) as running:
+    with LocalCluster(config={"enablePropertyFilter": True}) as running:
+        yield running
+
+
+@pytest.fixture
+def forgetful() -> Iterator[LocalCluster]:
+    """Has the topic T."""
+    with forgetful_cluster("T") as running:
         yield running
 
 
@@ -120,8 +127,9 @@ def test_a_table_is_written_and_read_with_another_topic(spark: SparkSession, clu
 
 
 def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
-    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+    spark: SparkSession, forgetful: LocalCluster, tmp_path: Path
 ) -> None:
+    cluster, topic = forgetful, "T"
     address, group = cluster.brokers[0].address, f"G_{topic}"
     options = {"maxOffsetsPerTrigger": "40", "group": group, "commitOffsets": "true"}
     send(cluster.namesrv, topic, numbers(0, 60, 500), queue_id=0)
@@ -151,8 +159,9 @@ def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
 
 
 def test_queues_appear_and_heads_go_while_a_stream_runs(
-    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+    spark: SparkSession, forgetful: LocalCluster, tmp_path: Path
 ) -> None:
+    cluster, topic = forgetful, "T"
     query = to_parquet(stream(spark, cluster, topic), tmp_path).trigger(processingTime="200 milliseconds").start()
 
     def has_read(count: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.spark.live import FORGETFUL, bodies, forget, send, streaming
+from tests.spark.live import bodies, forget, forgetful_cluster, send, streaming
 from tests.support.admin import consume_stats, create_topic, delete_topic
 
 from rocketline.clock import ManualClock
@@ -26,7 +26,7 @@ PADDING = b" " + bytes(700)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(config=FORGETFUL) as running:
+    with LocalCluster(config={"enablePropertyFilter": True}) as running:
         yield running
 
 
@@ -34,6 +34,13 @@ def cluster() -> Iterator[LocalCluster]:
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queues are listed for every step, not every other second."""
     monkeypatch.setattr(live_queues, "LIST_AGAIN_S", 0.0)
+
+
+@pytest.fixture
+def forgetful() -> Iterator[LocalCluster]:
+    """Has the topic T."""
+    with forgetful_cluster("T") as running:
+        yield running
 
 
 @pytest.fixture
@@ -136,7 +143,8 @@ def test_topics_that_match_a_pattern_appear(cluster: LocalCluster, topic: str) -
         assert (bodies(rows), {row["topic"] for row in rows}) == (list(range(5)), {f"{topic}_b"})
 
 
-def test_trimmed_heads_end_a_stream_or_are_passed_over(cluster: LocalCluster, topic: str) -> None:
+def test_trimmed_heads_end_a_stream_or_are_passed_over(forgetful: LocalCluster) -> None:
+    cluster, topic = forgetful, "T"
     send(cluster.namesrv, topic, numbers(0, 300, PADDING), queue_id=0)
     queue = MessageQueue(topic, "broker-a", 0)
     options = {"subscribe": topic, "startingOffsets": "earliest"}
