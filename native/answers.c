@@ -1,5 +1,5 @@
 /* The answer to a stored send, and the ids in the one to a batch. */
-#include "common.h"
+#include "sends.h"
 
 static uint8_t *put_number(uint8_t *at, int64_t number)
 {
@@ -16,7 +16,7 @@ static uint8_t *put_number(uint8_t *at, int64_t number)
     return at;
 }
 
-static int is_plain_id(PyObject *text)
+int is_plain_id(PyObject *text)
 {
     if (!PyUnicode_Check(text) || !PyUnicode_IS_ASCII(text) || !PyUnicode_GET_LENGTH(text))
         return 0;
@@ -67,6 +67,53 @@ EXPORT(offset_ids)
     return ids;
 }
 
+uint8_t *put_answer(uint8_t *start, PyObject *head, PyObject *tail, int64_t opaque, int64_t log_offset, int64_t queue_id,
+                    int64_t queue_offset, PyObject *unique_id)
+{
+    uint8_t *at = put_bytes(start + 8, PyBytes_AS_STRING(head), (size_t)PyBytes_GET_SIZE(head));
+    at = put_offset_id(at, log_offset);
+    PUT("\",\"queueId\":\"");
+    at = put_number(at, queue_id);
+    PUT("\",\"queueOffset\":\"");
+    at = put_number(at, queue_offset);
+    PUT("\",\"transactionId\":\"");
+    at = put_bytes(at, PyUnicode_1BYTE_DATA(unique_id), (size_t)PyUnicode_GET_LENGTH(unique_id));
+    PUT("\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+    at = put_number(at, opaque);
+    at = put_bytes(at, PyBytes_AS_STRING(tail), (size_t)PyBytes_GET_SIZE(tail));
+    put32(start, (uint32_t)(at - start - 4));
+    put32(start + 4, (uint32_t)(at - start - 8));
+    return at;
+}
+
+static uint8_t *put_field(uint8_t *at, const char *name, const uint8_t *value, size_t size)
+{
+    at = put16(at, (uint16_t)strlen(name));
+    at = put_bytes(at, name, strlen(name));
+    at = put32(at, (uint32_t)size);
+    return put_bytes(at, value, size);
+}
+
+uint8_t *put_binary_answer(uint8_t *start, PyObject *const *parts, int64_t opaque, int64_t log_offset, int64_t queue_id,
+                           int64_t queue_offset, PyObject *unique_id)
+{
+    uint8_t text[64 + 128], *at = start + 8, *fields;
+    at = put_bytes(at, PyBytes_AS_STRING(parts[0]), (size_t)PyBytes_GET_SIZE(parts[0]));
+    at = put32(at, (uint32_t)opaque);
+    at = put_bytes(at, PyBytes_AS_STRING(parts[1]), (size_t)PyBytes_GET_SIZE(parts[1]));
+    fields = at += 4;
+    at = put_bytes(at, PyBytes_AS_STRING(parts[2]), (size_t)PyBytes_GET_SIZE(parts[2]));
+    uint8_t *id_end = put_offset_id(put_bytes(text, PyBytes_AS_STRING(parts[3]), (size_t)PyBytes_GET_SIZE(parts[3])), log_offset);
+    at = put_field(at, "msgId", text, (size_t)(id_end - text));
+    at = put_field(at, "queueId", text, (size_t)(put_number(text, queue_id) - text));
+    at = put_field(at, "queueOffset", text, (size_t)(put_number(text, queue_offset) - text));
+    at = put_field(at, "transactionId", PyUnicode_1BYTE_DATA(unique_id), (size_t)PyUnicode_GET_LENGTH(unique_id));
+    put32(fields - 4, (uint32_t)(at - fields));
+    put32(start, (uint32_t)(at - start - 4));
+    put32(start + 4, 1u << 24 | (uint32_t)(at - start - 8));
+    return at;
+}
+
 /* stored_frame(head, tail, opaque, log_offset, queue_id, queue_offset, unique_id): the JSON answer to a stored send, with all
  * that is always the same in `head` and `tail`; None when the id is not plain. */
 EXPORT(stored_frame)
@@ -81,26 +128,11 @@ EXPORT(stored_frame)
     }
     if (log_offset < 0 || !is_plain_id(args[6]))
         Py_RETURN_NONE;
-    Py_ssize_t head_size = PyBytes_GET_SIZE(args[0]), tail_size = PyBytes_GET_SIZE(args[1]);
-    Py_ssize_t id_size = PyUnicode_GET_LENGTH(args[6]);
-    PyObject *frame = PyBytes_FromStringAndSize(NULL, 8 + head_size + tail_size + id_size + 256);
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, ANSWER_BYTES(args[0], args[1], args[6]));
     if (frame == NULL)
         return NULL;
-    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(frame), *at = start + 8;
-    at = put_bytes(at, PyBytes_AS_STRING(args[0]), (size_t)head_size);
-    at = put_offset_id(at, log_offset);
-    PUT("\",\"queueId\":\"");
-    at = put_number(at, queue_id);
-    PUT("\",\"queueOffset\":\"");
-    at = put_number(at, queue_offset);
-    PUT("\",\"transactionId\":\"");
-    at = put_bytes(at, PyUnicode_1BYTE_DATA(args[6]), (size_t)id_size);
-    PUT("\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
-    at = put_number(at, opaque);
-    at = put_bytes(at, PyBytes_AS_STRING(args[1]), (size_t)tail_size);
-    Py_ssize_t size = at - start;
-    put32(start, (uint32_t)(size - 4));
-    put32(start + 4, (uint32_t)(size - 8));
-    _PyBytes_Resize(&frame, size);
+    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(frame);
+    uint8_t *end = put_answer(start, args[0], args[1], opaque, log_offset, queue_id, queue_offset, args[6]);
+    _PyBytes_Resize(&frame, end - start);
     return frame;
 }

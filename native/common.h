@@ -80,6 +80,7 @@ EXPORT(take_frames);
 EXPORT(stored_frame);
 EXPORT(offset_ids);
 EXPORT(plain_send);
+EXPORT(serve_sends);
 EXPORT(decode_properties);
 EXPORT(java_string_hash);
 EXPORT(index_key_hash);

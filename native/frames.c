@@ -3,16 +3,7 @@
  * take_frames(data, position, max_frame_bytes, max_header_bytes, received, command) gives the commands of all complete
  * and plain frames from `position` on, and where the first other byte is. A frame that is cut short, too large, or whose header
  * is not written in the plain way every client does, ends the run: the Python twin reads it, leniently or with an error. */
-#include "common.h"
-
-enum { OPAQUE, FLAG, CODE, VERSION, NUMBERS };
-
-/* What a header says; references are owned. */
-typedef struct {
-    int32_t numbers[NUMBERS];
-    int has_code;
-    PyObject *ext, *remark, *language;
-} Header;
+#include "sends.h"
 
 typedef struct {
     const uint8_t *at, *end;
@@ -37,7 +28,7 @@ static int ready(void)
     return zero == NULL || one == NULL ? -1 : 0;
 }
 
-static void forget(Header *header)
+void forget_header(Header *header)
 {
     Py_CLEAR(header->ext);
     Py_CLEAR(header->remark);
@@ -340,18 +331,36 @@ static PyObject *make_command(PyObject *type, Header *header, const uint8_t *bod
     return made;
 }
 
+int read_header(const uint8_t *frame, Py_ssize_t header_bytes, Header *header)
+{
+    *header = (Header){{0}, 0, NULL, NULL, NULL};
+    if (ready())
+        return 0;
+    return frame[4] == 0 ? read_json(frame + 8, header_bytes, header)
+        : frame[4] == 1 && read_binary(frame + 8, header_bytes, header);
+}
+
+int64_t frame_bytes(const uint8_t *frame, int64_t available, int64_t max_frame, int64_t max_header, int64_t *header_bytes)
+{
+    if (available < 8)
+        return 0;
+    int64_t length = (uint32_t)get32(frame);
+    *header_bytes = get32(frame + 4) & 0xFFFFFF;
+    if (length + 4 > max_frame || *header_bytes > length - 4 || *header_bytes > max_header || length > available - 4)
+        return 0;
+    return length + 4;
+}
+
 /* The command of a complete frame; NULL, mostly without an error, when its header is not plain. */
 static PyObject *read_frame(const uint8_t *frame, Py_ssize_t header_bytes, int64_t body_bytes, PyObject *received,
                             PyObject *command)
 {
-    Header header = {{0}, 0, NULL, NULL, NULL};
+    Header header;
     PyObject *made = NULL;
-    const uint8_t *body = frame + 8 + header_bytes;
-    if (frame[4] == 0 && read_json(frame + 8, header_bytes, &header))
-        made = make_command(received, &header, body, (Py_ssize_t)body_bytes, zero);
-    else if (frame[4] == 1 && read_binary(frame + 8, header_bytes, &header))
-        made = make_command(command, &header, body, (Py_ssize_t)body_bytes, one);
-    forget(&header);
+    if (read_header(frame, header_bytes, &header))
+        made = make_command(frame[4] ? command : received, &header, frame + 8 + header_bytes, (Py_ssize_t)body_bytes,
+                            frame[4] ? one : zero);
+    forget_header(&header);
     return made;
 }
 
@@ -363,19 +372,18 @@ EXPORT(take_frames)
         || as_int64(args[3], &max_header) || read_from(args[0], &data))
         return NULL;
     PyObject *commands = PyList_New(0);
-    while (commands != NULL && position >= 0 && data.len - position >= 8) {
+    int64_t size, header_bytes;
+    while (commands != NULL && position >= 0 && position <= data.len) {
         const uint8_t *frame = (const uint8_t *)data.buf + position;
-        int64_t length = (uint32_t)get32(frame), header_bytes = get32(frame + 4) & 0xFFFFFF;
-        if (length + 4 > max_frame || header_bytes > length - 4 || header_bytes > max_header
-            || length > data.len - position - 4)
+        if ((size = frame_bytes(frame, data.len - position, max_frame, max_header, &header_bytes)) == 0)
             break;
-        PyObject *made = read_frame(frame, (Py_ssize_t)header_bytes, length - 4 - header_bytes, args[4], args[5]);
+        PyObject *made = read_frame(frame, (Py_ssize_t)header_bytes, size - 8 - header_bytes, args[4], args[5]);
         if (made == NULL)
             break;
         if (PyList_Append(commands, made) < 0)
             Py_CLEAR(commands);
         Py_DECREF(made);
-        position += 4 + length;
+        position += size;
     }
     PyBuffer_Release(&data);
     if (commands == NULL || PyErr_Occurred()) {

@@ -3,7 +3,7 @@
 #include "common.h"
 
 /* Raised with every change of what Python passes here or gets back; _impl.py knows the one it needs. */
-#define REVISION 1
+#define REVISION 2
 
 PyObject *name_unique, *name_keys, *name_tags;
 static PyObject *struct_error;
@@ -67,6 +67,7 @@ static PyMethodDef methods[] = {
     METHOD(stored_frame, "The answer to a stored send."),
     METHOD(offset_ids, "The ids of a batch."),
     METHOD(plain_send, "The fields of a plain send, completed."),
+    METHOD(serve_sends, "Plain sends of a read, stored and answered."),
     METHOD(decode_properties, "Encoded properties as a dict."),
     METHOD(java_string_hash, "Java's String.hashCode."),
     METHOD(index_key_hash, "The hash of topic#key in the key index."),

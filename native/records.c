@@ -1,16 +1,8 @@
 /* Records of the commit log: written in place, and looked at before they are served. */
-#include "common.h"
+#include "sends.h"
 
-/* What the records of a send share, in file order of their fields. */
-typedef struct {
-    int32_t magic, queue_id, flag, sys_flag, reconsume_times;
-    int64_t queue_offset, log_offset, born_ms, store_ms, prepared;
-    const char *topic, *born_host, *store_host; /* borrowed from their objects */
-    Py_ssize_t topic_bytes;
-} Head;
-
-static uint8_t *put_record(uint8_t *at, const Head *head, int32_t size, const void *body, int32_t body_bytes,
-                           const void *properties, uint16_t properties_bytes)
+uint8_t *put_record(uint8_t *at, const Head *head, int32_t size, const void *body, int32_t body_bytes, const void *properties,
+                    uint16_t properties_bytes)
 {
     at = put32(at, (uint32_t)size);
     at = put32(at, (uint32_t)head->magic);
@@ -71,7 +63,7 @@ static uint8_t *place(Py_buffer *view, int64_t position, int64_t size)
     return (uint8_t *)view->buf + position;
 }
 
-static int64_t size_with(const Head *head, int64_t body_bytes, int64_t properties_bytes)
+int64_t size_with(const Head *head, int64_t body_bytes, int64_t properties_bytes)
 {
     return head_bytes(head->sys_flag) + body_bytes + head->topic_bytes + 2 + properties_bytes;
 }
@@ -240,7 +232,7 @@ EXPORT(split_batch)
     return items;
 }
 
-static int looks_lost(const uint8_t *properties, Py_ssize_t size)
+int looks_lost(const uint8_t *properties, Py_ssize_t size)
 {
     if (!size || memchr(properties, 0, (size_t)size) == NULL)
         return 0;
@@ -302,8 +294,7 @@ EXPORT(measure_batch)
     return Py_BuildValue("LL", (long long)bodies, (long long)total);
 }
 
-/* The LogEntry of a record. */
-static PyObject *new_entry(PyObject *type, const Head *head, int64_t size, PyObject *topic, PyObject *properties)
+PyObject *new_entry(PyObject *type, const Head *head, int64_t size, PyObject *topic, PyObject *properties)
 {
     int64_t tags_code;
     if (tags_code_of(properties, &tags_code))

@@ -1,5 +1,5 @@
 /* A send of one message in the spelling of 310, checked and completed as a broker does it, when nothing about it is special. */
-#include "common.h"
+#include "sends.h"
 
 static const char *const special_names[] = {
     "POP_CK", "CLUSTER", "MSG_REGION", "TRACE_ON", "DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TRAN_MSG",
@@ -92,44 +92,67 @@ static PyObject *stored_properties(const char *text, Py_ssize_t size, PyObject *
     return stored;
 }
 
+int read_plain_send(PyObject *ext, PyObject *added, PyObject *added_text, PlainSend *send)
+{
+    int64_t limit;
+    int batch;
+    *send = (PlainSend){0};
+    if (ready())
+        return -1;
+    if (ext == NULL || !PyDict_Check(ext))
+        return 0;
+    if (!PyDict_Check(added) || !PyBytes_Check(added_text)) {
+        PyErr_SetString(PyExc_TypeError, "what is added is a dict, and bytes");
+        return -1;
+    }
+    PyObject *encoded = field(ext, 'i');
+    send->topic = field(ext, 'b');
+    send->template = field(ext, 'c');
+    if (field(ext, 'a') == NULL || send->topic == NULL || send->template == NULL || encoded == NULL
+        || !number_field(ext, 'd', 0, INT32_MIN, INT32_MAX, &send->queues)
+        || !number_field(ext, 'e', 0, INT32_MIN, INT32_MAX, &send->queue_id)
+        || !number_field(ext, 'f', 0, INT32_MIN, INT32_MAX, &send->sys_flag)
+        || !number_field(ext, 'g', 0, INT64_MIN, INT64_MAX, &send->born_ms)
+        || !number_field(ext, 'h', 0, INT32_MIN, INT32_MAX, &send->flag)
+        || !number_field(ext, 'j', 1, INT32_MIN, INT32_MAX, &send->times)
+        || !number_field(ext, 'l', 1, INT32_MIN, INT32_MAX, &limit) || !switch_field(ext, 'k', &send->unit_mode)
+        || !switch_field(ext, 'm', &batch) || batch || send->sys_flag & NOT_FOR_CLIENTS
+        || (PyUnicode_GET_LENGTH(send->topic) && PyUnicode_READ_CHAR(send->topic, 0) == '%'))
+        return PyErr_Occurred() ? -1 : 0;
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(encoded, &size);
+    send->properties = text == NULL ? NULL : plain_properties(text, size, added);
+    send->stored = send->properties == NULL ? NULL : stored_properties(text, size, added_text);
+    if (send->stored != NULL)
+        return 1;
+    forget_send(send);
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeError))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
+void forget_send(PlainSend *send)
+{
+    Py_CLEAR(send->properties);
+    Py_CLEAR(send->stored);
+}
+
 /* plain_send(ext, added, added_text): the fields a broker needs of a send, None when it is not a plain one.
  *
  * (topic, default topic, its queues, queue id, system flag, born ms, flag, reconsume times, unit mode, properties as a dict and
  * as they are stored, both with what the broker adds) */
 EXPORT(plain_send)
 {
-    if (check_count("plain_send", count, 3) || ready())
+    PlainSend send;
+    if (check_count("plain_send", count, 3))
         return NULL;
-    PyObject *ext = args[0];
-    if (!PyDict_Check(ext))
+    int plain = read_plain_send(args[0], args[1], args[2], &send);
+    if (plain < 0)
+        return NULL;
+    if (!plain)
         Py_RETURN_NONE;
-    if (!PyDict_Check(args[1]) || !PyBytes_Check(args[2]))
-        return PyErr_Format(PyExc_TypeError, "what is added is a dict, and bytes");
-    PyObject *topic = field(ext, 'b'), *template = field(ext, 'c'), *encoded = field(ext, 'i');
-    int64_t queues, queue_id, sys_flag, born_ms, flag, times = 0, limit;
-    int unit_mode, batch;
-    if (field(ext, 'a') == NULL || topic == NULL || template == NULL || encoded == NULL
-        || !number_field(ext, 'd', 0, INT32_MIN, INT32_MAX, &queues) || !number_field(ext, 'e', 0, INT32_MIN, INT32_MAX, &queue_id)
-        || !number_field(ext, 'f', 0, INT32_MIN, INT32_MAX, &sys_flag) || !number_field(ext, 'g', 0, INT64_MIN, INT64_MAX, &born_ms)
-        || !number_field(ext, 'h', 0, INT32_MIN, INT32_MAX, &flag) || !number_field(ext, 'j', 1, INT32_MIN, INT32_MAX, &times)
-        || !number_field(ext, 'l', 1, INT32_MIN, INT32_MAX, &limit) || !switch_field(ext, 'k', &unit_mode)
-        || !switch_field(ext, 'm', &batch) || batch || sys_flag & NOT_FOR_CLIENTS
-        || (PyUnicode_GET_LENGTH(topic) && PyUnicode_READ_CHAR(topic, 0) == '%')) {
-        if (PyErr_Occurred())
-            return NULL;
-        Py_RETURN_NONE;
-    }
-    Py_ssize_t size;
-    const char *text = PyUnicode_AsUTF8AndSize(encoded, &size);
-    PyObject *properties = text == NULL ? NULL : plain_properties(text, size, args[1]);
-    PyObject *stored = properties == NULL ? NULL : stored_properties(text, size, args[2]);
-    if (stored == NULL) {
-        Py_XDECREF(properties);
-        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeError))
-            return NULL;
-        PyErr_Clear();
-        Py_RETURN_NONE;
-    }
-    return Py_BuildValue("OOLLLLLLONN", topic, template, (long long)queues, (long long)queue_id, (long long)sys_flag,
-                         (long long)born_ms, (long long)flag, (long long)times, unit_mode ? Py_True : Py_False, properties, stored);
+    return Py_BuildValue("OOLLLLLLONN", send.topic, send.template, (long long)send.queues, (long long)send.queue_id,
+                         (long long)send.sys_flag, (long long)send.born_ms, (long long)send.flag, (long long)send.times,
+                         send.unit_mode ? Py_True : Py_False, send.properties, send.stored);
 }

@@ -284,6 +284,7 @@ class Broker:
         self._exporter = self._metrics.exporter()
 
     def _install_handlers(self) -> None:
+        self._router.lane = None
         self._router.take(audited(self._build_router()))
         self._router.take(audited(self._build_pop_router()))
         self._router.take(audited(operator_router(self._operator_parts())))

@@ -44,7 +44,7 @@ from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import Clock
 from rocketline.protocol.codes import RequestCode
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Router
+from rocketline.transport import Limits, Router
 
 
 def broker_router(
@@ -65,7 +65,7 @@ def broker_router(
 ) -> Router:
     store = send_backs.store
     send = unless_busy(store, sends.send, queue_time)
-    return Router(
+    router = Router(
         {
             RequestCode.SEND_MESSAGE: send,
             RequestCode.SEND_MESSAGE_V2: send,
@@ -111,6 +111,8 @@ def broker_router(
             RequestCode.CLEAN_UNUSED_TOPIC: files.delete_unused_topics,
         }
     )
+    router.lane = sends.lane(Limits(), queue_time)
+    return router
 
 
 def pop_router(pops: PopHandlers, acks: PopAckHandlers, assignments: AssignmentHandlers) -> Router:

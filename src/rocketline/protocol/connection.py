@@ -48,6 +48,11 @@ class Connection:
         """Bytes of a frame that is not complete yet."""
         return len(self._partial)
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether the last bytes ended in the middle of a frame."""
+        return bool(self._partial)
+
     def receive(self, data: bytes) -> Iterator[Command]:
         """Every command that `data` completes, in order."""
         if self._partial:

@@ -33,20 +33,20 @@ class StoredAnswer:
         fields = msgspec.json.encode(always).decode()
         self._head = f'{{"code":0,"extFields":{fields[:-1]},"msgId":"{self._host}'
         self._tail = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-        self._head_bytes, self._tail_bytes = self._head.encode(), self._tail.encode()
+        self._json_parts = self._head.encode(), self._tail.encode()
         binary = encode_header(Command(0, always, flag=RESPONSE, encoding=ROCKETMQ))
         self._binary_start = binary[:_OPAQUE_AT]
         self._binary_flags = binary[_OPAQUE_AT + 4 : _FIXED_BYTES - 4]
         self._binary_fields = binary[_FIXED_BYTES:]
+        self.parts = *self._json_parts, self._binary_start, self._binary_flags, self._binary_fields, self._host.encode()
+        """What all answers have in common, for the compiled twin: of the JSON form, of the binary one, and of their ids."""
 
     def frame(
         self, request: Command, log_offset: int, queue_id: int, queue_offset: int, unique_id: str
     ) -> bytes | None:
         """The frame that tells the sender where its message is; None when it needs the general encoder."""
         if _fill is not None and request.encoding == JSON:
-            return _fill(
-                self._head_bytes, self._tail_bytes, request.opaque, log_offset, queue_id, queue_offset, unique_id
-            )
+            return _fill(*self._json_parts, request.opaque, log_offset, queue_id, queue_offset, unique_id)
         if not unique_id.isalnum() or not unique_id.isascii():
             return None
         if request.encoding != JSON:

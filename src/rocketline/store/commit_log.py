@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from rocketline._impl import quick
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.message import TAGS, LogOffset, QueueOffset
@@ -72,6 +73,15 @@ _SYSFLAG_AT = 36
 _LOG_OFFSET_AT = 28
 _STORE_MS_AT = 56
 _HOSTS = BORN_IPV6 | STORE_IPV6
+
+
+Sent = tuple[int, bytes, list[LogEntry], int, list[tuple[str, int, int]]]
+"""Of plain sends taken together: bytes read, their answers, their entries, where the log ends now, and by topic how many
+messages of how many bytes."""
+Places = dict[str, tuple[str, bytes, tuple[tuple[str, int], ...]]]
+"""Topics by name: the name, the form records have, and the keys of its queues."""
+Lane = tuple[Any, ...]
+_serve_sends: Callable[..., Sent | None] | None = quick("serve_sends")
 
 
 class StoreMessage(msgspec.Struct, gc=False):
@@ -202,6 +212,29 @@ class CommitLog:
             )
         )  # fmt: skip
         return _new_tuple(AppendResult, (_OK, log_offset, queue_offset, size, store_ms, next_log_offset, (), ""))
+
+    def lane(
+        self, limits: tuple[int, int], places: Places, added: tuple[dict[str, str], bytes], answer: tuple[bytes, ...]
+    ) -> Lane:
+        """What `take_sends` goes by: the limits of frames and headers, topics it may write to, properties to add, as a dict
+        and as stored, and what is the same in all answers."""
+        return (
+            *limits, LogEntry, places, self.queue_offsets, *added, self._store_host, self._max_body_bytes,
+            self._max_record_bytes, *answer,
+        )  # fmt: skip
+
+    def take_sends(self, data: bytes, born_host: bytes, lane: Lane) -> Sent | None:
+        """Store the plain sends that some bytes from a client begin with, as `append` would; None when there are none."""
+        assert _serve_sends is not None
+        if self.wrote >= self._limit:
+            return None
+        store_ms = self._now()
+        sent = _serve_sends(data, born_host, lane, self._view, self._base, self._limit, self.wrote, store_ms)
+        if sent is not None:
+            self.wrote = sent[3]
+            self.last_store_ms = store_ms
+            self.entries.extend(sent[2])
+        return sent
 
     def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
         """Store several messages of one queue as neighbours in one file; what they share comes from `common`."""

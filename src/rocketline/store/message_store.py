@@ -30,7 +30,7 @@ from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, S
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
 from rocketline.store.checkpoint import Checkpoint
-from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, StoreMessage, refused
+from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, Lane, Places, Sent, StoreMessage, refused
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
@@ -273,6 +273,21 @@ class MessageStore:
         if self._asks_to_flush:
             self._ask_to_flush()
         return result
+
+    def lane(
+        self, limits: tuple[int, int], places: Places, added: tuple[dict[str, str], bytes], answer: tuple[bytes, ...]
+    ) -> Lane:
+        """See `CommitLog.lane`."""
+        return self._log.lane(limits, places, added, answer)
+
+    def take_sends(self, data: bytes, born_host: bytes, lane: Lane) -> Sent | None:
+        """See `CommitLog.take_sends`; None also when messages are refused now."""
+        if self._refusal:
+            return None
+        sent = self._log.take_sends(data, born_host, lane)
+        if sent is not None and self._asks_to_flush:
+            self._ask_to_flush()
+        return sent
 
     def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
         """Store the messages of a batch, all or none, with consecutive queue offsets."""

@@ -96,6 +96,15 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
+        lane = self._router.lane
+        if lane is not None and not self._connection.is_inside_frame and (served := lane(self, data)) is not None:
+            answers, position, count = served
+            self._router.sends[0] += count
+            if self._transport is not None:
+                self._transport.write(answers)
+            if position == len(data):
+                return
+            data = data[position:]
         self._frames = self._connection.receive(data)
         self._serve_frames()
 

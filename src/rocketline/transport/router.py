@@ -40,6 +40,8 @@ class AtReadEnd:
 
 Reply = Command | bytes | AtReadEnd | Awaitable[Command | None] | None
 Handler = Callable[["Channel", Command], Reply]
+Lane = Callable[["Channel", bytes], tuple[bytes, int, int] | None]
+"""Serves the sends that a read begins with, when they are plain: their answers, where the rest begins, how many they are."""
 
 
 class Router:
@@ -47,6 +49,9 @@ class Router:
 
     def __init__(self, handlers: dict[int, Handler] | None = None) -> None:
         self._handlers: dict[int, Handler] = dict(handlers or {})
+        self.lane: Lane | None = None
+        self.sends = [0]
+        """Sends that were answered at once; a router that takes times has more to say about them."""
 
     def add(self, code: int, handler: Handler) -> None:
         self._handlers[code] = handler
@@ -58,6 +63,7 @@ class Router:
     def take(self, other: Router) -> None:
         """Serve what another router serves too."""
         self._handlers.update(other._handlers)
+        self.lane = other.lane or self.lane
 
     @property
     def codes(self) -> frozenset[int]:

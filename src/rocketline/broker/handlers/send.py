@@ -18,6 +18,7 @@ from rocketline.broker.delays import DelayLevels
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.groups import Groups
 from rocketline.broker.postponed import postpone
+from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.statistics import FIFO, NORMAL, BrokerStatistics
 from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handle
 from rocketline.broker.timer.timers import Timers
@@ -32,12 +33,20 @@ from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import UniqueIds, offset_ids
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.records import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK, decode_batch
+from rocketline.protocol.records import (
+    INNER_BATCH,
+    MAGIC_V1,
+    NEED_UNWRAP,
+    TRANSACTION_MASK,
+    decode_batch,
+    topic_part,
+)
 from rocketline.protocol.replies import CLUSTER
 from rocketline.protocol.stored_answer import StoredAnswer
 from rocketline.protocol.transactions import TRAN_MSG, is_half
+from rocketline.store.commit_log import Places
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Lane, Limits, Reply
 
 TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
@@ -97,6 +106,7 @@ class SendHandlers:
         self._topics = parts.topics
         self._table: dict[str, TopicConfig] = {}
         self._counts: dict[str, int] = {}
+        self._places: Places = {}
 
     def send(self, channel: Channel, request: Command) -> Reply:
         """10 and 310: one message (a batch too, when its header says so)."""
@@ -141,8 +151,40 @@ class SendHandlers:
         if topics.table is not self._table:
             self._table = topics.table
             self._counts.clear()
+            self._places.clear()
         topic = topics.table[name]
-        self._counts[name] = max(topic.read_queue_nums, topic.write_queue_nums)
+        count = self._counts[name] = max(topic.read_queue_nums, topic.write_queue_nums)
+        magic, part = topic_part(name)
+        if magic == MAGIC_V1:
+            self._places[name] = name, part, tuple([(name, queue_id) for queue_id in range(count)])
+
+    def lane(self, limits: Limits, queue_time: QueueTime | None) -> Lane | None:
+        """The quick road for plain sends, from bytes to bytes; None where there is none."""
+        parts = self._parts
+        if _plain_send is None or parts.sync_flush or parts.store.config.transient_pool:
+            return None
+        is_late: Callable[[], int] = int if queue_time is None else queue_time.over_limit_ms
+        store, topics, statistics, stored = parts.store, self._topics, parts.statistics, parts.stored
+        known = store.lane(
+            (limits.max_frame_bytes, limits.max_header_bytes),
+            self._places,
+            (self._added, self._added_bytes),
+            self._stored.parts,
+        )
+
+        def serve(channel: Channel, data: bytes) -> tuple[bytes, int, int] | None:
+            if topics.table is not self._table or not topics.writable or is_late():
+                return None
+            sent = store.take_sends(data, channel.remote_host, known)
+            if sent is None:
+                return None
+            position, answers, entries, _, runs = sent
+            stored()
+            for topic, count, size in runs:
+                statistics.put_each(topic, count, size)
+            return answers, position, len(entries)
+
+        return serve
 
     def send_batch(self, channel: Channel, request: Command) -> Reply:
         """320: several messages of one topic and queue in one body."""
