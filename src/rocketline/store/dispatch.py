@@ -20,8 +20,9 @@ from rocketline.store.record_runs import Row
 TagsCodeFor = Callable[[LogEntry], int]
 OnArrivals = Callable[[list[LogEntry]], None]
 
+FEW = 2
 _IN_BULK = NAME == "c"
-"""With the compiled twin even a few records are filed sooner together; in Python one by one, unless there are thousands."""
+"""With the compiled twin more than a few records are filed sooner together; in Python one by one, unless there are thousands."""
 
 
 class Dispatcher:
@@ -52,7 +53,7 @@ class Dispatcher:
         done = 0
         handle = self._handle
         try:
-            if _IN_BULK:
+            if _IN_BULK and len(ready) > FEW:
                 done = self._handle_together(ready)
             for entry in ready[done:]:
                 handle(entry)
