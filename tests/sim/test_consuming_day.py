@@ -1,4 +1,4 @@
-"""Consuming in the simulated world: half a day of it; `ROCKETLINE_SIM_DAYS=20 pytest tests/sim` runs as many whole days, and
+"""Consuming in the simulated world: six hours of it; `ROCKETLINE_SIM_DAYS=20 pytest tests/sim` runs as many whole days, and
 so does the command `python -m tests.sim.day --count 20`, which also repeats the seed of a failure."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def sound_days(seed: int, count: int, hours: float) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(600 * max(DAYS, 1))
 def test_days_with_members_faults_and_resets() -> None:
-    report = sound_days(2026, DAYS, 24) if DAYS else sound_days(2026, 1, 12)
+    report = sound_days(2026, DAYS, 24) if DAYS else sound_days(2026, 1, 6)
     assert report.count(" 0 violations") == max(DAYS, 1), report
 
 

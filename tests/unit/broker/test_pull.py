@@ -490,10 +490,12 @@ async def test_deleting_a_topic_answers_its_held_pulls(parts: Parts) -> None:
 async def test_with_sync_flush_a_held_pull_sees_only_what_is_on_disk(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
     parts.put_topic("orders")
+    consumer, producer = parts.peer(), parts.peer()
+    producer.send(send_request(body=b"0"))  # makes the first file, which takes flushes too
+    await producer.next()
     gate = parts.disk.gate
     gate.clear()
-    consumer, producer = parts.peer(), parts.peer()
-    consumer.send(pull_request(sys_flag=HELD))
+    consumer.send(pull_request(queue_offset=1, sys_flag=HELD))
     producer.send(send_request(body=b"1"))
     parts.dispatch()
     await asyncio.sleep(0)

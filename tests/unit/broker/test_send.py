@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 
 import pytest
 from tests.unit.broker.parts import STORE_HOST, GatedDisk, MakeParts, Parts, send_request
@@ -501,15 +502,20 @@ async def test_bodies_of_a_batch_count_together(make_parts: MakeParts) -> None:
 # SYNC_FLUSH
 
 
-def _gate(parts: Parts) -> GatedDisk:
+async def _shut(parts: Parts) -> threading.Event:
+    """The gate, shut from now on; the topic and the first file are there, for making them takes flushes too."""
+    parts.put_topic("orders")
+    peer = parts.peer()
+    peer.send(send_request(topic="before"))
+    await peer.next()
     assert isinstance(parts.disk, GatedDisk)
-    return parts.disk
+    parts.disk.gate.clear()
+    return parts.disk.gate
 
 
 async def test_with_sync_flush_the_answer_and_the_message_come_after_the_flush(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
-    gate = _gate(parts).gate
-    gate.clear()
+    gate = await _shut(parts)
     peer = parts.peer()
     peer.send(send_request(body=b"a"), send_request(body=b"b"))
     assert parts.messages("orders") == []
@@ -526,21 +532,21 @@ async def test_with_sync_flush_the_answer_and_the_message_come_after_the_flush(m
 
 async def test_a_message_that_need_not_wait_is_answered_at_once(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
-    _gate(parts).gate.clear()
+    await _shut(parts)
     answer = parts.peer().ask(send_request(properties={"UNIQ_KEY": "U1", "WAIT": "false"}))
     assert answer.code == ResponseCode.SUCCESS
 
 
 async def test_a_slow_disk_is_answered_with_10_and_the_whole_header(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True, sync_timeout_s=0.01)
-    _gate(parts).gate.clear()
+    gate = await _shut(parts)
     peer = parts.peer()
     peer.send(send_request(body=b"late"), send_request(batch=True, body=encode_batch(ITEMS)))
     for _ in range(2):
         answer = await peer.next()
         assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
         assert answer.ext.keys() == {"msgId", "queueId", "queueOffset", "transactionId", *REGION}
-    _gate(parts).gate.set()
+    gate.set()
     await asyncio.to_thread(parts.store.flush_now)
     assert [message.body for message in parts.messages("orders")] == [b"late", b"one", b"two"]
 
@@ -562,11 +568,11 @@ async def test_a_failed_flush_is_never_a_success(make_parts: MakeParts) -> None:
 
 async def test_a_producer_that_leaves_while_it_waits_costs_nothing(make_parts: MakeParts) -> None:
     parts = make_parts(sync_flush=True)
-    _gate(parts).gate.clear()
+    gate = await _shut(parts)
     peer, other = parts.peer(), parts.peer()
     peer.send(send_request(body=b"gone"))
     other.send(send_request(body=b"here"))
     await peer.close()
-    _gate(parts).gate.set()
+    gate.set()
     assert (await other.next()).code == ResponseCode.SUCCESS
     assert [message.body for message in parts.messages("orders")] == [b"gone", b"here"]
