@@ -40,7 +40,7 @@ async def fill(cluster: LocalCluster, topics: int, groups: int) -> None:
         await broker.put_groups([SubscriptionGroupConfig(f"group{number}") for number in range(groups)])
     for number in range(groups):
         for queue_id in range(QUEUES):
-            cluster.brokers[0]._offsets.commit("bench", f"group{number}", f"topic{number % topics}", queue_id, 0)
+            cluster.brokers[0].parts.offsets.commit("bench", f"group{number}", f"topic{number % topics}", queue_id, 0)
 
 
 def children_s() -> float:

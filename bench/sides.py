@@ -135,6 +135,12 @@ class ApacheSide(Side):
             self._cluster = None
 
 
+def _as_installed(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without the variable that keeps Python from saving bytecode: a start would then compile every module anew, which it
+    never does where the package was installed."""
+    return {name: value for name, value in environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class CommandSide(Side):
     """A server started by a command that prints `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT`.
 
@@ -162,6 +168,7 @@ class CommandSide(Side):
                 stdout=out,
                 stderr=log,
                 start_new_session=True,
+                env=_as_installed(os.environ),
             )
         said = self._await_ready(self._process, out_path, log_path)
         self.namesrv, self.broker, self.broker_name = said["namesrv"], said["broker"], said["name"]

@@ -11,6 +11,7 @@
       FilterFailed        a filter cannot be evaluated on a message, which then does not match
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
+      ProcessFailed       a broker in a process of its own could not start, ended unasked, or did not stop
 
 Expected outcomes, an offset out of range among them, are values and not exceptions.
 """
@@ -269,3 +270,7 @@ class RequestRejected(RocketlineError):
 
 class ConfigError(RocketlineError, ValueError):
     """A setting that cannot work, named with its reason."""
+
+
+class ProcessFailed(RocketlineError):
+    """A process that was started for a server could not start, ended too often, or did not stop cleanly."""

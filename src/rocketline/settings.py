@@ -45,12 +45,23 @@ class Described:
 
 def describe(kind: type[Any]) -> Iterator[Described]:
     """Every setting of a section and of the sections inside it."""
-    hints = get_type_hints(kind)
+    hints = _hints_of(kind)
     for item in fields(kind):
         if is_dataclass(hints[item.name]):
             yield from describe(hints[item.name])
         else:
             yield Described(item.metadata.get("key"), item.name, _default_of(item), item.metadata.get("doc", ""))
+
+
+_known_hints: dict[type[Any], dict[str, Any]] = {}
+
+
+def _hints_of(kind: type[Any]) -> dict[str, Any]:
+    """Annotations are text until they are asked for; a server asks for all of its settings several times as it starts."""
+    found = _known_hints.get(kind)
+    if found is None:
+        found = _known_hints[kind] = get_type_hints(kind)
+    return found
 
 
 def _default_of(item: Field[Any]) -> Any:
@@ -100,7 +111,7 @@ def load(kind: type[T], values: Mapping[str, str], where: str = "settings") -> t
 
 
 def _load(kind: type[T], values: Mapping[str, str], used: set[str], where: str) -> T:
-    hints = get_type_hints(kind)
+    hints = _hints_of(kind)
     arguments: dict[str, Any] = {}
     for item in fields(kind):  # type: ignore[arg-type]
         hint = hints[item.name]
@@ -146,7 +157,7 @@ def _secrets_of(config: Any) -> Iterator[str]:
 
 def with_values(config: T, values: Mapping[str, str], where: str = "change") -> T:
     """The settings with some replaced; all others, also those without a RocketMQ key, stay as they are."""
-    hints = get_type_hints(type(config))
+    hints = _hints_of(type(config))
     changes: dict[str, Any] = {}
     for item in fields(config):  # type: ignore[arg-type]
         current, key = getattr(config, item.name), item.metadata.get("key")

@@ -123,7 +123,7 @@ def stats(broker: Broker, opened: Opened, syscalls: Syscalls, lag: Lag) -> dict[
         "syncs_after_failure": syscalls.syncs_after_failure,
         "failed_empty": syscalls.failed_empty,
         "threads": threading.active_count(),
-        "waiting": len(broker._durability._waiting),
+        "waiting": len(broker.parts.durability._waiting),
         "worst_lag_s": lag.worst_s,
     }
 

@@ -52,7 +52,7 @@ def assert_filtered(java, namesrv, group, topic, tag, count):
 
 def assert_extended(cluster, topic, count):
     """Every unit of our broker holds an address, and the extended unit is there."""
-    queue = cluster.brokers[0]._store._queues.get(topic, 0)
+    queue = cluster.brokers[0].parts.store._queues.get(topic, 0)
     codes = [queue.unit(number)[2] for number in range(queue.max_offset)]
     assert len(codes) == count
     assert max(codes) <= ADDRESS_MAX

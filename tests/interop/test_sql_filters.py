@@ -92,7 +92,7 @@ async def consume(namesrv, group, topic, expression, count):
 
 def extended(cluster, topic):
     """(number of the message, store time, bitmap) of every unit of our broker's queue 0."""
-    store = cluster.brokers[0]._store
+    store = cluster.brokers[0].parts.store
     queue = store._queues.get(topic, 0)
     for number in range(queue.max_offset):
         code = queue.unit(number)[2]
@@ -130,7 +130,7 @@ def test_filters_and_bitmaps_travel_with_the_store(java_clients, tmp_path, name)
 
     with LocalCluster(data=first.store, config={**SIZES, **BITMAPS}) as ours:
         assert_bitmaps(ours, topic, group, 0, COUNT)
-        assert ours.brokers[0]._filters.get(group, topic).compiled.text == EXPRESSION
+        assert ours.brokers[0].parts.filters.get(group, topic).compiled.text == EXPRESSION
         with java.push_consumer(ours.namesrv, group, {}, sql={topic: EXPRESSION}) as consumer:
             send(java, ours.namesrv, topic, first=COUNT)
             assert numbers(consumer.poll(COUNT)) == wanted(range(COUNT, 2 * COUNT))

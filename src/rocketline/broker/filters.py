@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rocketline.broker.saved import SavedTable
 from rocketline.clock import Clock
 from rocketline.errors import InvalidExpression, StoreError
-from rocketline.filtering import SqlFilter
+from rocketline.filtering import sql_filter
 from rocketline.protocol.bloom import BloomFilter, has_bits, set_bits
 from rocketline.protocol.bodies import SQL92, SubscriptionData
 from rocketline.protocol.bodies.filters import (
@@ -27,6 +28,9 @@ from rocketline.protocol.bodies.filters import (
     TopicFilterData,
 )
 from rocketline.protocol.records import LogEntry
+
+if TYPE_CHECKING:
+    from rocketline.filtering.sql92 import SqlFilter
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +121,7 @@ class ConsumerFilters:
 
     def _add(self, group: str, subscription: SubscriptionData) -> None:
         try:
-            compiled = SqlFilter(subscription.sub_string)
+            compiled = sql_filter(subscription.sub_string)
         except InvalidExpression as error:
             # The group's pulls are refused until it sends another one.
             log.warning("group %s cannot filter topic %s: %s", group, subscription.topic, error)
@@ -175,7 +179,7 @@ class ConsumerFilters:
             log.warning("filter of %s for %s has the unknown type %.40r", group, topic, found.expression_type)
             return
         try:
-            compiled = SqlFilter(found.expression)
+            compiled = sql_filter(found.expression)
         except InvalidExpression as error:
             log.warning("saved filter of %s for %s cannot be used: %s", group, topic, error)
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rocketline.broker.changes import ChangingConfig
 from rocketline.broker.consumer_offsets import ConsumerOffsets
@@ -41,6 +40,7 @@ from rocketline.broker.statistics import BrokerStatistics, FallBehind
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.broker.waiters import PullWaiters
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.codes import RequestCode
 from rocketline.store.message_store import MessageStore
@@ -133,7 +133,7 @@ def pop_router(pops: PopHandlers, acks: PopAckHandlers, assignments: AssignmentH
     )
 
 
-@dataclass(frozen=True)
+@wired
 class OperatorParts:
     """What questions about consumption need of a broker."""
 

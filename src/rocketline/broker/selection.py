@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.broker.filters import ConsumerFilters, GroupFilter
 from rocketline.errors import InvalidExpression, RequestRejected
-from rocketline.filtering import SqlFilter, TagFilter, compile_filter
+from rocketline.filtering import Filter, TagFilter, compile_filter
 from rocketline.message import RETRY_PREFIX, RETRY_TOPIC
 from rocketline.protocol.bodies import SQL92, TAG, SubscriptionData
 from rocketline.protocol.codes import ResponseCode
@@ -24,6 +24,9 @@ from rocketline.protocol.records import properties_part
 from rocketline.protocol.subscription import tag_test
 from rocketline.store.reading import AcceptRecord
 from rocketline.store.tags_codes import AcceptExt, AcceptTags
+
+if TYPE_CHECKING:
+    from rocketline.filtering.sql92 import SqlFilter
 
 # A pull consumer sends its expression with every pull.
 _compiled = lru_cache(maxsize=64)(compile_filter)
@@ -133,7 +136,7 @@ class Selections:
 
         return Selection(accept_record=accept_record, accept_properties=accept)
 
-    def _compile(self, expression_type: str | None, text: str | None) -> TagFilter | SqlFilter:
+    def _compile(self, expression_type: str | None, text: str | None) -> Filter:
         try:
             return _compiled(expression_type, text)
         except InvalidExpression as error:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rocketline.cli.tables import Table, show
-from rocketline.cli.verb import VERBS, Args, UsageProblem, Verb, find_verb, parser_of
+from rocketline.cli.usage import UsageProblem
+from rocketline.cli.verb import VERBS, Args, Verb, find_verb, parser_of
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin

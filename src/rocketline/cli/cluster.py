@@ -1,71 +1,23 @@
 """A name server and its brokers in one event loop: what `rocketline up` runs, and what tests start.
 
-`plan_cluster` is pure: it decides names, folders and ports. `Cluster` starts the plan (name server first, since the
-brokers need its port) and stops it in the reverse order, so that no broker says goodbye to a server that is gone. A
-stopped broker can be started again: it keeps its folder and the port it had.
+`Cluster` starts a plan (name server first, since the brokers need its port) and stops it in the reverse order, so that no
+broker says goodbye to a server that is gone. A stopped broker can be started again: it keeps its folder and the port it
+had.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from string import ascii_lowercase
+from dataclasses import replace
 from typing import Self
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
+from rocketline.cli.plan import ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
-from rocketline.metrics.config import MetricsConfig
-from rocketline.nameserver import NameServer, NameServerConfig
-from rocketline.settings import load
+from rocketline.nameserver import NameServer
 
-MAX_BROKERS = len(ascii_lowercase)
-LAST_PORT = 65535
-METRICS_PORT = MetricsConfig().port
-
-
-@dataclass(frozen=True)
-class ClusterPlan:
-    """What is to be started, and the folder that holds all of it."""
-
-    data: Path
-    name_server: NameServerConfig
-    brokers: tuple[BrokerConfig, ...]
-
-
-def plan_cluster(
-    data: Path,
-    values: Mapping[str, str],
-    *,
-    count: int = 1,
-    host: str = "127.0.0.1",
-    namesrv_port: int = 0,
-    broker_port: int = 0,
-) -> ClusterPlan:
-    """The plan for `count` brokers with the same settings (`values` by RocketMQ key).
-
-    A single broker has `data` itself as its store, as Apache lays it out; several are called broker-a, broker-b, ... and
-    have a folder each. Ports follow each other, unless `broker_port` is 0: then each takes any free one.
-    """
-    if not 1 <= count <= MAX_BROKERS:
-        raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")
-    if broker_port + count - 1 > LAST_PORT:
-        raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {LAST_PORT}")
-    brokers = []
-    for position in range(count):
-        own = dict(values)
-        if count > 1:
-            own["brokerName"] = f"broker-{ascii_lowercase[position]}"
-        own["bindAddress"] = host
-        own["listenPort"] = str(broker_port + position if broker_port else 0)
-        if (page := int(own.get("metricsPromExporterPort", METRICS_PORT))) and position:
-            own["metricsPromExporterPort"] = str(page + position)
-        own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)
-        brokers.append(load(BrokerConfig, own)[0])
-    kv_config = str(data / "namesrv" / "kvConfig.json")
-    return ClusterPlan(data, NameServerConfig(host=host, port=namesrv_port, kv_config_path=kv_config), tuple(brokers))
+__all__ = ["Cluster", "ClusterPlan", "plan_cluster"]
 
 
 class Cluster:

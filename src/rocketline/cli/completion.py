@@ -6,6 +6,7 @@ which sourcing it from a start-up file does by itself.
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ def all_words() -> Words:
     table: Words = {}
     _add_commands(table, "", get_command(app))
     table["admin"] = list(_verbs())
-    return table | dict(_flags_of_verbs())
+    return table | dict(_flags_of_servers()) | dict(_flags_of_verbs())
 
 
 def _add_commands(table: Words, place: str, command: Any) -> None:
@@ -56,16 +57,28 @@ def _verbs() -> Iterator[Word]:
             yield Word(name, _line(verb.help))
 
 
+def _flags(parser: ArgumentParser) -> list[Word]:
+    return [
+        Word(name, _line(action.help))
+        for action in parser._actions
+        for name in action.option_strings
+        if name.startswith("--") or len(action.option_strings) == 1
+    ]
+
+
+def _flags_of_servers() -> Iterator[tuple[str, list[Word]]]:
+    from rocketline.cli.entry import SERVERS
+    from rocketline.cli.server_flags import parser_of
+
+    for name in SERVERS:
+        yield name, _flags(parser_of(name))
+
+
 def _flags_of_verbs() -> Iterator[tuple[str, list[Word]]]:
     from rocketline.cli.verb import VERBS, parser_of
 
     for verb in VERBS.values():
-        flags = [
-            Word(name, _line(action.help))
-            for action in parser_of(verb)._actions
-            for name in action.option_strings
-            if name.startswith("--") or len(action.option_strings) == 1
-        ]
+        flags = _flags(parser_of(verb))
         for name in dict.fromkeys((verb.name, verb.kebab, *verb.aliases)):
             yield f"admin {name}", flags
 

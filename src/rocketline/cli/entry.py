@@ -1,12 +1,16 @@
-"""Where the `rocketline` command begins: operators' verbs take a short way, as they are called by hand and by scripts all
-day; importing what the other commands are built with would be most of their time."""
+"""Where the `rocketline` command begins: operators' verbs and servers take a short way, as the ones are called by hand and
+by scripts all day and the others must serve at once; importing what the other commands are built with would be most of
+their time."""
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rocketline.cli.failures import one_line, take_debug
+
+SERVERS = ("up", "nameserver", "broker")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug, rest = take_debug(given)
     if rest[:1] == ["admin"]:
         return run_admin(rest[1:], debug)
+    if rest and rest[0] in SERVERS:
+        return run_server(rest[0], rest[1:], debug)
     from rocketline.cli.main import main as run
 
     return run(given)
@@ -22,10 +28,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_admin(arguments: Sequence[str], debug: bool) -> int:
     from rocketline.cli.admin import admin_main
-    from rocketline.cli.verb import UsageProblem
+
+    return _exit_code(lambda: admin_main(arguments), debug)
+
+
+def run_server(name: str, arguments: Sequence[str], debug: bool) -> int:
+    from rocketline.cli.server_flags import parser_of
+    from rocketline.cli.usage import UsageProblem
+
+    def serve() -> int:
+        parser = parser_of(name)
+        flags = vars(parser.parse_args(arguments))
+        gc.disable()  # until the work begins, in `serving.run`: modules are no garbage, and looking for some takes time
+        try:
+            _server(name)(**flags)
+        except UsageProblem as problem:
+            parser.error(str(problem))
+        finally:
+            gc.enable()
+        return 0
+
+    return _exit_code(serve, debug)
+
+
+def _server(name: str) -> Callable[..., None]:
+    if name == "up":
+        from rocketline.cli.up import up
+
+        return up
+    from rocketline.cli import servers
+
+    return servers.broker if name == "broker" else servers.nameserver
+
+
+def _exit_code(work: Callable[[], int], debug: bool) -> int:
+    """What a command returns; its failure is one line on standard error."""
+    from rocketline.cli.usage import UsageProblem
 
     try:
-        return admin_main(arguments)
+        return work()
+    except SystemExit as ended:  # argparse has shown the help
+        return ended.code if isinstance(ended.code, int) else 0
     except UsageProblem as problem:
         print(f"error: {one_line(problem)}", file=sys.stderr)
         return 2

@@ -28,7 +28,12 @@ class LogLevel(StrEnum):
 
 
 class JsonFormatter(logging.Formatter):
-    """`time`, `level`, `logger`, `message`, and what the record brings along: `fields` of an audit line, a traceback."""
+    """`time`, `level`, `logger`, `message`, and what the record brings along: `fields` of an audit line, a traceback; and
+    `broker`, where several write to one place."""
+
+    def __init__(self, broker: str = "") -> None:
+        super().__init__()
+        self._broker = broker
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -38,6 +43,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self._broker:
+            line["broker"] = self._broker
         if isinstance(fields := getattr(record, "fields", None), dict):
             line["fields"] = fields
         if record.exc_info:
@@ -45,10 +52,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_to_stderr(verbose: int = 0, level: LogLevel | None = None, log_format: LogFormat = LogFormat.text) -> None:
-    """Warnings only; with one `-v` what happens, with two everything, and a level said in words wins."""
+def log_to_stderr(
+    verbose: int = 0, level: LogLevel | None = None, log_format: LogFormat = LogFormat.text, *, broker: str = ""
+) -> None:
+    """Warnings only; with one `-v` what happens, with two everything, and a level said in words wins. A `broker` that shares
+    standard error with others puts its name into every line."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format is LogFormat.json else logging.Formatter(TEXT_FORMAT))
+    text_format = TEXT_FORMAT.replace("%(name)s", f"{broker.replace('%', '%%')} %(name)s") if broker else TEXT_FORMAT
+    handler.setFormatter(JsonFormatter(broker) if log_format is LogFormat.json else logging.Formatter(text_format))
     number = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     if level is not None:
         number = logging.getLevelNamesMapping()[level.upper()]

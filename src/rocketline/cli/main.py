@@ -15,12 +15,13 @@ import typer
 
 from rocketline.cli.consume import consume
 from rocketline.cli.demo import demo
+from rocketline.cli.entry import SERVERS, run_admin, run_server
 from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
 from rocketline.cli.pipeline import pipeline_app
 from rocketline.cli.produce import produce
-from rocketline.cli.servers import broker, nameserver
+from rocketline.cli.server_flags import HELP
 from rocketline.cli.store import store_app
-from rocketline.cli.up import up
+from rocketline.cli.usage import UsageProblem
 
 app = typer.Typer(
     name="rocketline",
@@ -61,21 +62,27 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
     print(script(shell), end="")
 
 
-@app.command(
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-    add_help_option=False,
-)
+READ_ELSEWHERE = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+"""Of a command whose arguments argparse reads."""
+
+
+@app.command(context_settings=READ_ELSEWHERE, add_help_option=False)
 def admin(
     context: typer.Context,
     verb: Annotated[str, typer.Argument(metavar="VERB", help="What to do.")] = "--help",
 ) -> int:
     """Operate a cluster: Apache's mqadmin verbs and more."""
-    from rocketline.cli.entry import run_admin
-
     return run_admin([verb, *context.args], debug=False)
 
 
-for command in (up, nameserver, broker, produce, consume, demo, completion, version):
+def _server(context: typer.Context) -> int:
+    assert context.info_name is not None
+    return run_server(context.info_name, context.args, debug=False)
+
+
+for server in SERVERS:
+    app.command(server, help=HELP[server], context_settings=READ_ELSEWHERE, add_help_option=False)(_server)
+for command in (produce, consume, demo, completion, version):
     app.command()(command)
 app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")
@@ -91,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.exit_code
     except typer.TyperException as error:
         return _usage_failed(error)
+    except UsageProblem as problem:
+        print(f"error: {one_line(problem)}; see `rocketline --help`", file=sys.stderr)
+        return 2
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:

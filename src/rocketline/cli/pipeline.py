@@ -296,12 +296,12 @@ def _run(name: str, master: str | None, conf: list[str] | None, work: Callable[[
 
 
 def _settings(conf: list[str] | None) -> dict[str, str]:
-    from rocketline.cli.options import UsageError
+    from rocketline.cli.usage import UsageProblem
 
     pairs = [item.partition("=") for item in conf or ()]
     for name, equals, _ in pairs:
         if not equals or not name.startswith("spark."):
-            raise UsageError(f"--conf {name}: a setting like spark.executor.memory=2g is expected")
+            raise UsageProblem(f"--conf {name}: a setting like spark.executor.memory=2g is expected")
     return {name: value for name, _, value in pairs}
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.options import DEFAULT_NAMESRV, NameServers, Output, UsageError, Verbose
+from rocketline.cli.options import DEFAULT_NAMESRV, NameServers, Output, Verbose
+from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
     from rocketline.client import Producer
@@ -51,7 +52,7 @@ def produce(
     if bodies:
         source = _given(template, bodies, count)
     elif count > 1:
-        raise UsageError("--count needs the messages on the command line")
+        raise UsageProblem("--count needs the messages on the command line")
     else:
         source = _typed(template)
     shown = receipt_json if output is Output.json else receipt_line
@@ -125,6 +126,6 @@ def _pairs(given: Sequence[str]) -> dict[str, str]:
     for item in given:
         name, separator, value = item.partition("=")
         if not separator or not name or not value:
-            raise UsageError(f"--property {item}: NAME=VALUE is expected")
+            raise UsageProblem(f"--property {item}: NAME=VALUE is expected")
         pairs[name] = value
     return pairs

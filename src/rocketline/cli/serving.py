@@ -1,16 +1,18 @@
 """Running until told to stop: event loop, signals and the line that says a server is ready.
 
 SIGTERM and Ctrl-C cancel the work, which is how everything in rocketline is stopped; a second signal ends the process at
-once, for those who cannot wait. Standard output belongs to results, logs go to standard error.
+once, for those who cannot wait. A process that belongs to another one has a lifeline to it, a pipe that the other holds
+open: its end cancels the work as well. Standard output belongs to results, logs go to standard error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -19,10 +21,13 @@ T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T | None:
-    """Do the work on the fastest loop there is; None when a signal ended it."""
+def run(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
+    """Do the work on the fastest loop there is; None when a signal, or the end of the lifeline, ended it."""
+    # What is loaded by now stays: no collection needs to look at it again.
+    gc.freeze()
+    gc.enable()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(until_signalled(work))
+        return runner.run(until_signalled(work, lifeline))
 
 
 @contextmanager
@@ -44,21 +49,28 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def until_signalled(work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of the work, or None when a signal came first and the work wound itself up."""
+async def until_signalled(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
+    """The result of the work, or None when a signal or the end of the lifeline came first and the work wound itself up."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
     stopped = False
 
     def stop() -> None:
+        # Once only: who is told twice, by a signal to the whole group and by the lifeline, still winds up in peace.
         nonlocal stopped
-        stopped = True
+        if not stopped:
+            stopped = True
+            task.cancel()
+
+    def signalled() -> None:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
-        task.cancel()
+        stop()
 
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, signalled)
+    if lifeline is not None:
+        _when_cut(lifeline, stop)
     try:
         return await task
     except asyncio.CancelledError:
@@ -68,14 +80,40 @@ async def until_signalled(work: Coroutine[Any, Any, T]) -> T | None:
     finally:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
+        if lifeline is not None:
+            loop.remove_reader(lifeline)
 
 
-async def serve(server: AbstractAsyncContextManager[T], ready_line: Callable[[T], str]) -> None:
-    """Start, say so in one line on standard output, and serve until cancelled."""
+def _when_cut(lifeline: int, then: Callable[[], None]) -> None:
+    """Call `then` when nobody holds the other end any more; what comes before that means nothing."""
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        try:
+            is_cut = not os.read(lifeline, 4096)
+        except OSError:
+            is_cut = True
+        if is_cut:
+            loop.remove_reader(lifeline)
+            then()
+
+    loop.add_reader(lifeline, readable)
+
+
+async def _forever(_: object) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def serve(
+    server: AbstractAsyncContextManager[T],
+    ready_line: Callable[[T], str],
+    until: Callable[[T], Awaitable[None]] = _forever,
+) -> None:
+    """Start, say so in one line on standard output, and serve until cancelled, or for as long as `until` takes."""
     allow_many_files()
     async with server as running:
         print(ready_line(running), flush=True)
-        await asyncio.get_running_loop().create_future()
+        await until(running)
 
 
 def allow_many_files() -> None:

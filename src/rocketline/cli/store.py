@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.options import ConfigFile, Settings, UsageError, given_settings
+from rocketline.cli.options import ConfigFile, Settings
+from rocketline.cli.server_flags import given_settings
+from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
     from rocketline.broker.config import BrokerConfig
@@ -165,4 +167,4 @@ def _time(option: str, text: str | None) -> int | None:
     try:
         return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{option} {text}: a time like 2024-05-31T12:00:00, or milliseconds, is expected") from error
+        raise UsageProblem(f"{option} {text}: a time like 2024-05-31T12:00:00, or milliseconds, is expected") from error

@@ -1,4 +1,4 @@
-"""`rocketline up`: a name server and its brokers in this process, ready in a moment.
+"""`rocketline up`: a name server and its brokers, in this process or in one each, ready in a moment.
 
 Safe by default: it listens on loopback only, whatever a settings file says, until `--host` asks for more; without a data
 folder it uses a temporary one and says so.
@@ -8,67 +8,37 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Protocol
 
-import typer
-
-from rocketline.cli.logs import LogFormat
-from rocketline.cli.options import (
-    ConfigFile,
-    Flush,
-    LogFormatOption,
-    LogLevelOption,
-    MetricsPort,
-    Settings,
-    Verbose,
-    given_settings,
-    metrics_settings,
-)
-
-if TYPE_CHECKING:
-    from rocketline.cli.cluster import Cluster, ClusterPlan
-
-NAMESRV_PORT = 9876
-BROKER_PORT = 10911
-LOOPBACK = "127.0.0.1"
+from rocketline.broker.config import BrokerConfig
+from rocketline.cli.config_sources import is_loopback, log, merged_values
+from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.plan import ClusterPlan, plan_cluster
+from rocketline.cli.server_flags import BROKER_PORT, LOOPBACK, Flush, given_settings, metrics_settings
+from rocketline.errors import ConfigError
 
 
 def up(
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the messages; without it a temporary one.")
-    ] = None,
-    namesrv_port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = NAMESRV_PORT,
-    broker_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port of the first broker, 0: any free ones.", show_default="10911"),
-    ] = None,
-    brokers: Annotated[int, typer.Option(min=1, max=26, help="How many brokers.")] = 1,
-    config: ConfigFile = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0: all.", show_default=LOOPBACK)] = None,
-    flush: Annotated[
-        Flush | None, typer.Option(help="sync: a send is answered when the disk has it.", show_default="async")
-    ] = None,
-    settings: Settings = None,
-    metrics_port: MetricsPort = None,
-    log_level: LogLevelOption = None,
-    log_format: LogFormatOption = LogFormat.text,
-    verbose: Verbose = 0,
+    *,
+    data: Path | None,
+    namesrv_port: int,
+    broker_port: int | None,
+    brokers: int,
+    processes: bool,
+    config: Path | None,
+    host: str | None,
+    flush: Flush | None,
+    settings: list[str] | None,
+    metrics_port: int | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat,
+    verbose: int,
 ) -> None:
-    """Run a name server and brokers in one process.
-
-    Prints one line, `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT` (and `metrics=HOST:PORT`), when they serve.
-    Ctrl-C or SIGTERM stops them.
-    """
-    from rocketline.broker.config import BrokerConfig
-    from rocketline.cli.cluster import Cluster
-    from rocketline.cli.config_sources import merged_values
-    from rocketline.cli.logs import log_to_stderr
-    from rocketline.cli.serving import run, serve
-
+    """Run a name server and brokers until Ctrl-C or SIGTERM."""
     log_to_stderr(verbose, log_level, log_format)
     flags = given_settings(BrokerConfig, settings) | metrics_settings(metrics_port)
     if flush is not None:
@@ -76,10 +46,51 @@ def up(
     values = merged_values(BrokerConfig, config, os.environ, flags)
     with _data_folder(data, values) as folder:
         plan = _plan(folder, values, host, namesrv_port, broker_port, brokers)
-        run(serve(Cluster(plan), ready_line))
+        if processes:
+            _run_processes(plan, verbose, log_level, log_format)
+        else:
+            _run_here(plan)
 
 
-def ready_line(cluster: Cluster) -> str:
+def _run_here(plan: ClusterPlan) -> None:
+    from rocketline.cli.cluster import Cluster
+    from rocketline.cli.serving import run, serve
+
+    run(serve(Cluster(plan), ready_line))
+
+
+def _run_processes(plan: ClusterPlan, verbose: int, log_level: LogLevel | None, log_format: LogFormat) -> None:
+    from rocketline.cli.broker_process import Logs
+    from rocketline.cli.processes import ProcessCluster
+    from rocketline.cli.serving import run, serve
+
+    run(serve(ProcessCluster(plan, Logs(verbose, log_level, log_format)), ready_line, ProcessCluster.watch))
+
+
+class RunningBroker(Protocol):
+    """What the ready line tells of a broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def metrics_address(self) -> str: ...
+
+
+class RunningCluster(Protocol):
+    """What the ready line is made of."""
+
+    @property
+    def namesrv(self) -> str: ...
+
+    @property
+    def brokers(self) -> Sequence[RunningBroker]: ...
+
+
+def ready_line(cluster: RunningCluster) -> str:
     """What scripts wait for.
 
     >>> from types import SimpleNamespace as Some
@@ -99,8 +110,6 @@ def _plan(
     broker_port: int | None,
     count: int,
 ) -> ClusterPlan:
-    from rocketline.cli.cluster import plan_cluster
-
     if broker_port is None:
         broker_port = int(values.get("listenPort", BROKER_PORT))
     return plan_cluster(
@@ -115,9 +124,6 @@ def _plan(
 
 def _local_only(values: Mapping[str, str]) -> dict[str, str]:
     """The settings without what would open them to the network; nobody asked for that on the command line."""
-    from rocketline.cli.config_sources import is_loopback, log
-    from rocketline.errors import ConfigError
-
     local = dict(values)
     bind = local.pop("bindAddress", LOOPBACK)
     if not is_loopback(bind):
@@ -149,8 +155,6 @@ def _data_folder(given: Path | None, values: Mapping[str, str]) -> Iterator[Path
 
 def _check_writable(folder: Path) -> None:
     """Said before anything starts, so that the error names the folder and not one of the files in it."""
-    from rocketline.errors import ConfigError
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):

@@ -10,20 +10,16 @@ import argparse
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rocketline.cli.tables import Table
-from rocketline.errors import ConfigError
+from rocketline.cli.usage import Parser
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
 
 Args = argparse.Namespace
 Run = Callable[["Admin", Args], AsyncIterator[Table]]
-
-
-class UsageProblem(ConfigError):
-    """The command line asks for something that cannot be; exit code 2."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +119,6 @@ def _kebab(name: str) -> str:
     ('broker-addr', 'topic-list', 'clean-expired-cq')
     """
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", name).lower()
-
-
-class Parser(argparse.ArgumentParser):
-    """Mistakes become UsageProblem: whoever runs the verb says them in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"{message}; see `{self.prog} --help`")
 
 
 def parser_of(item: Verb) -> Parser:

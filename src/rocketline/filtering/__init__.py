@@ -1,7 +1,21 @@
 """What a consumer wants of a topic: TAG and SQL92 expressions, compiled once and asked for every message."""
 
-from rocketline.filtering.expression import Filter, compile_filter
-from rocketline.filtering.sql92 import SqlFilter
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketline.filtering.expression import Filter, compile_filter, sql_filter
 from rocketline.filtering.tags import TagFilter
 
-__all__ = ["Filter", "SqlFilter", "TagFilter", "compile_filter"]
+if TYPE_CHECKING:
+    from rocketline.filtering.sql92 import SqlFilter
+
+__all__ = ["Filter", "SqlFilter", "TagFilter", "compile_filter", "sql_filter"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "SqlFilter":
+        raise AttributeError(f"module 'rocketline.filtering' has no attribute {name!r}")
+    from rocketline.filtering.sql92 import SqlFilter
+
+    return SqlFilter

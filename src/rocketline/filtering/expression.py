@@ -1,13 +1,20 @@
-"""One entry for all expressions: the type decides the language, unknown types are refused."""
+"""One entry for all expressions: the type decides the language, unknown types are refused.
+
+SQL92 is loaded with the first expression in it: many brokers never see one.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from rocketline.errors import InvalidExpression
-from rocketline.filtering.sql92 import SqlFilter
 from rocketline.filtering.tags import TagFilter
 from rocketline.protocol.bodies.heartbeat import SQL92, TAG
 
-Filter = TagFilter | SqlFilter
+if TYPE_CHECKING:
+    from rocketline.filtering.sql92 import SqlFilter
+
+Filter: TypeAlias = "TagFilter | SqlFilter"
 
 
 def compile_filter(expression_type: str | None, text: str | None) -> Filter:
@@ -21,5 +28,12 @@ def compile_filter(expression_type: str | None, text: str | None) -> Filter:
     if not expression_type or expression_type == TAG:
         return TagFilter(text)
     if expression_type == SQL92:
-        return SqlFilter(text or "")
+        return sql_filter(text or "")
     raise InvalidExpression(f"expression type {expression_type[:40]!r} is not known: there are {TAG} and {SQL92}")
+
+
+def sql_filter(text: str) -> SqlFilter:
+    """The filter of an SQL92 expression; InvalidExpression says what is wrong with it."""
+    from rocketline.filtering.sql92 import SqlFilter
+
+    return SqlFilter(text)

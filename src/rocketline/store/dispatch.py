@@ -22,7 +22,7 @@ OnArrivals = Callable[[list[LogEntry]], None]
 
 FEW = 2
 _IN_BULK = NAME == "c"
-"""With the compiled twin more than a few records are filed sooner together; in Python one by one, unless there are thousands."""
+"""With the compiled twin more than a few records are filed sooner together; in Python one by one, unless it is thousands."""
 
 
 class Dispatcher:

@@ -227,7 +227,7 @@ async def behind(cluster: Cluster) -> Cluster:
         queue = MessageQueue("orders", "broker-a", 0)
         for _ in range(0, MANY_BEHIND + 100, 100):
             await producer.send_batch([Message("orders", b"x") for _ in range(100)], queue=queue)
-    cluster.brokers[0]._offsets.commit("test", "billing", "orders", 0, 0)
+    cluster.brokers[0].parts.offsets.commit("test", "billing", "orders", 0, 0)
     return cluster
 
 
@@ -239,15 +239,15 @@ async def test_lag_that_does_not_shrink(behind: Cluster) -> None:
 
 async def test_lag_that_grows(behind: Cluster) -> None:
     def lose_ground() -> None:
-        behind.brokers[0]._offsets.commit("test", "billing", "orders", 0, 40)
+        behind.brokers[0].parts.offsets.commit("test", "billing", "orders", 0, 40)
 
-    behind.brokers[0]._offsets.commit("test", "billing", "orders", 0, 50)
+    behind.brokers[0].parts.offsets.commit("test", "billing", "orders", 0, 50)
     finding = await the_one(behind.namesrv, middleware=Lagging(behind, lose_ground))
     assert f"is {MANY_BEHIND + 60} messages behind in orders, and 10 more" in finding.problem
 
 
 async def test_lag_that_shrinks_is_no_complaint(behind: Cluster) -> None:
     def catch_up() -> None:
-        behind.brokers[0]._offsets.commit("test", "billing", "orders", 0, 50)
+        behind.brokers[0].parts.offsets.commit("test", "billing", "orders", 0, 50)
 
     assert await found_in(behind.namesrv, middleware=Lagging(behind, catch_up)) == []

@@ -1,4 +1,4 @@
-"""A broker's parts put together by hand on a disk in memory and a clock that stands still, and clients that talk to them.
+"""A broker's parts on a disk in memory and a clock that stands still, and clients that talk to them.
 
 A `Peer` is a real channel over a transport in memory: requests go in as frames and answers come out as frames, so a test
 sees what a client would see, without a socket.
@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,72 +18,34 @@ from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import (
     MESSAGE_DELAY_LEVELS,
     BrokerConfig,
+    FilterConfig,
+    GroupConfigDefaults,
     PopConfig,
     TopicConfigDefaults,
     TransactionConfig,
     parse_delay_levels,
 )
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.delays import DelayLevels, deliver_time_codes
-from rocketline.broker.durability import Durability
-from rocketline.broker.filters import ConsumerFilters
-from rocketline.broker.groups import Groups
-from rocketline.broker.handlers.admin.files import FileHandlers
-from rocketline.broker.handlers.admin.groups import GroupHandlers
-from rocketline.broker.handlers.admin.topics import TopicHandlers
-from rocketline.broker.handlers.clients import ClientHandlers
-from rocketline.broker.handlers.locks import LockHandlers
-from rocketline.broker.handlers.offsets import OffsetHandlers
-from rocketline.broker.handlers.pop import PopHandlers, PopParts
-from rocketline.broker.handlers.pop_acks import PopAckHandlers
-from rocketline.broker.handlers.pop_assignments import AssignmentHandlers
-from rocketline.broker.handlers.pull import PullHandlers, PullParts
-from rocketline.broker.handlers.queries import QueryHandlers
-from rocketline.broker.handlers.replies import ReplyHandlers
-from rocketline.broker.handlers.send import SendHandlers, SendParts
-from rocketline.broker.handlers.send_back import FailureHook, SendBackHandlers
-from rocketline.broker.handlers.timers import TimerHandlers
-from rocketline.broker.handlers.transactions import TransactionHandlers
-from rocketline.broker.pop.ordered import OrderInfoTable
-from rocketline.broker.pop.pops import PopNeeds, Pops
-from rocketline.broker.pop.routes import TopicQueues
-from rocketline.broker.postponed import postpone
-from rocketline.broker.queue_locks import QueueLocks
-from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.router import OperatorParts, broker_router, operator_router, pop_router
+from rocketline.broker.handler_wiring import routers
+from rocketline.broker.handlers.send_back import FailureHook
+from rocketline.broker.parts import BrokerParts, Surroundings
 from rocketline.broker.saved import SavedTable
-from rocketline.broker.selection import Selections
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import READ, WRITE, Topics, system_topics
-from rocketline.broker.transactions.checker import CheckerParts, TransactionChecker
-from rocketline.broker.transactions.half_messages import HalfMessages
-from rocketline.broker.transactions.ops import OpWriter
-from rocketline.broker.waiters import PullWaiters
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
-from rocketline.protocol.bloom import BloomFilter
 from rocketline.protocol.bodies import (
     ConsumerData,
-    ConsumerOffsetTable,
-    DelayOffsetTable,
     HeartbeatData,
-    MessageRequestModeTable,
     ProducerData,
     SubscriptionData,
-    SubscriptionGroupWrapper,
     TopicConfig,
-    TopicConfigSerializeWrapper,
     encode_body,
 )
-from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.protocol.headers import PullMessageHeader, SendMessageHeader
-from rocketline.protocol.message_ids import UniqueIds, encode_host
+from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import encode_properties
-from rocketline.protocol.records import LogEntry, decode_messages
+from rocketline.protocol.records import decode_messages
 from rocketline.protocol.subscription import build_subscription
 from rocketline.store.config import (
     ExtQueueConfig,
@@ -96,7 +57,6 @@ from rocketline.store.config import (
     TimerConfig,
 )
 from rocketline.store.disk import Disk
-from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 from rocketline.transport import Channel, Limits, RemotingClient, Router
 
@@ -163,322 +123,94 @@ class Setup:
     pop: PopConfig = field(default_factory=PopConfig)
     pop_random: Random = field(default_factory=lambda: Random(1))
     """Decides which pops look at redeliveries first, and at which queue."""
-    long_polling_s: Callable[[int], float] = lambda asked_ms: asked_ms / 1000
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
 
+    def config(self) -> BrokerConfig:
+        return BrokerConfig(
+            name=BROKER,
+            cluster=CLUSTER,
+            broker_id=1 if self.is_slave else 0,
+            store_root=str(ROOT),
+            permission=self.permission,
+            max_held_pulls=self.max_held,
+            slave_read=self.slave_read,
+            recall_enabled=self.recall_enabled,
+            recall_when_read_only=False,
+            server_side_reset=self.server_side_reset,
+            stores_replies=self.stores_replies,
+            topics=TopicConfigDefaults(auto_create=self.auto_create_topics),
+            groups=GroupConfigDefaults(auto_create=self.auto_create_groups),
+            filters=FilterConfig(
+                sql_enabled=self.sql_enabled, bitmaps=self.bitmaps, filters_retries=self.filters_retries
+            ),
+            transactions=self.transactions,
+            pop=self.pop,
+            store=self._store_config(),
+        )
 
-class Parts:
-    """Every part of a broker that handlers use, and a router over all of them."""
+    def _store_config(self) -> StoreConfig:
+        kind = FlushDiskType.SYNC_FLUSH if self.sync_flush else FlushDiskType.ASYNC_FLUSH
+        return StoreConfig(
+            log_segment_bytes=self.log_segment_bytes,
+            queue_segment_bytes=2000,
+            index_slots=100,
+            index_entries=500,
+            transient_pool=self.transient_pool_size > 0,
+            transient_pool_size=self.transient_pool_size,
+            fail_without_buffer=self.fail_without_buffer,
+            flush=FlushConfig(disk_type=kind, sync_timeout_ms=int(self.sync_timeout_s * 1000)),
+            retention=self.retention,
+            reads=self.reads,
+            ext=ExtQueueConfig(enabled=self.bitmaps),
+            timers=self.timers,
+        )
+
+
+class Parts(BrokerParts):
+    """The parts of a broker as it builds them, and a router over all of them."""
+
+    clock: ManualClock
+    disk: FaultyDisk
 
     def __init__(self, setup: Setup | None = None) -> None:
         self.setup = setup = setup or Setup()
         self.on_failure: FailureHook = lambda header: None
-        self.clock, self.disk = setup.clock, setup.disk
-        self.filters = ConsumerFilters(
-            self.saved("consumerFilter.json", ConsumerFilterTable),
-            self.clock,
-            BloomFilter.for_error_rate(20, 32),
-            keep_dead_ms=86_400_000,
-        )
-        self.filters.load()
-        self.store = self._open_store()
-        self.disk.make_folder(ROOT / "config")
-        self.topics = Topics(
-            self.saved("topics.json", TopicConfigSerializeWrapper),
-            system_topics(CLUSTER, BROKER, TopicConfigDefaults(auto_create=setup.auto_create_topics)),
-            self.clock,
-            auto_create=setup.auto_create_topics,
-            writable=bool(setup.permission & WRITE),
-        )
-        self.groups = Groups(
-            self.saved("subscriptionGroup.json", SubscriptionGroupWrapper),
-            self.clock,
-            auto_create=setup.auto_create_groups,
-        )
-        self.offsets = ConsumerOffsets(self.saved("consumerOffset.json", ConsumerOffsetTable), self.clock)
-        self.delays = DelayLevels(
-            setup.levels_ms,
-            self.store,
-            self.saved("delayOffset.json", DelayOffsetTable),
-            self.clock,
-            self._stored,
-        )
-        self.timers = Timers(
-            setup.timers, self.store, self.disk, ROOT, self.clock, self._stored, Random(1), setup.timer_slots
-        )
-        for table in (self.topics, self.groups, self.offsets, self.delays, self.timers):
-            table.load()
-        for key, queue_id, _ in self.offsets.items():
-            self.offsets.cap(key, queue_id, self.store.max_offset(key.partition("@")[0], queue_id))
-        self.waiters = PullWaiters(setup.max_held)
-        self.consumers = ConsumerRegistry(self.clock, 120.0)
-        self.consumers.on_subscriptions = self.filters.register
-        self.consumers.on_gone = self.filters.unregister
-        self.producers = ProducerRegistry(self.clock, 120.0)
-        self.locks = QueueLocks(self.clock)
-        self.statistics = BrokerStatistics(CLUSTER, self.clock, self.topics.is_system)
-        self.delays.on_delivered = self.statistics.delivered
-        self.durability = Durability(setup.sync_timeout_s, self.dispatch)
-        self.store.on_arrivals = self._arrived
-        self.store.on_flushed = self.durability.flushed_from_thread
-        self.store.on_flush_failed = self.durability.failed_from_thread
-        self.store.on_committed = self.durability.committed_from_thread
         self.appends = 0
         self.closed = False
-        self.started_ms = self.clock.now_ms()
-        self.changing = ChangingConfig(
-            self.saved("rocketline.settings.json", SavedChanges), BrokerConfig(store_root=str(ROOT)), self.clock
-        )
-        self._build_transactions()
-        self.router = self._build_router()
-        self.pops = self._build_pops()
-        self.router.take(self._build_pop_router())
-        self.router.take(operator_router(self._operator_parts()))
+        config = setup.config()
+        super().__init__(config, self._surroundings(config))
+        self.open_store()
+        self.build()
+        if setup.holds_locks is not None:
+            self.locks.are_held = setup.holds_locks  # type: ignore[assignment, method-assign]
+        self.router = Router()
+        for router in routers(self):
+            self.router.take(router)
 
-    def _open_store(self) -> MessageStore:
+    def _surroundings(self, config: BrokerConfig) -> Surroundings:
         setup = self.setup
-        kind = FlushDiskType.SYNC_FLUSH if setup.sync_flush else FlushDiskType.ASYNC_FLUSH
-        config = StoreConfig(
-            log_segment_bytes=setup.log_segment_bytes,
-            queue_segment_bytes=2000,
-            index_slots=100,
-            index_entries=500,
-            transient_pool=setup.transient_pool_size > 0,
-            transient_pool_size=setup.transient_pool_size,
-            fail_without_buffer=setup.fail_without_buffer,
-            flush=FlushConfig(disk_type=kind),
-            retention=setup.retention,
-            reads=setup.reads,
-            ext=ExtQueueConfig(enabled=setup.bitmaps),
-        )
-        store = MessageStore(
-            ROOT,
-            config,
-            STORE_HOST,
-            disk=self.disk,
-            clock=self.clock,
-            tags_code_for=deliver_time_codes(setup.levels_ms),
-            bitmap_for=self.filters.bitmap_for if setup.bitmaps else None,
-        )
-        self.after_crash = store.open().after_crash
-        return store
-
-    def saved(self, name: str, kind: type[Any]) -> SavedTable[Any]:
-        return SavedTable(self.disk, ROOT / "config" / name, kind)
-
-    def _build_transactions(self) -> None:
-        config = self.setup.transactions
-        ops = OpWriter(self.store, self.clock, STORE_HOST, self._stored, config.op_bytes)
-        self.half_messages = HalfMessages(
-            self.store, ops, self._stored, partial(postpone, timers=self.timers, delays=self.delays)
-        )
-        self.checker = TransactionChecker(
-            config,
-            CheckerParts(
-                store=self.store,
-                topics=self.topics,
-                offsets=self.offsets,
-                producers=self.producers,
-                half_messages=self.half_messages,
-                clock=self.clock,
-                stored=self._stored,
-                store_host=STORE_HOST,
-                broker_name=BROKER,
-            ),
-        )
-
-    def _build_router(self) -> Router:
-        setup, random = self.setup, Random(1)
-        writable = bool(setup.permission & WRITE)
-        self.sends = sends = SendHandlers(
-            SendParts(
-                store=self.store,
-                topics=self.topics,
-                groups=self.groups,
-                delays=self.delays,
-                timers=self.timers,
-                durability=self.durability,
-                unique_ids=UniqueIds("10.9.8.7", self.clock),
-                stored=self._stored,
-                holds_locks=setup.holds_locks or self.locks.are_held,
-                store_host=STORE_HOST,
-                broker_name=BROKER,
-                cluster=CLUSTER,
-                region="DefaultRegion",
-                trace_on=True,
-                sync_flush=setup.sync_flush,
-                random=random,
-                statistics=self.statistics,
-                half_messages=None if setup.transactions.refused else self.half_messages,
-            )
-        )
-        self.selections = selections = Selections(
-            self.filters, sql_enabled=setup.sql_enabled, filters_retries=setup.filters_retries
-        )
-        pulls = PullHandlers(
-            PullParts(
-                store=self.store,
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                consumers=self.consumers,
-                waiters=self.waiters,
-                selections=selections,
-                readable=bool(setup.permission & READ),
-                suspend_s=setup.long_polling_s,
-                statistics=self.statistics,
-                clock=self.clock,
-                slave_read=setup.slave_read,
-            )
-        )
-        return broker_router(
-            sends,
-            pulls,
-            SendBackHandlers(
-                self.store,
-                self.topics,
-                self.groups,
-                self.delays,
-                self._stored,
-                self.durability if setup.sync_flush else None,
-                writable=writable,
-                random=random,
-                statistics=self.statistics,
-                on_failure=lambda header: self.on_failure(header),
-            ),
-            OffsetHandlers(self.store, self.topics, self.groups, self.offsets),
-            QueryHandlers(self.store),
-            ClientHandlers(self.topics, self.groups, self.consumers, self.producers, self.clock, selections),
-            TopicHandlers(self.topics, self.offsets, self.store, self._topic_gone),
-            GroupHandlers(self.groups, self.offsets),
-            FileHandlers(self.topics, self.offsets, self.store, self._topic_gone),
-            LockHandlers(self.locks, self.topics, self.groups),
-            TimerHandlers(
-                store=self.store,
-                topics=self.topics,
-                timers=self.timers,
-                clock=self.clock,
-                stored=self._stored,
-                durability=self.durability if setup.sync_flush else None,
-                broker_name=BROKER,
-                region="DefaultRegion",
-                max_delay_s=setup.timers.max_delay_s,
-                recall_enabled=setup.recall_enabled,
-                writable=writable,
-            ),
-            TransactionHandlers(
-                self.half_messages,
-                self.durability if setup.sync_flush else None,
-                self.clock.now_ms,
-                setup.transactions.timeout_ms,
-                is_slave=setup.is_slave,
-            ),
-            ReplyHandlers(sends, self.producers, self.clock, setup.stores_replies),
-        )
-
-    def _build_pops(self) -> Pops:
-        self.offsets.flushed_offset = lambda: self.store.flushed_offset
-        pops = Pops(
-            self.setup.pop,
-            PopNeeds(
-                store=self.store,
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                timers=self.timers,
-                statistics=self.statistics,
-                clock=self.clock,
-                random=self.setup.pop_random,
-                stored=self._stored,
-                order_file=self.saved("consumerOrderInfo.json", OrderInfoTable),
-                mode_file=self.saved("messageRequestMode.json", MessageRequestModeTable),
-                store_host=STORE_HOST,
-                broker_name=BROKER,
-                cluster=CLUSTER,
-                is_master=not self.setup.is_slave,
-            ),
-        )
-        pops.load(after_crash=self.after_crash)
-        return pops
-
-    def _build_pop_router(self) -> Router:
-        setup, pops = self.setup, self.pops
-        return pop_router(
-            PopHandlers(
-                PopParts(
-                    popping=pops.popping,
-                    store=self.store,
-                    topics=self.topics,
-                    groups=self.groups,
-                    selections=self.selections,
-                    statistics=self.statistics,
-                    clock=self.clock,
-                    waiters=pops.waiters,
-                    notifications=pops.notifications,
-                    readable=bool(setup.permission & READ),
-                    has_timers=setup.timers.enabled,
-                    max_invisible_ms=setup.timers.max_delay_s * 1000,
-                    revive_queue_count=setup.pop.revive_queue_count,
-                )
-            ),
-            PopAckHandlers(
-                store=self.store,
-                topics=self.topics,
-                offsets=self.offsets,
-                checkpoints=pops.checkpoints,
-                ordered=pops.ordered,
-                statistics=self.statistics,
-                clock=self.clock,
-                durability=self.durability if setup.sync_flush else None,
-                queue_free=pops.queue_free,
-                broker_name=BROKER,
-                revive_queue_count=setup.pop.revive_queue_count,
-                max_invisible_ms=setup.timers.max_delay_s * 1000,
-            ),
-            AssignmentHandlers(
-                self.topics,
-                self.groups,
-                self.consumers,
-                pops.modes,
-                TopicQueues([], RemotingClient(), self.topics, self.clock, BROKER),
-                setup.pop.shares_queues,
-            ),
-        )
-
-    def _operator_parts(self) -> OperatorParts:
-        return OperatorParts(
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            delays=self.delays,
-            consumers=self.consumers,
-            producers=self.producers,
-            waiters=self.waiters,
-            statistics=self.statistics,
-            clock=self.clock,
-            broker_name=BROKER,
+        file = SavedTable(setup.disk, ROOT / "config" / "rocketline.settings.json", SavedChanges)
+        return Surroundings(
+            root=ROOT,
+            disk=setup.disk,
+            clock=setup.clock,
+            random=Random(1),
+            pop_random=setup.pop_random,
+            ip="10.9.8.7",
             address=ADDRESS,
-            server_side_reset=self.setup.server_side_reset,
-            timers=self.timers,
-            config=self.changing,
+            client=RemotingClient(),
+            changing=ChangingConfig(file, config, setup.clock),
+            started_ms=setup.clock.now_ms(),
             stored=self._stored,
-            started_ms=self.started_ms,
+            dispatch=self.dispatch,
+            levels_ms=setup.levels_ms,
+            timer_slots=setup.timer_slots,
+            on_failure=lambda header: self.on_failure(header),
         )
 
     def _stored(self) -> None:
         self.appends += 1
-
-    def _arrived(self, entries: list[LogEntry]) -> None:
-        self.waiters.on_arrivals(entries)
-        self.delays.on_arrivals(entries)
-        self.timers.on_arrivals()
-        self.pops.on_arrivals(entries)
-
-    def _topic_gone(self) -> None:
-        self.waiters.answer_all()
-        self.pops.topic_gone()
 
     def pass_time(self, seconds: float) -> None:
         """What a broker does by itself while time passes: timers and redeliveries, in steps of at most a second."""

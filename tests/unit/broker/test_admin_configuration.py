@@ -189,11 +189,11 @@ async def test_parts_that_live_on_work_by_the_new_settings(config: BrokerConfig)
     async with running(config) as it:
         await it.change("fileReservedTime=5\ntransactionCheckMax=3\ntimerStopDequeue=true")
         broker = it.broker
-        assert broker._store.config.retention.reserved_hours == 5
-        assert broker._store._retention is not None
-        assert broker._store._retention.config.reserved_hours == 5
-        assert (broker._checker._config.max_checks, broker._checker._keeps_ms) == (3, 5 * 3_600_000)
-        assert broker._timers._config.stop_delivering
+        assert broker.parts.store.config.retention.reserved_hours == 5
+        assert broker.parts.store._retention is not None
+        assert broker.parts.store._retention.config.reserved_hours == 5
+        assert (broker.parts.checker._config.max_checks, broker.parts.checker._keeps_ms) == (3, 5 * 3_600_000)
+        assert broker.parts.timers._config.stop_delivering
         assert await it.code(send_request()) == ResponseCode.SUCCESS
 
 
@@ -202,7 +202,7 @@ async def test_changes_outlive_the_broker_unless_it_is_configured_anew(config: B
         await it.change("fileReservedTime=48\ntraceOn=false")
     async with running(config) as it:
         assert (it.broker.config.store.retention.reserved_hours, it.broker.config.trace_on) == (48, False)
-        assert it.broker._store.config.retention.reserved_hours == 48
+        assert it.broker.parts.store.config.retention.reserved_hours == 48
         await it.change("traceOn=true")
     reserved = replace(config.store, retention=replace(config.store.retention, reserved_hours=24))
     async with running(replace(config, store=reserved)) as it:

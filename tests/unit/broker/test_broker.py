@@ -215,13 +215,13 @@ async def test_held_pulls_are_answered_when_it_stops_and_new_ones_are_not_held(c
             answers.append((await client.ask(pull_request(queue_offset=1, sys_flag=HELD))).code)
 
     poller = asyncio.create_task(poll_for_ever())
-    await eventually(lambda: len(broker._waiters) == 1)
+    await eventually(lambda: len(broker.parts.waiters) == 1)
     await broker.close()
     with pytest.raises((ConnectionLost, ConnectFailed)):
         await poller
     assert len(answers) >= 1
     assert set(answers) == {ResponseCode.PULL_NOT_FOUND}
-    assert len(broker._waiters) == 0
+    assert len(broker.parts.waiters) == 0
     await client.close()
 
 
@@ -456,9 +456,9 @@ async def test_after_a_power_failure_no_group_is_ahead_of_its_queue(config: Brok
         await client.ask(send_request(body=b"%d" % number))
     await client.ask(pull_request(sys_flag=SUBSCRIPTION | COMMIT_OFFSET, commit_offset=3000))
     await client.close()
-    data = broker._offsets.take_changes()
+    data = broker.parts.offsets.take_changes()
     assert data is not None
-    broker._offsets.write(data)
+    broker.parts.offsets.write(data)
     after = disk.crash()
     await broker.close()
     async with Broker(sync, disk=after) as again:
@@ -474,8 +474,8 @@ async def test_silent_clients_are_dropped(config: BrokerConfig) -> None:
         client = caller(broker)
         await client.ask(heartbeat(producers=("shop",)))
         clock.advance(121)
-        await eventually(lambda: broker._consumers.get("readers") is None)
-        await eventually(lambda: broker._producers.members("shop") == {})
+        await eventually(lambda: broker.parts.consumers.get("readers") is None)
+        await eventually(lambda: broker.parts.producers.members("shop") == {})
         await eventually(lambda: client.client.connected(client.address) is None)
         await client.close()
 
@@ -540,18 +540,18 @@ async def test_a_disk_that_fills_up_is_noticed_and_old_files_make_room(config: B
         client = caller(broker)
         for number in range(30):
             assert (await client.ask(send_request(body=b"%04d" % number + bytes(900)))).code == ResponseCode.SUCCESS
-        broker._store.flush_now()
+        broker.parts.store.flush_now()
         log = Path(config.store_root) / "commitlog"
         assert len(inner.list(log)) >= 10
         faulty.fail("usage", errno.EIO)
         inner.total_bytes = 1_000_000
         inner.used_elsewhere = 950_000
         await eventually(lambda: len(inner.list(log)) == 1)
-        await eventually(lambda: not broker._store.is_writable)
+        await eventually(lambda: not broker.parts.store.is_writable)
         answer = await client.ask(send_request())
         assert (answer.code, "% full" in answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
         inner.used_elsewhere = 0
-        await eventually(lambda: broker._store.is_writable)
+        await eventually(lambda: broker.parts.store.is_writable)
         assert (await client.ask(send_request(body=b"again"))).code == ResponseCode.SUCCESS
         await client.close()
 
@@ -601,17 +601,17 @@ async def test_timers_outlive_a_restart_and_a_stop_saves_the_latest(config: Brok
     async with Broker(timed, clock=clock) as broker:
         client = caller(broker)
         await client.ask(send_request(body=b"done", properties={**properties, "TIMER_DELAY_SEC": "1"}))
-        await eventually(lambda: broker._timers.counts.of("orders") == 1)
-        broker._timers.take_changes()  # waits for the log to be on disk, and is not the latest when the broker stops
+        await eventually(lambda: broker.parts.timers.counts.of("orders") == 1)
+        broker.parts.timers.take_changes()  # waits for the log to be on disk, and is not the latest when the broker stops
         clock.advance(1)
-        await eventually(lambda: broker._timers.counts.of("orders") == 0)
+        await eventually(lambda: broker.parts.timers.counts.of("orders") == 0)
         await client.ask(send_request(body=b"pending", properties=properties))
-        await eventually(lambda: broker._timers.counts.of("orders") == 1)
+        await eventually(lambda: broker.parts.timers.counts.of("orders") == 1)
         await client.close()
     async with Broker(timed, clock=clock) as broker:
         client = caller(broker)
         assert await client.bodies() == [b"done"]
         clock.advance(61)
-        await eventually(lambda: broker._store.max_offset("orders", 0) == 2)
+        await eventually(lambda: broker.parts.store.max_offset("orders", 0) == 2)
         assert await client.bodies() == [b"done", b"pending"]
         await client.close()

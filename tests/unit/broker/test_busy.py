@@ -19,6 +19,7 @@ from tests.unit.broker.parts import (
 )
 
 from rocketline.broker import Broker, BrokerConfig
+from rocketline.broker.handler_wiring import send_handlers
 from rocketline.broker.handlers.busy import REMARK
 from rocketline.broker.handlers.send_back import SendBackHandlers
 from rocketline.errors import RequestRejected
@@ -111,7 +112,7 @@ async def test_a_refused_roll_is_2_as_well(make_parts: MakeParts) -> None:
     """The last buffer may go between the look at the pool and the append; here the look is left out."""
     parts = busy_parts(make_parts, fail_without_buffer=True)
     end = parts.store.log_next_offset
-    answer = parts.sends.send(parts.peer().channel, send_request(body=bytes(7000)))
+    answer = send_handlers(parts).send(parts.peer().channel, send_request(body=bytes(7000)))
     assert isinstance(answer, Command)
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert "no free buffer" in (answer.remark or "")

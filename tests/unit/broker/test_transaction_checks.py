@@ -460,15 +460,15 @@ async def test_a_folder_of_apaches_broker_is_gone_on_with(tmp_path: Path) -> Non
         transactions=TransactionConfig(max_checks=1000, interval_ms=3_600_000),
     )  # fmt: skip
     async with Broker(config) as broker:
-        broker._checker._keeps_ms = 1 << 60
-        assert broker._checker._next == 16
-        await broker._checker.check()
+        broker.parts.checker._keeps_ms = 1 << 60
+        assert broker.parts.checker._next == 16
+        await broker.parts.checker.check()
         broker._dispatch()
-        assert broker._store.max_offset(HALF, 0) == 20
+        assert broker.parts.store.max_offset(HALF, 0) == 20
         for queue_offset in (18, 19):
-            unit = broker._store.unit_at(HALF, 0, queue_offset)
+            unit = broker.parts.store.unit_at(HALF, 0, queue_offset)
             assert unit is not None
-            half = broker._half_messages.at(unit.log_offset)
+            half = broker.parts.half_messages.at(unit.log_offset)
             assert half is not None
             assert (half.properties["TRANSACTION_CHECK_TIMES"], half.record.body) == ("6", b"tx pending")
-        assert broker._half_messages.counts.checked == 2
+        assert broker.parts.half_messages.counts.checked == 2

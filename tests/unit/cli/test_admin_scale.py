@@ -58,7 +58,7 @@ async def watched() -> AsyncIterator[Watched]:
             await remote.put_groups([SubscriptionGroupConfig(f"group{number:04}") for number in range(GROUPS)])
             for number in range(GROUPS):
                 for queue_id in range(2):
-                    broker._offsets.commit("test", f"group{number:04}", f"topic{number // 2:04}", queue_id, 0)
+                    broker.parts.offsets.commit("test", f"group{number:04}", f"topic{number // 2:04}", queue_id, 0)
             yield watched
 
 

@@ -229,7 +229,7 @@ def test_a_topic_is_made_changed_and_deleted(admin: Admin, called: Called, clust
     rows = admin("topicRoute", "-t", "made")
     assert [(row["read queues"], row["write queues"], row["permission"]) for row in rows] == [(3, 2, "RW")] * 2
     admin("updateTopicPerm", "-t", "made", "-p", 4, "-c", CLUSTER)
-    config = cluster.brokers[0]._topics.require("made")
+    config = cluster.brokers[0].parts.topics.require("made")
     assert (config.perm, config.attributes) == (4, {"message.type": "FIFO"})
     assert admin("topicClusterList", "-t", "made") == [{"cluster": CLUSTER}]
     assert len(admin("topicStatus", "-t", "made")) == 6
@@ -244,8 +244,8 @@ def test_topics_and_groups_from_files(admin: Admin, tmp_path: Path, cluster: Loc
     groups.write_text('[{"groupName":"listed","retryMaxTimes":2}]')
     admin("updateTopicList", "-f", topics, "-b", cluster.brokers[0].address)
     admin("updateSubGroupList", "-f", groups, "-b", cluster.brokers[0].address)
-    assert cluster.brokers[0]._topics.require("listed1").read_queue_nums == 1
-    assert cluster.brokers[0]._groups.require("listed").retry_max_times == 2
+    assert cluster.brokers[0].parts.topics.require("listed1").read_queue_nums == 1
+    assert cluster.brokers[0].parts.groups.require("listed").retry_max_times == 2
 
 
 def test_what_lies_in_a_topic(admin: Admin, orders: list[Any]) -> None:
@@ -305,7 +305,7 @@ def test_progress_is_moved_and_given_to_another_group(admin: Admin, orders: list
     (row,) = admin("resetOffsetByTime", "-g", "away", "-t", "orders", "-s", 0, *one)
     assert row["new offset"] == 1
     admin("cloneGroupOffset", "-s", "away", "-d", "copy", "-t", "orders")
-    assert broker._offsets.get("copy", "orders", place.queue_id) == 1
+    assert broker.parts.offsets.get("copy", "orders", place.queue_id) == 1
 
 
 def test_who_is_connected(admin: Admin, billing: None, cluster: LocalCluster) -> None:

@@ -32,9 +32,10 @@ def test_version(rocketline: Run) -> None:
     [
         (["fly"], "'fly'"),
         (["up", "--wings", "2"], "--wings"),
-        (["up", "--brokers", "many"], "'--brokers'"),
-        (["up", "--broker-port", "70000"], "'--broker-port'"),
-        (["up", "--flush", "never"], "'--flush'"),
+        (["up", "--brokers", "many"], "--brokers"),
+        (["up", "--broker-port", "70000"], "--broker-port"),
+        (["up", "--brokers", "27"], "from 1 to 26"),
+        (["up", "--flush", "never"], "--flush"),
         (["up", "--set", "flushDiskType"], "KEY=VALUE"),
         (["up", "--set", "flushdisktype=SYNC_FLUSH"], "no setting 'flushdisktype'"),
         (["broker", "-n", "127.0.0.1:9876"], "--data DIR"),

@@ -1,9 +1,10 @@
-"""A verb starts quickly because it imports little: what must stay out of its way is named here."""
+"""Verbs and servers start quickly because they import little: what must stay out of their way is named here."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +40,34 @@ def test_a_verb_imports_nothing_slow(words: str) -> None:
     assert "rocketline.admin" in imported
     assert imported & SLOW == set()
     assert not any(name.startswith("rocketline.client.consumer.") for name in imported)
+
+
+SERVER_PROGRAM = (
+    """
+import os, signal, sys
+from rocketline.cli import serving
+serving.print = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+"""
+    + PROGRAM
+)
+SLOW_FOR_SERVERS = {
+    "typer", "click", "rich", "pydantic", "difflib", "rocketline.client", "rocketline.admin", "rocketline.spark",
+    "rocketline.filtering.sql92", "pyspark", "numpy",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("processes", [[], ["--processes"]])
+def test_a_server_imports_nothing_slow(processes: list[str], tmp_path: Path) -> None:
+    flags = ["--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0", *processes]
+    done = subprocess.run(
+        [sys.executable, "-c", SERVER_PROGRAM, "up", *flags],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env=cli_environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stderr.split())
+    assert "rocketline.nameserver" in imported
+    assert ("rocketline.broker.broker" in imported) is not bool(processes)
+    assert imported & SLOW_FOR_SERVERS == set()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 
 from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
 from rocketline.broker.selection import Selections
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (
@@ -33,7 +33,7 @@ CONFLICTS = 3
 """Conflicts told in one answer."""
 
 
-@dataclass(frozen=True)
+@wired
 class ClientHandlers:
     topics: Topics
     groups: Groups

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketline.broker.groups import Groups
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import (
@@ -22,7 +21,7 @@ from rocketline.protocol.command import Command
 from rocketline.transport import Channel, Reply
 
 
-@dataclass(frozen=True)
+@wired
 class LockHandlers:
     locks: QueueLocks
     topics: Topics

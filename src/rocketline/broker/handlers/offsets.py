@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import QueueOffset
 from rocketline.protocol.codes import ResponseCode
@@ -23,7 +22,7 @@ from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Reply
 
 
-@dataclass(frozen=True)
+@wired
 class OffsetHandlers:
     """Handlers of offset requests, over the parts they need."""
 

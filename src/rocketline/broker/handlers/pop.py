@@ -7,7 +7,6 @@ task.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
@@ -17,6 +16,7 @@ from rocketline.broker.pop.waiters import PopWaiters, WaitKey
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, Topics
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import TopicConfig
@@ -54,7 +54,7 @@ _NOTHING = ReadStatus.NO_MESSAGE_IN_QUEUE.name
 _OLD_OFFSET = (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_OVERFLOW_BADLY)
 
 
-@dataclass(frozen=True)
+@wired
 class PopParts:
     """What popping needs of a broker."""
 

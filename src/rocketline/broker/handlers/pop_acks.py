@@ -10,7 +10,7 @@ still count: a new check point for what was delivered again already would delive
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
@@ -23,6 +23,7 @@ from rocketline.broker.pop.records import PopKey, new_checkpoint
 from rocketline.broker.pop.reviver import GRACE_MS
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import InvalidReceipt, RequestRejected
 from rocketline.protocol.bodies import BatchAck, BatchAckMessageRequestBody, decode_body
@@ -43,7 +44,7 @@ MAX_ACKS = 1024
 _FLAGS = {"0": NORMAL, "1": RETRY_V1, "2": RETRY_V2}
 
 
-@dataclass(frozen=True)
+@wired
 class PopAckHandlers:
     store: MessageStore
     topics: Topics

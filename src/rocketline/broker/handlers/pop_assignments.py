@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 
 from rocketline.broker.groups import Groups
 from rocketline.broker.pop.modes import STRATEGIES, RequestModes, share_out
 from rocketline.broker.pop.routes import Queues, TopicQueues
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import RETRY_PREFIX, MessageQueue
 from rocketline.protocol.bodies import (
@@ -29,7 +29,7 @@ from rocketline.protocol.command import Command
 from rocketline.transport import Channel, Reply
 
 
-@dataclass(frozen=True)
+@wired
 class AssignmentHandlers:
     topics: Topics
     groups: Groups

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
@@ -18,6 +17,7 @@ from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import READ, Topics
 from rocketline.broker.waiters import PullWaiters
+from rocketline.broker.wiring import wired
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import RequestRejected
 from rocketline.message import QueueOffset
@@ -45,7 +45,7 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True)
+@wired
 class PullParts:
     """What pulling needs of a broker."""
 

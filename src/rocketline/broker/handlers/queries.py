@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import LogOffset
 from rocketline.protocol.codes import ResponseCode
@@ -15,7 +14,7 @@ from rocketline.transport import Channel, Reply
 UNIQUE_KEY_MAX = 32
 
 
-@dataclass(frozen=True)
+@wired
 class QueryHandlers:
     store: MessageStore
 

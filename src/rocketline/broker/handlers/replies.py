@@ -6,10 +6,10 @@ The answer tells the replier whether that client took it; it is stored either wa
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from rocketline.broker.handlers.send import SendHandlers
 from rocketline.broker.registries import ProducerRegistry
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected, TransportError
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 PUSH_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True)
+@wired
 class ReplyHandlers:
     sends: SendHandlers
     producers: ProducerRegistry

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -24,6 +23,7 @@ from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handl
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessages
+from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, RETRY_TOPIC, SHARDING_KEY, UNIQ_KEY, WAIT
 from rocketline.protocol.bodies import TopicConfig
@@ -66,7 +66,7 @@ _FAILED_CODES = {
 }
 
 
-@dataclass(frozen=True)
+@wired
 class SendParts:
     """What sending needs of a broker."""
 

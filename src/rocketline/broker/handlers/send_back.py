@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -18,6 +17,7 @@ from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import SCHEDULE_TOPIC, WRITE, Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
@@ -41,7 +41,7 @@ KNOWS_MAX_RECONSUME_TIMES = 121
 """Clients older than 3.4.9 send no limit of their own."""
 
 
-@dataclass(frozen=True)
+@wired
 class SendBackHandlers:
     store: MessageStore
     topics: Topics

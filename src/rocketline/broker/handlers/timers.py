@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from rocketline.broker.durability import Durability
@@ -11,6 +10,7 @@ from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.timer.redirect import TIMER_DEL_UNIQKEY
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import TAGS, TIMER_DELIVER_MS, UNIQ_KEY
@@ -25,7 +25,7 @@ from rocketline.transport import Channel, Reply
 RECALL_TAG = "_RECALL_TAG_"
 
 
-@dataclass(frozen=True)
+@wired
 class TimerHandlers:
     store: MessageStore
     topics: Topics

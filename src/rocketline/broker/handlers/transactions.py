@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.transactions.half_messages import HalfMessage, HalfMessages
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
@@ -22,7 +22,7 @@ from rocketline.transport import Channel, Reply
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@wired
 class TransactionHandlers:
     half_messages: HalfMessages
     durability: Durability | None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import SYSTEM_PREFIX, Groups
 from rocketline.broker.pop.pops import Pops
@@ -13,13 +11,14 @@ from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.broker.waiters import PullWaiters
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.message import DLQ_PREFIX, RETRY_PREFIX
 from rocketline.store.message_store import MessageStore
 from rocketline.transport.timed_router import TimedRouter
 
 
-@dataclass(frozen=True)
+@wired
 class MetricsParts:
     store: MessageStore
     topics: Topics

@@ -21,6 +21,7 @@ from rocketline.broker.pop.ordered import OrderCount, OrderedPops
 from rocketline.broker.pop.records import new_checkpoint
 from rocketline.broker.selection import Selection
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import CorruptRecord, RequestRejected, StoreError
 from rocketline.message import POP_CK, QueueOffset
 from rocketline.protocol.headers.pop import INIT_MIN
@@ -74,7 +75,7 @@ class Pop:
     """When the first of the queues that were blocked is free again; 0: none was."""
 
 
-@dataclass(frozen=True)
+@wired
 class Popping:
     config: PopConfig
     store: MessageStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -24,13 +23,14 @@ from rocketline.broker.saved import SavedTable
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import MessageRequestModeTable
 from rocketline.protocol.records import LogEntry
 from rocketline.store.message_store import MessageStore
 
 
-@dataclass(frozen=True)
+@wired
 class PopNeeds:
     """What pop mode uses of the rest of a broker."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
@@ -19,6 +19,7 @@ from rocketline.broker.groups import Groups
 from rocketline.broker.pop.records import PopCheckpoint
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import CorruptRecord, StoreError
 from rocketline.message import ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC, UNIQ_KEY
 from rocketline.protocol.message_ids import offset_id
@@ -46,7 +47,7 @@ class TryAgain(StoreError):
     """The store takes nothing now."""
 
 
-@dataclass(frozen=True)
+@wired
 class Redelivery:
     store: MessageStore
     topics: Topics

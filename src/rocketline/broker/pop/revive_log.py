@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from rocketline.broker.pop.records import CHECKPOINT_TAG, PopAck, PopCheckpoint
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import REVIVE_PREFIX
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.message import TAGS, TIMER_DELIVER_MS, UNIQ_KEY
@@ -44,7 +45,7 @@ class ReviveTraffic:
     got: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True)
+@wired
 class ReviveLog:
     store: MessageStore
     timers: Timers

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rocketline.broker.config import TransactionConfig
 from rocketline.broker.consumer_offsets import ConsumerOffsets
@@ -25,6 +24,7 @@ from rocketline.broker.registries import ProducerRegistry
 from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessage, HalfMessages
 from rocketline.broker.transactions.ops import OpReader
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import TransportError
 from rocketline.message import UNIQ_KEY, WAIT, LogOffset, QueueOffset
@@ -55,7 +55,7 @@ MAX_ROUND_S = 60.0
 _HOUR_MS = 3_600_000
 
 
-@dataclass(frozen=True)
+@wired
 class CheckerParts:
     """What checking needs of a broker."""
 

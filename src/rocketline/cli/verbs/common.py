@@ -7,7 +7,8 @@ from argparse import ArgumentTypeError
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rocketline.cli.verb import Args, Flag, UsageProblem
+from rocketline.cli.usage import UsageProblem
+from rocketline.cli.verb import Args, Flag
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin, AdminBroker

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rocketline.cli.tables import Ms, Table, facts, said
-from rocketline.cli.verb import Args, Flag, UsageProblem, verb
+from rocketline.cli.usage import UsageProblem
+from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BEGIN, END, LMQ, PRODUCER_GROUP, TOPIC, moment
 
 if TYPE_CHECKING:

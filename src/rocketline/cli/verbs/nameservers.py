@@ -71,7 +71,7 @@ async def add_write_perm(admin: Admin, args: Args) -> AsyncIterator[Table]:
     Flag("m", "method", "put, get or delete.", required=True),
 )
 async def update_order_conf(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.cli.verb import UsageProblem
+    from rocketline.cli.usage import UsageProblem
 
     namespace, topic = "ORDER_TOPIC_CONFIG", args.topic
     if args.method == "get":

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from rocketline.cli.tables import Ms, Table, said
-from rocketline.cli.verb import Args, Flag, UsageProblem, verb
+from rocketline.cli.usage import UsageProblem
+from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import TOPIC, moment
 
 if TYPE_CHECKING:

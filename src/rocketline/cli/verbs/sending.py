@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from rocketline.cli.tables import Table
-from rocketline.cli.verb import Args, Flag, UsageProblem, verb
+from rocketline.cli.usage import UsageProblem
+from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import LMQ, PRODUCER_GROUP, TOPIC
 
 if TYPE_CHECKING:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketline.broker.changes import MAX_CHANGE_BYTES, ChangingConfig
+from rocketline.broker.wiring import wired
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.bodies import encode_body
 from rocketline.protocol.codes import ResponseCode
@@ -13,7 +12,7 @@ from rocketline.settings import as_properties
 from rocketline.transport import Channel, Reply
 
 
-@dataclass(frozen=True)
+@wired
 class ConfigurationHandlers:
     config: ChangingConfig
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (
@@ -22,7 +22,7 @@ from rocketline.protocol.headers import GetConsumerConnectionsHeader, GetProduce
 from rocketline.transport import Channel, Reply
 
 
-@dataclass(frozen=True)
+@wired
 class ConnectionHandlers:
     consumers: ConsumerRegistry
     producers: ProducerRegistry

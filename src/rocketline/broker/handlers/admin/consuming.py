@@ -7,13 +7,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ConsumerRegistry
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.message import MessageQueue
@@ -55,7 +55,7 @@ GROUPS_AT_ONCE = 100
 """Groups whose lag is looked up before others get a turn."""
 
 
-@dataclass(frozen=True)
+@wired
 class ConsumingHandlers:
     store: MessageStore
     topics: Topics

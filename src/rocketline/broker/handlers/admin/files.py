@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.store.message_store import MessageStore
@@ -16,7 +16,7 @@ from rocketline.transport import Channel, Reply
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@wired
 class FileHandlers:
     topics: Topics
     offsets: ConsumerOffsets

@@ -4,11 +4,11 @@ a topic (353)."""
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
 from rocketline.broker.topics import MAX_QUEUE_COUNT
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (
     GroupForbidden,
@@ -34,7 +34,7 @@ MAX_GROUPS = 4096
 """Groups that one request may create."""
 
 
-@dataclass(frozen=True)
+@wired
 class GroupHandlers:
     groups: Groups
     offsets: ConsumerOffsets

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rocketline.broker.transactions.half_messages import HalfMessage
+from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import UNIQ_KEY
 from rocketline.protocol.codes import ResponseCode
@@ -21,7 +21,7 @@ from rocketline.transport import Channel, Reply
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@wired
 class HalfMessageHandlers:
     store: MessageStore
     stored: Callable[[], None]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected, RequestTimeout, TransportError
 from rocketline.protocol.bodies import ConsumerStatus, decode_body, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -39,7 +39,7 @@ ANSWERS_CALLS = 62
 LaterReply = Coroutine[Any, Any, Command]
 
 
-@dataclass(frozen=True)
+@wired
 class RelayHandlers:
     store: MessageStore
     topics: Topics

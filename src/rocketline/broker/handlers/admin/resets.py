@@ -7,7 +7,6 @@ queue is answered with it. Otherwise the broker only computes, and tells the con
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
@@ -15,6 +14,7 @@ from rocketline.broker.handlers.admin.relays import refuse_older
 from rocketline.broker.registries import ConsumerGroup, ConsumerRegistry
 from rocketline.broker.topics import Topics
 from rocketline.broker.waiters import PullWaiters
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected, TransportError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import ResetOffsetBody, TopicConfig, encode_body, encode_reset_list, queue_key
@@ -27,7 +27,7 @@ from rocketline.transport import Channel, Reply
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@wired
 class ResetHandlers:
     store: MessageStore
     topics: Topics

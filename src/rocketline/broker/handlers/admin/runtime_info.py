@@ -6,12 +6,11 @@ the time of a single append is not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketline.broker.delays import DelayLevels
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import SCHEDULE_TOPIC
+from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import KVTable, encode_body
 from rocketline.protocol.codes import ResponseCode
@@ -30,7 +29,7 @@ PUT_TIMES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@wired
 class RuntimeInfoHandlers:
     store: MessageStore
     delays: DelayLevels

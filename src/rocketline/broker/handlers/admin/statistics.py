@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketline.broker.statistics import BrokerStatistics, FallBehind
 from rocketline.broker.topics import Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import TopicOffset, TopicStatsTable, encode_body, queue_key
@@ -16,7 +15,7 @@ from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Reply
 
 
-@dataclass(frozen=True)
+@wired
 class StatisticsHandlers:
     store: MessageStore
     topics: Topics

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.delays import DelayLevels
 from rocketline.broker.registries import ConsumerRegistry
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import ConsumeQueueBody, ConsumeQueueUnit, encode_body
 from rocketline.protocol.bodies.heartbeat import TAG
@@ -20,7 +19,7 @@ MAX_UNITS = 4096
 """Entries shown at once: others wait meanwhile."""
 
 
-@dataclass(frozen=True)
+@wired
 class TableHandlers:
     store: MessageStore
     offsets: ConsumerOffsets

@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.topics import MAX_QUEUE_COUNT, Topics
+from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (
     MULTI_TAG,
@@ -47,7 +47,7 @@ ATTRIBUTES = {
 """Attributes a topic may have, and their values. Apache also has BatchCQ and COMPACTION: we store neither kind."""
 
 
-@dataclass(frozen=True)
+@wired
 class TopicHandlers:
     topics: Topics
     offsets: ConsumerOffsets

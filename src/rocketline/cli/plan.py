@@ -1,0 +1,60 @@
+"""What a cluster on this machine consists of: names, folders and ports, decided before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_lowercase
+
+from rocketline.broker.config import BrokerConfig
+from rocketline.errors import ConfigError
+from rocketline.metrics.config import MetricsConfig
+from rocketline.nameserver.config import NameServerConfig
+from rocketline.settings import load
+
+MAX_BROKERS = len(ascii_lowercase)
+LAST_PORT = 65535
+METRICS_PORT = MetricsConfig().port
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What is to be started, and the folder that holds all of it."""
+
+    data: Path
+    name_server: NameServerConfig
+    brokers: tuple[BrokerConfig, ...]
+
+
+def plan_cluster(
+    data: Path,
+    values: Mapping[str, str],
+    *,
+    count: int = 1,
+    host: str = "127.0.0.1",
+    namesrv_port: int = 0,
+    broker_port: int = 0,
+) -> ClusterPlan:
+    """The plan for `count` brokers with the same settings (`values` by RocketMQ key).
+
+    A single broker has `data` itself as its store, as Apache lays it out; several are called broker-a, broker-b, ... and
+    have a folder each. Ports follow each other, unless `broker_port` is 0: then each takes any free one.
+    """
+    if not 1 <= count <= MAX_BROKERS:
+        raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")
+    if broker_port + count - 1 > LAST_PORT:
+        raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {LAST_PORT}")
+    brokers = []
+    for position in range(count):
+        own = dict(values)
+        if count > 1:
+            own["brokerName"] = f"broker-{ascii_lowercase[position]}"
+        own["bindAddress"] = host
+        own["listenPort"] = str(broker_port + position if broker_port else 0)
+        if (page := int(own.get("metricsPromExporterPort", METRICS_PORT))) and position:
+            own["metricsPromExporterPort"] = str(page + position)
+        own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)
+        brokers.append(load(BrokerConfig, own)[0])
+    kv_config = str(data / "namesrv" / "kvConfig.json")
+    return ClusterPlan(data, NameServerConfig(host=host, port=namesrv_port, kv_config_path=kv_config), tuple(brokers))

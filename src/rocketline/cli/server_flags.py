@@ -1,0 +1,155 @@
+"""The flags of the servers `up`, `nameserver` and `broker`.
+
+They are read with argparse: typer, and what comes with it, would be a third of the time such a command takes until it
+serves, and stay in its memory for as long as it runs.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rocketline.cli.logs import LogFormat, LogLevel
+from rocketline.cli.usage import Parser, UsageProblem
+from rocketline.settings import describe
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+LOOPBACK = "127.0.0.1"
+NAMESRV_PORT = 9876
+BROKER_PORT = 10911
+MAX_PORT = 65535
+MAX_BROKERS = 26
+
+HELP = {
+    "up": "Run a name server and brokers in one process, or with --processes in one each.",
+    "nameserver": "Run a name server until Ctrl-C or SIGTERM.",
+    "broker": "Run a broker until Ctrl-C or SIGTERM.",
+}
+MORE_HELP = {
+    "up": "Prints one line, `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT` (and `metrics=HOST:PORT`), when they serve. "
+    "Ctrl-C or SIGTERM stops them.",
+    "nameserver": "",
+    "broker": "Flags win over the environment (ROCKETLINE_FLUSH_DISK_TYPE for flushDiskType, and so on; NAMESRV_ADDR), the "
+    "environment over the file.",
+}
+
+
+class Flush(StrEnum):
+    """When a send is answered."""
+
+    asynchronous = "async"
+    sync = "sync"
+
+    @property
+    def disk_type(self) -> str:
+        return "SYNC_FLUSH" if self is Flush.sync else "ASYNC_FLUSH"
+
+
+def parser_of(server: str) -> Parser:
+    """The parser of a server's command line; what it returns are the arguments of the function of that name."""
+    parser = Parser(prog=f"rocketline {server}", description=f"{HELP[server]} {MORE_HELP[server]}", allow_abbrev=False)
+    {"up": _add_up, "nameserver": _add_nameserver, "broker": _add_broker}[server](parser)
+    _add_common(parser)
+    return parser
+
+
+def _add_up(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--data", type=Path, metavar="DIR", help="Folder of the messages; without it a temporary one.")
+    add(
+        "--namesrv-port", type=_port, default=NAMESRV_PORT, metavar="PORT",
+        help=f"0: any free port. Default {NAMESRV_PORT}.",
+    )  # fmt: skip
+    add(
+        "--broker-port", type=_port, metavar="PORT",
+        help=f"Port of the first broker, 0: any free ones. Default {BROKER_PORT}.",
+    )  # fmt: skip
+    add("--brokers", type=_count, default=1, metavar="NUMBER", help="How many brokers. Default 1.")
+    add("--processes", action="store_true", help="Every broker in a process of its own, for more cores.")
+    add(
+        "--flush", type=_one_of(Flush), metavar="async|sync",
+        help="sync: a send is answered when the disk has it. Default async.",
+    )  # fmt: skip
+
+
+def _add_nameserver(parser: Parser) -> None:
+    _add_port(parser)
+
+
+def _add_broker(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--namesrv", "-n", metavar="HOST:PORT", help="Name servers, separated by `;`.")
+    add("--data", type=Path, metavar="DIR", help="Folder of the messages.")
+    add("--name", help="Name of the broker. Default broker-a.")
+    _add_port(parser)
+
+
+def _add_port(parser: Parser) -> None:
+    parser.add_argument("--port", type=_port, help="Port to listen on; 0: any free one.")
+
+
+def _add_common(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--host", help=f"Address to listen on; 0.0.0.0: all. Default {LOOPBACK}.")
+    add("--config", "-c", type=Path, metavar="FILE", help="Settings, an unmodified RocketMQ file.")
+    add(
+        "--set", dest="settings", action="append", metavar="KEY=VALUE",
+        help="One setting by its RocketMQ name; wins over the file.",
+    )  # fmt: skip
+    add("--metrics-port", type=_port, metavar="PORT", help="Serve metrics for Prometheus there; 0: any free port.")
+    add(
+        "--log-level", type=_one_of(LogLevel), metavar="|".join(LogLevel),
+        help="What to log at least. Default warning.",
+    )  # fmt: skip
+    add(
+        "--log-format", type=_one_of(LogFormat), default=LogFormat.text, metavar="|".join(LogFormat),
+        help="Lines for people, or JSON.",
+    )  # fmt: skip
+    add("--verbose", "-v", action="count", default=0, help="Log what happens; twice: everything.")
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    return _number(text, 0, MAX_PORT)
+
+
+def _count(text: str) -> int:
+    return _number(text, 1, MAX_BROKERS)
+
+
+def _one_of(kind: type[Choice]) -> Callable[[str], Choice]:
+    def read(text: str) -> Choice:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is none of {', '.join(kind)}") from None
+
+    return read
+
+
+def metrics_settings(port: int | None) -> dict[str, str]:
+    """What `--metrics-port` stands for."""
+    return {} if port is None else {"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)}
+
+
+def given_settings(kind: type[Any], given: Iterable[str] | None) -> dict[str, str]:
+    """The `--set` flags; unlike in a file, which may be Apache's own, an unknown key is a mistake here."""
+    known = {item.key for item in describe(kind)}
+    values = {}
+    for item in given or ():
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise UsageProblem(f"--set {item}: KEY=VALUE is expected")
+        if key not in known:
+            raise UsageProblem(f"--set {item}: there is no setting {key!r}; names are RocketMQ's, case included")
+        values[key] = value
+    return values
