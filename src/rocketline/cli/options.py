@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from rocketline.cli.access import ACCESS_KEY_HELP, CA_FILE_HELP, INSECURE_HELP, SECRET_KEY_HELP, TLS_HELP, client_access
 from rocketline.cli.logs import LogFormat, LogLevel
+from rocketline.errors import ConfigError
 from rocketline.settings import describe
 
 Verbose = Annotated[
@@ -35,6 +37,11 @@ LogLevelOption = Annotated[
     LogLevel | None, typer.Option("--log-level", help="What to log at least.", show_default="warning")
 ]
 LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Lines for people, or JSON.")]
+AccessKey = Annotated[str | None, typer.Option(metavar="NAME", show_default=False, help=ACCESS_KEY_HELP)]
+SecretKeyFile = Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help=SECRET_KEY_HELP)]
+TlsSwitch = Annotated[bool, typer.Option("--tls", help=TLS_HELP)]
+CaFile = Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help=CA_FILE_HELP)]
+Insecure = Annotated[bool, typer.Option("--insecure", help=INSECURE_HELP)]
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
@@ -64,6 +71,16 @@ class UsageError(typer.TyperException):
     """The command line asks for something that cannot be."""
 
     exit_code = 2
+
+
+def given_access(
+    access_key: str | None, secret_key_file: Path | None, tls: bool, ca_file: Path | None, insecure: bool
+) -> dict[str, Any]:
+    """`credentials` and `tls` of a client."""
+    try:
+        return client_access(access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def given_settings(kind: type[Any], given: Iterable[str] | None) -> dict[str, str]:
