@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocketline.client import (
         ConsumeFrom,
+        Credentials,
         MessageModel,
         PopConsumer,
         Producer,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         SeekTo,
         SendReceipt,
         SendStatus,
+        Tls,
         Transaction,
         TransactionalProducer,
     )
@@ -30,6 +32,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConsumeFrom": "rocketline.client",
+    "Credentials": "rocketline.client",
     "Message": "rocketline.message",
     "MessageModel": "rocketline.client",
     "MessageQueue": "rocketline.message",
@@ -43,12 +46,14 @@ _HOMES = {
     "SeekTo": "rocketline.client",
     "SendReceipt": "rocketline.client",
     "SendStatus": "rocketline.client",
+    "Tls": "rocketline.client",
     "Transaction": "rocketline.client",
     "TransactionalProducer": "rocketline.client",
 }
 
 __all__ = [
     "ConsumeFrom",
+    "Credentials",
     "Message",
     "MessageModel",
     "MessageQueue",
@@ -62,6 +67,7 @@ __all__ = [
     "SeekTo",
     "SendReceipt",
     "SendStatus",
+    "Tls",
     "Transaction",
     "TransactionalProducer",
     "__version__",

@@ -2,7 +2,8 @@
 
     RocketlineError
       ProtocolError       LocalProtocolError (we broke the rules), RemoteProtocolError (the peer did)
-      TransportError      ConnectFailed, ConnectionLost (also ConnectionError), RequestTimeout (also TimeoutError)
+      TransportError      ConnectFailed (TlsFailed) and ConnectionLost (also ConnectionError), RequestTimeout (also
+                          TimeoutError)
       BrokerError         an answer that is not a success: .code .remark .address; subclasses for codes worth catching
       ClientError         RouteNotFound, MessageTooLarge, InvalidMessage, InvalidExpression, InvalidReceipt (ReceiptExpired,
                           ReceiptUsed), AcksFailed, ProducerClosed, ConsumerClosed, SendFailed,
@@ -18,6 +19,7 @@ Expected outcomes, an offset out of range among them, are values and not excepti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 
@@ -45,6 +47,10 @@ class ConnectFailed(TransportError, ConnectionError):
     """No connection could be made."""
 
 
+class TlsFailed(ConnectFailed):
+    """TLS could not be agreed on, and trying again would change nothing: a certificate or a setting is wrong."""
+
+
 class ConnectionLost(TransportError, ConnectionError):
     """The connection went away while an answer was awaited."""
 
@@ -66,7 +72,12 @@ class BrokerError(RocketlineError):
         self.address = address
         where = f" from {address}" if address else ""
         what = f"{doing}: " if doing else ""
-        super().__init__(f"{what}answer {code}{where}: {self.remark or 'no reason given'}")
+        super().__init__(f"{what}answer {code}{where}: {self.remark or 'no reason given'}{self.hint}")
+
+    @property
+    def hint(self) -> str:
+        """What to look at, the end of the text; empty when there is nothing to say."""
+        return ""
 
     @property
     def retryable(self) -> bool:
@@ -76,7 +87,10 @@ class BrokerError(RocketlineError):
     @staticmethod
     def of(code: int, remark: str | None, address: str = "", doing: str = "") -> BrokerError:
         """The most specific class for a response code."""
-        return _BROKER_ERRORS.get(code, BrokerError)(code, remark, address, doing)
+        kind = _BROKER_ERRORS.get(code, BrokerError)
+        if code == SYSTEM_ERROR and _OLD_ACL.search(remark or ""):
+            kind = NoPermission
+        return kind(code, remark, address, doing)
 
 
 class SystemBusy(BrokerError):
@@ -96,7 +110,25 @@ class ServiceNotAvailable(BrokerError):
 
 
 class NoPermission(BrokerError):
-    """Code 16: the topic, group or credentials do not allow it."""
+    """Code 16, or 1 from an ACL of RocketMQ 4: the topic, group or credentials do not allow it."""
+
+    @property
+    def concerns_account(self) -> bool:
+        """Whether the credentials are what does not allow it, so far as the remark tells."""
+        return _ACL.search(self.remark) is not None
+
+    @property
+    def hint(self) -> str:
+        if not self.concerns_account:
+            return ""
+        end = "" if self.remark.endswith(".") else "."
+        if _NO_ACCOUNT.search(self.remark):
+            return (
+                f"{end} Hint: check the credentials of this client, it gave none: Credentials(access_key, secret_key)"
+            )
+        return (
+            f"{end} Hint: check the credentials of this client, access key and secret key, and what the account may do"
+        )
 
 
 class TopicNotExist(BrokerError):
@@ -130,6 +162,14 @@ class NoMessage(BrokerError):
 class FlowControl(BrokerError):
     """Code 215."""
 
+
+SYSTEM_ERROR = 1
+_OLD_ACL = re.compile(r"AclException|acl\.common|accessKey", re.IGNORECASE)
+_ACL = re.compile(
+    r"acl|access ?key|signature|authenti|authoriz|credential|permission to access|username|^User:", re.IGNORECASE
+)
+_NO_ACCOUNT = re.compile(r"username cannot be null|no access ?key", re.IGNORECASE)
+"""Words of the ACLs of 4.9 and 5.x; a topic that may not be written is told without them."""
 
 RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 

@@ -35,6 +35,7 @@ LONG_S = {
     "test_killed_members.py": 70,
     "test_mqadmin_verbs.py": 60,
     "test_retry_ladder.py": 45,
+    "test_access_on_apache.py": 25,
     "test_ext_queue.py": 45,
     "test_sql_filters.py": 40,
     "test_pop_on_apache.py": 40,

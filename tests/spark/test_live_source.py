@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 RUN_S = 240
+SECRETS = {"rocketmq.secretKey": "s-12345678", "rocketmq.securityToken": "t-12345678"}
+ACCOUNT = {"rocketmq.accessKey": "shop", **SECRETS}
+"""Our broker takes signed requests from everybody."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,9 @@ def numbers(start: int, end: int, padding: int = 0) -> list[bytes]:
     return [b"%d" % number + bytes(padding) for number in range(start, end)]
 
 
-def test_a_table_is_written_and_read_with_another_topic(spark: SparkSession, cluster: LocalCluster, topic: str) -> None:
+def test_a_table_is_written_and_read_with_another_topic(
+    spark: SparkSession, cluster: LocalCluster, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     other = f"{topic}_b"
     rows = spark.range(1000).selectExpr(
         "concat('body ', id) AS body",
@@ -102,13 +107,16 @@ def test_a_table_is_written_and_read_with_another_topic(spark: SparkSession, clu
         "array(concat('k', id)) AS keys",
         "map('n', CAST(id AS string)) AS properties",
     )
-    options = {"namesrv": cluster.namesrv, "topic": topic, "batchBytes": "16k"}
+    options = {"namesrv": cluster.namesrv, "topic": topic, "batchBytes": "16k", **ACCOUNT}
     rows.write.format("rocketmq").options(**options).mode("append").save()
     create_topic(cluster.brokers[0].address, other, 1)
     send(cluster.namesrv, other, numbers(0, 7))
 
-    both = table(spark, cluster, subscribe=f"{topic},{other}", maxRecordsPerPartition="400")
+    both = table(spark, cluster, subscribe=f"{topic},{other}", maxRecordsPerPartition="400", **ACCOUNT)
     assert {row["topic"]: row["count"] for row in both.groupBy("topic").count().collect()} == {topic: 1000, other: 7}
+    both.explain("extended")
+    assert "rocketmq" in (plan := capfd.readouterr().out)
+    assert not [secret for secret in SECRETS.values() if secret in plan]
 
     narrow = spark.read.format("rocketmq").schema(
         "keys string, tags string, body binary, properties map<string,string>"
@@ -131,7 +139,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
 ) -> None:
     cluster, topic = forgetful, "T"
     address, group = cluster.brokers[0].address, f"G_{topic}"
-    options = {"maxOffsetsPerTrigger": "40", "group": group, "commitOffsets": "true"}
+    options = {"maxOffsetsPerTrigger": "40", "group": group, "commitOffsets": "true", **ACCOUNT}
     send(cluster.namesrv, topic, numbers(0, 60, 500), queue_id=0)
     first_run = run(to_parquet(stream(spark, cluster, topic, **options), tmp_path))
     assert [progress["numInputRows"] for progress in first_run[:2]] == [40, 20]
@@ -139,6 +147,9 @@ def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
     assert json.loads(source["endOffset"]) == {topic: {"broker-a": {"0": 40, "1": 0}}}
     assert json.loads(source["latestOffset"]) == {topic: {"broker-a": {"0": 60, "1": 0}}}
     assert consume_stats(address, group, topic)[0] == (60, 60), "the last batch too"
+    kept = "".join(path.read_text() for path in (tmp_path / "check").rglob("[!.]*") if path.is_file())
+    assert '{"0": 40, "1": 0}' in kept or '{"0":40,"1":0}' in kept
+    assert not [secret for secret in SECRETS.values() if secret in f"{kept} {first_run}"]
 
     create_topic(address, topic, 3)
     send(cluster.namesrv, topic, numbers(60, 65), queue_id=2)

@@ -163,7 +163,7 @@ def test_queues_may_be_chosen_and_those_that_are_not_there_are_told(cluster: Loc
         ({"topic": "a b"}, "option 'topic'"),
         ({"batchByte": "5"}, "did you mean 'batchBytes'"),
         ({"maxInFlight": "0"}, "from 1 to"),
-        ({"rocketmq.secretKey": "x"}, "credentials"),
+        ({"rocketmq.secretKey": "x"}, "'rocketmq.accessKey' is missing"),
     ],
 )
 def test_wrong_options_are_refused(cluster: LocalCluster, given: dict[str, str], problem: str) -> None:

@@ -15,6 +15,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import hmac
 import os
 import random
 import shutil
@@ -23,6 +24,7 @@ import socket
 import struct
 import subprocess
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -103,7 +105,8 @@ class ApacheCluster:
 
     `store` opens an existing store directory in place (default: `directory/store`); the file sizes in
     `broker_conf` must be those it was written with. `broker_conf` adds to or overrides TEST_CONF; with
-    `apache_defaults=True` TEST_CONF is left out. `cpu` pins both servers to a core.
+    `apache_defaults=True` TEST_CONF is left out. `cpu` pins both servers to a core. `account` is the access key and
+    secret key of one who may change the broker's settings, where it asks for that.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class ApacheCluster:
         store: Path | None = None,
         apache_defaults: bool = False,
         jvm_options: Sequence[str] = AS_SHIPPED,
+        account: tuple[str, str] | None = None,
     ) -> None:
         if namesrv == (namesrv_addr is not None):
             raise ValueError("give either namesrv=True or the namesrv_addr of a running name server")
@@ -130,6 +134,7 @@ class ApacheCluster:
         self.store = (store or self.directory / "store").resolve()
         self.broker_name = "broker-a"
         self.jvm_options = tuple(jvm_options)
+        self.account = account
         self._broker_conf = {} if apache_defaults else dict(TEST_CONF)
         self._broker_conf.update(broker_conf or {})
         self._starts_namesrv = namesrv
@@ -274,7 +279,7 @@ class ApacheCluster:
         name_server = self.namesrv.split(";")[0]
         if f'"{self.broker}"'.encode() in request(name_server, GET_BROKER_CLUSTER_INFO):
             return True
-        request(self.broker, UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
+        request(self.broker, UPDATE_BROKER_CONFIG, b"brokerPermission=6\n", self.account)
         return False
 
     def _await(self, name: str, complaint: str, done: Callable[[], bool]) -> None:
@@ -313,10 +318,16 @@ class ApacheCluster:
         return self.directory / f"{name}.log"
 
 
-def request(address: str, code: int, body: bytes = b"") -> bytes:
-    """One remoting request without header fields; the whole reply frame, or nothing if there is none."""
+def request(address: str, code: int, body: bytes = b"", account: tuple[str, str] | None = None) -> bytes:
+    """One remoting request without header fields but those of an account; the whole reply frame, or nothing if there is
+    none."""
     host, _, port = address.rpartition(":")
-    header = b'{"code":%d,"flag":0,"language":"PYTHON","opaque":1,"version":0}' % code
+    fields = b""
+    if account is not None:
+        access_key, secret_key = (part.encode() for part in account)
+        signature = b64encode(hmac.digest(secret_key, access_key + body, "sha1"))
+        fields = b'"extFields":{"AccessKey":"%s","Signature":"%s"},' % (access_key, signature)
+    header = b'{"code":%d,%b"flag":0,"language":"PYTHON","opaque":1,"version":0}' % (code, fields)
     sizes = struct.pack(">II", 4 + len(header) + len(body), len(header))
     try:
         with socket.create_connection((host, int(port)), timeout=5) as connection:

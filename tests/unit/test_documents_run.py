@@ -30,6 +30,7 @@ RUNNING = (
     "docs/howto/produce.md",
     "docs/howto/operate.md",
     "docs/howto/metrics.md",
+    "docs/howto/secure.md",
 )
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 WALK = ROOT / "docs" / "topics" / "consuming.md"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from rocketline.admin.remote import AdminBroker, AdminNameServer
 from rocketline.client.identity import parse_name_servers
@@ -17,7 +17,9 @@ from rocketline.client.middleware import Middleware, MiddlewareClient
 from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, PERM_READ, ClusterInfo, TopicRouteData
+from rocketline.protocol.signing import Credentials
 from rocketline.transport import RemotingClient, Router
+from rocketline.transport.access import Access, TlsOption
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,17 +36,21 @@ class Admin:
         *,
         timeout: float = 5.0,
         middleware: Middleware | None = None,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
     ) -> None:
+        access = Access.of(credentials, tls)
         self._remoting = (
-            RemotingClient(connect_timeout_s=min(3.0, timeout))
+            RemotingClient(connect_timeout_s=min(3.0, timeout), access=access)
             if middleware is None
-            else MiddlewareClient(Router(), middleware)
+            else MiddlewareClient(Router(), middleware, access)
         )
         self.timeout_s = timeout
         self.name_servers = [
             AdminNameServer(self._remoting, address, timeout) for address in parse_name_servers(name_servers)
         ]
-        self.middleware = middleware
+        self.client_options: dict[str, Any] = {"middleware": middleware, "credentials": credentials, "tls": tls}
+        """For clients that work beside it."""
         self._info: ClusterInfo | None = None
         self._routes: dict[str, TopicRouteData] = {}
         self.unreachable: dict[str, str] = {}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rocketline.cli.tables import Table, show
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import VERBS, Args, Verb, find_verb, parser_of
+from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -68,10 +69,21 @@ def _run(found: Verb, args: Args) -> int:
     return 0
 
 
-async def _ask(found: Verb, args: Args, namesrv: str) -> list[Table]:
+def _admin(args: Args, namesrv: str) -> Admin:
     from rocketline.admin import Admin
+    from rocketline.cli.access import client_access
 
-    async with Admin(namesrv, timeout=args.timeout) as admin:
+    try:
+        access = client_access(
+            args.access_key, args.secret_key_file, tls=args.tls, ca_file=args.ca_file, insecure=args.insecure
+        )
+        return Admin(namesrv, timeout=args.timeout, **access)
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from error
+
+
+async def _ask(found: Verb, args: Args, namesrv: str) -> list[Table]:
+    async with _admin(args, namesrv) as admin:
         tables = [table async for table in found.run(admin, args)]
         _warn(admin)
         return tables
@@ -86,10 +98,9 @@ def _warn(admin: Admin) -> None:
 async def _watch(found: Verb, args: Args, namesrv: str, every_s: float) -> None:
     import asyncio
 
-    from rocketline.admin import Admin
     from rocketline.errors import RocketlineError
 
-    async with Admin(namesrv, timeout=args.timeout) as admin:
+    async with _admin(args, namesrv) as admin:
         while True:
             admin.forget()
             try:

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketline.cli.options import DEFAULT_NAMESRV, NameServers, Output, Verbose
+from rocketline.cli.options import (
+    DEFAULT_NAMESRV,
+    AccessKey,
+    CaFile,
+    Insecure,
+    NameServers,
+    Output,
+    SecretKeyFile,
+    TlsSwitch,
+    Verbose,
+    given_access,
+)
 
 if TYPE_CHECKING:
     from rocketline.message import MessageView
@@ -34,6 +45,11 @@ def consume(
     tag: Annotated[str, typer.Option(metavar="EXPR", help="Tags wanted: `a || b`, `*` for all.")] = "*",
     count: Annotated[int | None, typer.Option(min=1, help="End after this many.", show_default=False)] = None,
     output: Annotated[Output, typer.Option(help="How messages are shown.")] = Output.text,
+    access_key: AccessKey = None,
+    secret_key_file: SecretKeyFile = None,
+    tls: TlsSwitch = False,
+    ca_file: CaFile = None,
+    insecure: Insecure = False,
     verbose: Verbose = 0,
 ) -> None:
     """Show messages until Ctrl-C."""
@@ -43,15 +59,17 @@ def consume(
 
     log_to_stderr(verbose)
     shown = message_json if output is Output.json else message_line
+    access = given_access(access_key, secret_key_file, tls, ca_file, insecure)
     with reader_may_leave():
         if group is None:
-            run(_look(namesrv, topic, tag, from_beginning, count, shown))
+            run(_look(namesrv, access, topic, tag, from_beginning, count, shown))
         else:
-            run(_take_part(namesrv, topic, tag, group, from_beginning, count, shown))
+            run(_take_part(namesrv, access, topic, tag, group, from_beginning, count, shown))
 
 
 async def _take_part(
     namesrv: str,
+    access: dict[str, Any],
     topic: str,
     expression: str,
     group: str,
@@ -61,10 +79,10 @@ async def _take_part(
 ) -> None:
     from rocketline.client import ConsumeFrom, PullConsumer, PushConsumer
 
-    async with PullConsumer(namesrv, group=LOOKING_GROUP) as looking:
+    async with PullConsumer(namesrv, group=LOOKING_GROUP, **access) as looking:
         await looking.queues(topic)  # a member would wait for an unknown topic to appear; a person wants to be told
     start = ConsumeFrom.FIRST if from_beginning else ConsumeFrom.LAST
-    async with PushConsumer(namesrv, group=group, from_where=start) as consumer:
+    async with PushConsumer(namesrv, group=group, from_where=start, **access) as consumer:
         stream = consumer.messages(topic, expression)
         await consumer.start()
         _tell(f"reading {topic} as a member of group {group}")
@@ -79,6 +97,7 @@ async def _take_part(
 
 async def _look(
     namesrv: str,
+    access: dict[str, Any],
     topic: str,
     expression: str,
     from_beginning: bool,
@@ -87,7 +106,7 @@ async def _look(
 ) -> None:
     from rocketline.client import PullConsumer
 
-    async with PullConsumer(namesrv, group=LOOKING_GROUP, auto_commit=False) as consumer:
+    async with PullConsumer(namesrv, group=LOOKING_GROUP, auto_commit=False, **access) as consumer:
         queues = await consumer.queues(topic)
         consumer.assign(queues, expression)
         for queue in queues:

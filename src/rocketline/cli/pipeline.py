@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketline.cli.access import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, spark_access
 from rocketline.cli.options import ConfigFile, Settings
+from rocketline.cli.usage import UsageProblem
+from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,12 @@ Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only messages th
 Rate = Annotated[float | None, typer.Option(help="Messages a second, at most.", show_default="as fast as can be")]
 Since = Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Stored before.")]
+Access = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE",
+                 help="rocketmq.tls=true and others that let clients into a cluster; repeatable. Its account: "
+                 f"{ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}."),
+]  # fmt: skip
 Store = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commit log.")
 ]
@@ -53,6 +62,7 @@ def medallion(
     to_namesrv: ToNamesrv = None,
     window: Annotated[str, typer.Option(help="Length of a window of the gold table.")] = "1 minute",
     late_after: Annotated[str, typer.Option(help="An order stored so long after its time is late.")] = "5 minutes",
+    option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
@@ -61,7 +71,7 @@ def medallion(
     from rocketline.pipelines.medallion import medallion as run
     from rocketline.pipelines.origin import Origin
 
-    origin = Origin((topic,), namesrv=namesrv, path=path)
+    origin = Origin((topic,), namesrv=namesrv, path=path, access=_access(option))
     gold = Gold(window, late_after, to_namesrv or namesrv, to_topic)
     _run("medallion", master, conf, lambda spark: run(spark, origin, target, _tell, gold))
 
@@ -75,6 +85,7 @@ def archive(
     pattern: Annotated[str | None, typer.Option(help="Topics by a regular expression.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
     per_batch: Annotated[int, typer.Option(min=1, help="Messages in one batch, at most.")] = 1_000_000,
+    option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
@@ -82,7 +93,7 @@ def archive(
     from rocketline.pipelines.archive import archive as run
     from rocketline.pipelines.origin import Origin
 
-    origin = Origin(tuple(topic or ()), pattern, namesrv, path)
+    origin = Origin(tuple(topic or ()), pattern, namesrv, path, access=_access(option))
     _run("archive", master, conf, lambda spark: run(spark, origin, target, _tell, follow=follow, per_batch=per_batch))
 
 
@@ -94,18 +105,28 @@ def restore(
     to_topic: ToTopic = None,
     where: Where = None,
     rate: Rate = None,
+    option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """Send an archive's messages back into topics."""
     from rocketline.pipelines.archive import restore as run
 
+    access = _access(option)
     _run(
         "restore",
         master,
         conf,
         lambda spark: run(
-            spark, source, to_namesrv, _tell, topics=tuple(topic or ()), to_topic=to_topic, where=where, rate=rate
+            spark,
+            source,
+            to_namesrv,
+            _tell,
+            topics=tuple(topic or ()),
+            to_topic=to_topic,
+            where=where,
+            rate=rate,
+            access=access,
         ),
     )
 
@@ -122,15 +143,15 @@ def replay(
     where: Where = None,
     rate: Rate = None,
     keep_queues: Annotated[bool, typer.Option("--keep-queues", help="Send to queues of the same number.")] = False,
+    option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """Send a range of a topic, or of a store's files, to another topic or cluster."""
-    from rocketline.errors import ConfigError
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.replay import replay as run
 
-    origin = Origin(tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until)
+    origin = Origin(tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until, access=_access(option))
     target = to_namesrv or namesrv
     if target is None:
         raise ConfigError("where to? Name the cluster to send to with --to-namesrv HOST:PORT")
@@ -153,6 +174,7 @@ def dlq(
     redrive: Annotated[str | None, typer.Option(metavar="SQL", help="Send those again that this selects.")] = None,
     to_namesrv: ToNamesrv = None,
     rate: Rate = None,
+    option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
@@ -160,8 +182,10 @@ def dlq(
     from rocketline.pipelines.dlq import dlq as run
     from rocketline.pipelines.dlq import dlq_origin
 
+    access = _access(option)
+
     def work(spark: SparkSession) -> Outcome:
-        origin = dlq_origin(namesrv, path, group or ())
+        origin = dlq_origin(namesrv, path, group or (), access)
         return run(spark, origin, _tell, error_property=error_property, redrive=redrive, namesrv=to_namesrv, rate=rate)
 
     _run("dlq", master, conf, work)
@@ -175,17 +199,21 @@ def lag(
     times: Annotated[int, typer.Option(min=1, help="How often to look.")] = 5,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
     out: Out = None,
+    option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """How far groups are behind, their rates, and when they will have caught up."""
     from rocketline.pipelines.lag import lag as run
 
+    access = _access(option)
     _run(
         "lag",
         master,
         conf,
-        lambda spark: run(spark, namesrv, group, _tell, topics=topic or (), times=times, every_s=every, out=out),
+        lambda spark: run(
+            spark, namesrv, group, _tell, topics=topic or (), times=times, every_s=every, out=out, access=access
+        ),
     )
 
 
@@ -197,6 +225,7 @@ def trace(
     since: Since = None,
     until: Until = None,
     out: Out = None,
+    option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
@@ -204,7 +233,7 @@ def trace(
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.trace import trace as run
 
-    origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until)
+    origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until, access=_access(option))
     _run("trace", master, conf, lambda spark: run(spark, origin, _tell, out=out))
 
 
@@ -295,9 +324,14 @@ def _run(name: str, master: str | None, conf: list[str] | None, work: Callable[[
         raise typer.Exit(1)
 
 
-def _settings(conf: list[str] | None) -> dict[str, str]:
-    from rocketline.cli.usage import UsageProblem
+def _access(given: list[str] | None) -> dict[str, str]:
+    try:
+        return spark_access(given or ())
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from error
 
+
+def _settings(conf: list[str] | None) -> dict[str, str]:
     pairs = [item.partition("=") for item in conf or ()]
     for name, equals, _ in pairs:
         if not equals or not name.startswith("spark."):

@@ -9,11 +9,22 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketline.cli.options import DEFAULT_NAMESRV, NameServers, Output, Verbose
+from rocketline.cli.options import (
+    DEFAULT_NAMESRV,
+    AccessKey,
+    CaFile,
+    Insecure,
+    NameServers,
+    Output,
+    SecretKeyFile,
+    TlsSwitch,
+    Verbose,
+    given_access,
+)
 from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
@@ -39,6 +50,11 @@ def produce(
     count: Annotated[int, typer.Option(min=1, help="Send everything this many times.")] = 1,
     output: Annotated[Output, typer.Option(help="How receipts are shown.")] = Output.text,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No receipts, only the sum.")] = False,
+    access_key: AccessKey = None,
+    secret_key_file: SecretKeyFile = None,
+    tls: TlsSwitch = False,
+    ca_file: CaFile = None,
+    insecure: Insecure = False,
     verbose: Verbose = 0,
 ) -> None:
     """Send messages and show where they were stored."""
@@ -56,8 +72,9 @@ def produce(
     else:
         source = _typed(template)
     shown = receipt_json if output is Output.json else receipt_line
+    access = given_access(access_key, secret_key_file, tls, ca_file, insecure)
     with reader_may_leave():
-        run(_send(namesrv, source, _Tally(topic, None if quiet else shown)))
+        run(_send(namesrv, access, source, _Tally(topic, None if quiet else shown)))
 
 
 @dataclass
@@ -82,7 +99,7 @@ class _Tally:
         return f"sent {self.count:,} messages to {self.topic} in {seconds:.2f} s ({rate:,.0f}/s)"
 
 
-async def _send(namesrv: str, source: AsyncGenerator[Message, None], tally: _Tally) -> None:
+async def _send(namesrv: str, access: dict[str, Any], source: AsyncGenerator[Message, None], tally: _Tally) -> None:
     from rocketline.client import Producer
 
     window = Semaphore(IN_FLIGHT)
@@ -94,7 +111,11 @@ async def _send(namesrv: str, source: AsyncGenerator[Message, None], tally: _Tal
             window.release()
 
     try:
-        async with Producer(namesrv, group=GROUP) as producer, TaskGroup() as sends, aclosing(source) as messages:
+        async with (
+            Producer(namesrv, group=GROUP, **access) as producer,
+            TaskGroup() as sends,
+            aclosing(source) as messages,
+        ):
             async for message in messages:
                 await window.acquire()
                 sends.create_task(send_one(producer, message))

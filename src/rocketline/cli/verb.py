@@ -10,8 +10,10 @@ import argparse
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketline.cli.access import ACCESS_KEY_HELP, CA_FILE_HELP, INSECURE_HELP, SECRET_KEY_HELP, TLS_HELP
 from rocketline.cli.tables import Table
 from rocketline.cli.usage import Parser
 
@@ -137,5 +139,10 @@ def parser_of(item: Verb) -> Parser:
     )
     common.add_argument("--output", choices=("text", "json", "csv"), default="text", help="How results are shown.")
     common.add_argument("--watch", type=float, metavar="SECONDS", help="Show it again every so many seconds.")
+    common.add_argument("--access-key", metavar="NAME", help=ACCESS_KEY_HELP)
+    common.add_argument("--secret-key-file", type=Path, metavar="FILE", help=SECRET_KEY_HELP)
+    common.add_argument("--tls", action="store_true", help=TLS_HELP)
+    common.add_argument("--ca-file", type=Path, metavar="FILE", help=CA_FILE_HELP)
+    common.add_argument("--insecure", action="store_true", help=INSECURE_HELP)
     common.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="For each request; default 5.")
     return parser

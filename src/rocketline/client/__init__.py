@@ -33,13 +33,16 @@ if TYPE_CHECKING:
     from rocketline.client.producer.receipts import SendReceipt, SendStatus
     from rocketline.client.producer.transactional import TransactionalProducer, TransactionReceipt
     from rocketline.client.timing import ClientTiming
+    from rocketline.protocol.signing import Credentials
     from rocketline.protocol.transactions import Transaction
+    from rocketline.transport.tls import Tls
 
 _HOMES = {
     "ClientTiming": "client.timing",
     "ConsumeContext": "client.hooks",
     "ConsumeFrom": "client.consumer.start_offset",
     "ConsumeOutcome": "client.hooks",
+    "Credentials": "protocol.signing",
     "LATENCY_STEPS": "client.producer.broker_health",
     "MessageModel": "client.consumer.running",
     "Middleware": "client.middleware",
@@ -58,6 +61,7 @@ _HOMES = {
     "SendStatus": "client.producer.receipts",
     "Sql": "client.consumer.subscription",
     "SuspendQueue": "client.consumer.handlers",
+    "Tls": "transport.tls",
     "Transaction": "protocol.transactions",
     "TransactionReceipt": "client.producer.transactional",
     "TransactionalProducer": "client.producer.transactional",
@@ -80,6 +84,7 @@ __all__ = [
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeOutcome",
+    "Credentials",
     "MessageModel",
     "Middleware",
     "OrderedResult",
@@ -97,6 +102,7 @@ __all__ = [
     "SendStatus",
     "Sql",
     "SuspendQueue",
+    "Tls",
     "Transaction",
     "TransactionReceipt",
     "TransactionalProducer",

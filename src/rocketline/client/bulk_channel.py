@@ -7,18 +7,20 @@ comes after half a frame cannot be understood.
 
 from __future__ import annotations
 
-import os
 import socket
+import ssl
 import struct
 from itertools import count
 from typing import NamedTuple, NoReturn
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
+from rocketline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
 from rocketline.protocol.command import Command
-from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, frame_bytes
+from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, frame_bytes, not_a_frame
 from rocketline.protocol.header_codec import decode_header
-from rocketline.transport.client import split_address
+from rocketline.transport.access import Sign
+from rocketline.transport.client import connect_failed, split_address
+from rocketline.transport.tls import later_problem, unheard_hint
 
 _PREFIX = struct.Struct(">II")
 
@@ -31,11 +33,21 @@ class Answer(NamedTuple):
 
 
 class BulkChannel:
-    """A connection to one address, made by the first request."""
+    """A connection to one address, made by the first request. `sign` is the last to touch a request."""
 
-    def __init__(self, address: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        address: str,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        sign: Sign | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.address = address
         self._clock = clock
+        self._sign = sign
+        self._tls = tls
+        self._is_unheard = True
         self._socket: socket.socket | None = None
         self._opaques = count(1)
         self._awaited: set[int] = set()
@@ -45,6 +57,8 @@ class BulkChannel:
         """Write a request; returns the number its answer will carry."""
         connection = self._socket or self._connect(deadline)
         command.opaque = next(self._opaques) & 0x7FFFFFFF
+        if self._sign is not None:
+            self._sign(command)
         try:
             connection.settimeout(self._left(deadline))
             connection.sendall(frame_bytes(command))
@@ -85,20 +99,34 @@ class BulkChannel:
             connection.close()
 
     def _connect(self, deadline: float) -> socket.socket:
+        left_s = self._left(deadline)
         try:
-            self._socket = socket.create_connection(split_address(self.address), timeout=self._left(deadline))
+            host, port = split_address(self.address)
+            connection = socket.create_connection((host, port), timeout=left_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                connection = self._secured(connection, host)
         except (OSError, ValueError) as error:
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            raise ConnectFailed(f"cannot connect to {self.address}: {reason}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self._socket
+            raise connect_failed(self.address, error, left_s, tls=self._tls is not None) from error
+        self._is_unheard = True
+        self._socket = connection
+        return connection
+
+    def _secured(self, connection: socket.socket, host: str) -> ssl.SSLSocket:
+        assert self._tls is not None
+        try:
+            return self._tls.wrap_socket(connection, server_hostname=host)
+        except BaseException:
+            connection.close()
+            raise
 
     def _next_frame(self, deadline: float) -> Answer:
         length, word = _PREFIX.unpack(self._read(_PREFIX.size, deadline))
         header_bytes = word & 0xFFFFFF
         if not header_bytes + 4 <= length <= MAX_FRAME_BYTES - 4 or header_bytes > MAX_HEADER_BYTES:
             self.close()
-            raise RemoteProtocolError(f"{self.address}: a frame of {length} bytes with a header of {header_bytes}")
+            raise RemoteProtocolError(f"{self.address}: {not_a_frame(length, header_bytes)}")
+        self._is_unheard = False
         content = self._read(length - 4, deadline)
         try:
             command = decode_header(word >> 24, bytes(content[:header_bytes]), b"")
@@ -133,5 +161,7 @@ class BulkChannel:
         if isinstance(error, TimeoutError):
             failure = RequestTimeout(f"{self.address} did not answer, or take our request, in time")
         else:
-            failure = ConnectionLost(f"the connection to {self.address} failed: {error}")
+            reason = later_problem(error) or str(error)
+            hint = unheard_hint(self._tls) if self._is_unheard else ""
+            failure = ConnectionLost(f"the connection to {self.address} failed: {reason}{hint}")
         raise failure from error

@@ -21,6 +21,7 @@ from rocketline.errors import (
     RocketlineError,
     RouteNotFound,
     SystemBusy,
+    TlsFailed,
     TopicNotExist,
     TransportError,
 )
@@ -30,6 +31,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetRouteHeader
 from rocketline.protocol.names import DEFAULT_TOPIC
+from rocketline.transport.access import OPEN, Access
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +42,15 @@ PAUSE_S = 0.02
 class BulkCluster:
     """Routes and connections, kept until doubted or closed."""
 
-    def __init__(self, name_servers: str | Sequence[str], timeout_s: float, clock: Clock) -> None:
+    def __init__(
+        self, name_servers: str | Sequence[str], timeout_s: float, clock: Clock, access: Access = OPEN
+    ) -> None:
         if timeout_s <= 0:
             raise ConfigError(f"timeout {timeout_s}: a time above 0 is needed")
         self.clock = clock
         self._name_servers = parse_name_servers(name_servers)
         self._timeout_s = timeout_s
+        self._sign, self._tls = access.sign, access.context()
         self._routes: dict[str, TopicRoute] = {}
         self._doubted: set[str] = set()
         self._channels: dict[str, BulkChannel] = {}
@@ -122,12 +127,13 @@ class BulkCluster:
     def channel(self, address: str) -> BulkChannel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = BulkChannel(address, self.clock)
+            channel = self._channels[address] = BulkChannel(address, self.clock, sign=self._sign, tls=self._tls)
         return channel
 
     def wait_after(self, error: RocketlineError, queue: MessageQueue, deadline: float) -> None:
         """A failure that may pass: pause and ask for the route again, or raise it when the time is over."""
         retryable = isinstance(error, TransportError | RouteNotFound | SystemBusy | FlowControl)
+        retryable &= not isinstance(error, TlsFailed)
         if not retryable or self.clock.monotonic() + PAUSE_S >= deadline:
             raise error
         log.debug("%s is tried again: %s", queue, error)

@@ -38,6 +38,8 @@ from rocketline.protocol.headers import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from rocketline.protocol.signing import Credentials
+from rocketline.transport.access import Access, TlsOption
 
 MAX_ASKED = 65_536
 UNDER_WAY = 256
@@ -54,6 +56,8 @@ class BulkReader:
         group: str,
         batch: int = 2048,
         timeout: float = 30.0,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`batch` messages are asked for at once; a broker may give fewer (Apache's 32 and 256 KiB, unless configured
@@ -62,7 +66,7 @@ class BulkReader:
             raise ConfigError(f"batch {batch}: 1 to {MAX_ASKED} messages expected")
         self.group = check_group(group)
         self.batch = batch
-        self._cluster = BulkCluster(name_servers, timeout, clock)
+        self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
 
     def __enter__(self) -> Self:
         return self

@@ -38,15 +38,19 @@ from rocketline.errors import (
     BrokerError,
     ConfigError,
     InvalidMessage,
+    NoPermission,
     RocketlineError,
     RouteNotFound,
     SendFailed,
+    TlsFailed,
     TransportError,
 )
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.command import Command
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.names import is_derived
+from rocketline.protocol.signing import Credentials
+from rocketline.transport.access import Access, TlsOption
 
 BATCH_MESSAGES = 1000
 
@@ -102,6 +106,8 @@ class BulkWriter:
         timeout: float = 30.0,
         options: SendOptions | None = None,
         first_queue: int = 0,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`in_flight` requests may wait for their answers; `first_queue` is where taking turns begins."""
@@ -112,7 +118,7 @@ class BulkWriter:
         self._options = options or SendOptions()
         self._batch_bytes = min(batch_bytes, self._options.max_message_bytes // 2)
         self._in_flight = in_flight
-        self._cluster = BulkCluster(name_servers, timeout, clock)
+        self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
         self._ids = UniqueIds(local_ip(), clock)
         self._first_queue = first_queue
         self._turns: dict[str, QueuesInTurn] = {}
@@ -238,6 +244,8 @@ class BulkWriter:
         """Return when the request may be sent again."""
         if isinstance(error, BrokerError) and not error.retryable:
             raise error
+        if isinstance(error, TlsFailed) or (isinstance(error, NoPermission) and error.concerns_account):
+            raise error  # a producer tries other brokers; here the whole time would be spent on trying
         request.failures.append(error)
         if not isinstance(error, BrokerError):
             self._cluster.doubt(request.outgoing.topic)

@@ -11,7 +11,8 @@
 
 It sees requests to name servers and brokers, one-way ones too (`proceed` then returns None), may change or replace the
 request, call `proceed` more than once or not at all, and must return the answer. What it raises reaches the caller.
-Several functions are one that calls the others. Requests that brokers send to clients do not pass through it.
+Several functions are one that calls the others. Requests that brokers send to clients do not pass through it. Credentials
+of the client sign what it leaves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Awaitable, Callable
 from rocketline.errors import ClientError, RocketlineError
 from rocketline.protocol.command import Command
 from rocketline.transport import RemotingClient, Router
+from rocketline.transport.access import OPEN, Access
 
 Proceed = Callable[[Command], Awaitable[Command | None]]
 Middleware = Callable[[str, Command, Proceed], Awaitable[Command | None]]
@@ -29,10 +31,10 @@ Middleware = Callable[[str, Command, Proceed], Awaitable[Command | None]]
 class MiddlewareClient(RemotingClient):
     """Calls by address, each through a middleware; clients without one use a plain RemotingClient."""
 
-    def __init__(self, router: Router, middleware: Middleware) -> None:
+    def __init__(self, router: Router, middleware: Middleware, access: Access = OPEN) -> None:
         if not callable(middleware):
             raise TypeError(f"a middleware must be an async function, not {middleware!r}")
-        super().__init__(router)
+        super().__init__(router, access=access)
         self._middleware = middleware
 
     async def call(self, address: str, command: Command, timeout: float) -> Command:

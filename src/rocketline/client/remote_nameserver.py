@@ -19,6 +19,7 @@ from rocketline.errors import (
     RequestTimeout,
     RocketlineError,
     RouteNotFound,
+    TlsFailed,
     TopicNotExist,
     TransportError,
 )
@@ -123,8 +124,10 @@ def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNo
     """
     refused = next((error for error in failures.values() if isinstance(error, NoPermission)), None)
     if refused is not None:
-        hint = f"{refused.remark}. Hint: check the credentials of this client and their rights on the topic"
-        return NoPermission(refused.code, hint, refused.address, f"asking where topic {topic!r} is")
+        doing, remark = f"asking where topic {topic!r} is", refused.remark
+        if not refused.hint:
+            remark += ". Hint: check the credentials of this client and their rights on the topic"
+        return NoPermission(refused.code, remark, refused.address, doing)
     said = "; ".join(f"{address} said: {_short(error)}" for address, error in failures.items())
     absent = next((error for error in failures.values() if isinstance(error, TopicNotExist)), None)
     if absent is not None:
@@ -132,6 +135,8 @@ def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNo
             "the topic does not exist there: create it, let the brokers auto-create topics (autoCreateTopicEnable=true), "
             "or check that this is the name server the brokers register with"
         )
+    elif any(isinstance(error, TlsFailed) for error in failures.values()):
+        hint = "nothing is known of the topic before TLS works"
     elif all(isinstance(error, TransportError) for error in failures.values()):
         hint = "no name server could be reached: is the address right, and is it running?"
     else:

@@ -36,6 +36,7 @@ from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, HeartbeatData, ProducerData
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.transport import Channel, RemotingClient
+from rocketline.transport.access import OPEN, Access
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +58,11 @@ class ClientSession:
         timing: ClientTiming,
         clock: Clock,
         middleware: Middleware | None = None,
+        access: Access = OPEN,
     ) -> None:
         self.client_id = client_id
         self.middleware = middleware
+        self.access = access
         self.timing = timing
         self.clock = clock
         self.unique_ids = UniqueIds(client_id.partition("@")[0], clock)
@@ -70,7 +73,11 @@ class ClientSession:
         """Who answers for the transactions of a producer group."""
         self.requests = PendingRequests()
         router = broker_requests(self.consumers, self.checks, self.requests, clock)
-        self.remoting = MiddlewareClient(router, middleware) if middleware is not None else RemotingClient(router)
+        self.remoting = (
+            RemotingClient(router, access=access)
+            if middleware is None
+            else MiddlewareClient(router, middleware, access)
+        )
         self.name_server = RemoteNameServer(
             self.remoting, name_servers, timeout_s=timing.call_s, next_server_s=timing.next_server_s
         )
@@ -279,12 +286,13 @@ def open_session(
     timing: ClientTiming | None = None,
     clock: Clock = SYSTEM_CLOCK,
     middleware: Middleware | None = None,
+    access: Access = OPEN,
 ) -> ClientSession:
     """The session of a client id on this event loop; every call needs its `release`."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     session = sessions.get(client_id)
     if session is None:
-        session = ClientSession(client_id, name_servers, timing or ClientTiming(), clock, middleware)
+        session = ClientSession(client_id, name_servers, timing or ClientTiming(), clock, middleware, access)
         sessions[client_id] = session
         session._start()
     elif set(session.name_server.given) != set(name_servers):
@@ -296,6 +304,11 @@ def open_session(
         raise ConfigError(
             f"client id {client_id} is in use with middleware {session.middleware!r} and cannot have {middleware!r} "
             "too: its clients share their connections; give each its own instance_name"
+        )
+    elif session.access != access:
+        raise ConfigError(
+            f"client id {client_id} is in use with other credentials or another TLS: its clients share their connections; "
+            "give each its own instance_name"
         )
     session._users += 1
     return session

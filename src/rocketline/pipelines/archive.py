@@ -11,13 +11,14 @@ gone. Nothing that was noted is touched again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
-from rocketline.pipelines.origin import Origin
+from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, paced, send, sendable
 from rocketline.pipelines.streams import finish
@@ -154,6 +155,7 @@ def restore(
     to_topic: str | None = None,
     where: str | None = None,
     rate: float | None = None,
+    access: Mapping[str, str] = NO_ACCESS,
 ) -> Outcome:
     """Send an archive's messages, those that `where` (Spark SQL over the archive's columns) selects, to the topics they
     were in or to another one."""
@@ -167,7 +169,7 @@ def restore(
     counts = messages.groupBy("topic").agg(f.count("*").alias("messages")).orderBy("topic").collect()
     tell(f"sending {sum(row.messages for row in counts):,} messages to {namesrv}")
     with told(spark, tell, "restore"):
-        send(paced(sendable(in_order(messages), to_topic), rate), namesrv, f"restore {source} {where} {topics}")
+        send(paced(sendable(in_order(messages), to_topic), rate), namesrv, f"restore {source} {where} {topics}", access)
     rows = [(row.topic, to_topic or row.topic, f"{row.messages:,}") for row in counts]
     return Outcome(f"restored from {source}", ("topic", "sent to", "messages"), rows)
 

@@ -6,32 +6,35 @@ reason in a property of their messages can have it shown: `error_property` names
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rocketline.client.bulk_reader import BulkReader
 from rocketline.errors import ConfigError
 from rocketline.message import DLQ_PREFIX
 from rocketline.pipelines.archive import selected
-from rocketline.pipelines.origin import Origin
+from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, paced, send, sendable
 from rocketline.pipelines.tasks import Progress, told
 from rocketline.protocol.names import dlq_topic
+from rocketline.spark.access_options import client_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def dlq_origin(namesrv: str | None, path: str | None, groups: Sequence[str] = ()) -> Origin | None:
+def dlq_origin(
+    namesrv: str | None, path: str | None, groups: Sequence[str] = (), access: Mapping[str, str] = NO_ACCESS
+) -> Origin | None:
     """The dead letters of some groups, or of all; None when the cluster has none."""
     topics = tuple(dlq_topic(group) for group in groups)
     if namesrv is not None and path is None and not topics:
-        with BulkReader(namesrv, group="rocketline_dlq") as reader:
+        with BulkReader(namesrv, group="rocketline_dlq", **client_options(access)) as reader:
             topics = tuple(sorted(topic for topic in reader.topics() if topic.startswith(DLQ_PREFIX)))
         if not topics:
             return None
-    return Origin(topics, namesrv=namesrv, path=path)
+    return Origin(topics, namesrv=namesrv, path=path, access=access)
 
 
 def dead_letters(messages: DataFrame, error_property: str | None = None) -> DataFrame:
@@ -81,13 +84,21 @@ def dlq(
         with told(spark, tell, "reading dead letters"):
             outcome = Outcome.of("dead letters", report(letters))
         if redrive is not None:
-            outcome.notes.append(_redrive(selected(letters, redrive), redrive, namesrv or origin.namesrv, rate, tell))
+            target = namesrv or origin.namesrv
+            outcome.notes.append(_redrive(selected(letters, redrive), redrive, target, origin.access, rate, tell))
     finally:
         letters.unpersist()
     return outcome
 
 
-def _redrive(chosen: DataFrame, condition: str, namesrv: str | None, rate: float | None, tell: Progress) -> str:
+def _redrive(
+    chosen: DataFrame,
+    condition: str,
+    namesrv: str | None,
+    access: Mapping[str, str],
+    rate: float | None,
+    tell: Progress,
+) -> str:
     from pyspark.sql import functions as f
 
     if namesrv is None:
@@ -96,6 +107,6 @@ def _redrive(chosen: DataFrame, condition: str, namesrv: str | None, rate: float
     count, unknown = known.count(), chosen.where(f.col("origin").isNull()).count()
     tell(f"sending {count:,} dead letters again")
     with told(chosen.sparkSession, tell, "sending"):
-        send(paced(sendable(known), rate), namesrv, f"redrive {condition}")
+        send(paced(sendable(known), rate), namesrv, f"redrive {condition}", access)
     left = f"; {unknown:,} do not say which topic they came from and stay" if unknown else ""
     return f"{count:,} were sent to the topics they came from{left}"

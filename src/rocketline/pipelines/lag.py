@@ -7,17 +7,19 @@ Parquet table, so that runs make a time series, and the summary is a query over 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.client.bulk_reader import BulkReader
 from rocketline.errors import ConfigError
+from rocketline.pipelines.origin import NO_ACCESS
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.plot import plot_lines
 from rocketline.pipelines.tasks import Progress
 from rocketline.protocol.names import DEFAULT_TOPIC, NOT_SENDABLE
+from rocketline.spark.access_options import client_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,11 +46,13 @@ SCHEMA = (
 )
 
 
-def samples_now(namesrv: str, groups: Iterable[str], topics: Sequence[str]) -> Iterator[Sample]:
+def samples_now(
+    namesrv: str, groups: Iterable[str], topics: Sequence[str], access: Mapping[str, str] = NO_ACCESS
+) -> Iterator[Sample]:
     """A sample of every queue for which a group committed something; of all topics when none is named."""
     at = datetime.now(UTC)
     for group in groups:
-        with BulkReader(namesrv, group=group) as reader:
+        with BulkReader(namesrv, group=group, **client_options(access)) as reader:
             queues = [queue for topic in topics or _own_topics(reader) for queue in reader.queues(topic)]
             committed = reader.group_offsets(queues)
             ends = reader.ends(committed)
@@ -71,6 +75,7 @@ def lag(
     times: int = 5,
     every_s: float = 2.0,
     out: Path | None = None,
+    access: Mapping[str, str] = NO_ACCESS,
 ) -> Outcome:
     """Sample `times` times; with `out`, keep the samples in `out`/samples and draw `out`/lag.svg."""
     if not groups:
@@ -79,7 +84,7 @@ def lag(
     for number in range(times):
         if number:
             time.sleep(every_s)
-        now = list(samples_now(namesrv, groups, topics))
+        now = list(samples_now(namesrv, groups, topics, access))
         taken += now
         tell(f"sample {number + 1} of {times}: {sum(sample.lag for sample in now):,} messages behind")
     if not taken:

@@ -95,7 +95,7 @@ def medallion(spark: SparkSession, origin: Origin, target: str, tell: Progress, 
     outcome = Outcome.of("gold: customers by revenue", best, 10)
     outcome.notes = [_counts(spark, target), f"tables are in {target}: bronze, silver and gold"]
     if settings.namesrv and settings.topic:
-        _send_back(best, settings.namesrv, settings.topic)
+        _send_back(best, settings.namesrv, settings.topic, origin.access)
         outcome.notes.append(f"totals of {best.count():,} customers were sent to topic {settings.topic}")
     return outcome
 
@@ -116,7 +116,7 @@ def _counts(spark: SparkSession, target: str) -> str:
     )
 
 
-def _send_back(customers: DataFrame, namesrv: str, topic: str) -> None:
+def _send_back(customers: DataFrame, namesrv: str, topic: str, access: Mapping[str, str]) -> None:
     from pyspark.sql import functions as f
 
     messages = customers.select(
@@ -127,4 +127,4 @@ def _send_back(customers: DataFrame, namesrv: str, topic: str) -> None:
         f.col("customer").alias("shardingKey"),
     )
     last = customers.agg(f.max("last_order"), f.sum("orders")).collect()[0]
-    send(messages.coalesce(1), namesrv, f"medallion {topic} {last}")
+    send(messages.coalesce(1), namesrv, f"medallion {topic} {last}", access)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Origin:
     until: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     """For the source, as they are."""
+    access: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options `rocketmq.*` that let clients into a cluster, also the one that is sent to; they hold secrets."""
 
     def __post_init__(self) -> None:
         if (self.namesrv is None) == (self.path is None):
@@ -65,6 +70,7 @@ class Origin:
 
     def _subscription(self) -> dict[str, str]:
         assert self.namesrv is not None
+        cluster = {"namesrv": self.namesrv, **self.access}
         if self.pattern:
-            return {"namesrv": self.namesrv, "subscribePattern": self.pattern}
-        return {"namesrv": self.namesrv, "subscribe": ",".join(self.topics)}
+            return {**cluster, "subscribePattern": self.pattern}
+        return {**cluster, "subscribe": ",".join(self.topics)}

@@ -41,7 +41,8 @@ def replay(
         total = sum(row["count"] for row in counts)
         tell(f"sending {total:,} messages to {namesrv}" + (f", {rate:g} a second" if rate else ""))
         with told(spark, tell, "sending"):
-            send(paced(sendable(messages, to_topic, keep_queues), rate), namesrv, f"replay {origin} {where}")
+            chosen = paced(sendable(messages, to_topic, keep_queues), rate)
+            send(chosen, namesrv, f"replay {origin} {where}", origin.access)
     finally:
         messages.unpersist()
     rows = [(row["topic"], to_topic or row["topic"], f"{row['count']:,}") for row in counts]

@@ -7,7 +7,7 @@ consumer wrote into it stay behind: with them the new one would count as delayed
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
@@ -73,7 +73,7 @@ def paced(frame: DataFrame, per_second: float | None) -> DataFrame:
     return frame.coalesce(tasks).mapInArrow(slowly, frame.schema)
 
 
-def send(frame: DataFrame, namesrv: str, write_id: str) -> None:
+def send(frame: DataFrame, namesrv: str, write_id: str, access: Mapping[str, str]) -> None:
     """Send everything; done again with the same rows in the same order and the same `write_id`, it is recognisable."""
-    writer = frame.write.format("rocketmq").option("namesrv", namesrv).option("writeId", write_id)
+    writer = frame.write.format("rocketmq").options(namesrv=namesrv, writeId=write_id, **access)
     writer.mode("append").save()

@@ -107,10 +107,21 @@ class Connection:
             self._missing = 4 - left
 
     def _bad_lengths(self, length: int, header_bytes: int) -> RemoteProtocolError:
-        return RemoteProtocolError(
-            f"frame of {length} bytes with a header of {header_bytes}: a frame may have at most "
-            f"{self._max_frame_bytes - 4} and a header {self._max_header_bytes}"
-        )
+        return not_a_frame(length, header_bytes, self._max_frame_bytes, self._max_header_bytes)
+
+
+def not_a_frame(
+    length: int, header_bytes: int, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_HEADER_BYTES
+) -> RemoteProtocolError:
+    """Lengths that no frame has, which are TLS where they begin as its records do."""
+    if length >> 16 == 0x1603:
+        return RemoteProtocolError("a TLS handshake instead of a frame, and TLS is not spoken here")
+    if length >> 16 == 0x1503:
+        return RemoteProtocolError("a TLS alert instead of a frame: it takes only TLS, connect with tls=True")
+    return RemoteProtocolError(
+        f"frame of {length} bytes with a header of {header_bytes}: a frame may have at most "
+        f"{max_frame_bytes - 4} and a header {max_header_bytes}"
+    )
 
 
 def encode_frame(command: Command) -> list[Buffer]:

@@ -10,12 +10,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rocketline.client.bulk_reader import BulkReader
 from rocketline.client.identity import parse_name_servers
 from rocketline.errors import ConfigError
 from rocketline.protocol.names import group_problem
+from rocketline.spark.access_options import parse_access
 from rocketline.spark.options import Options
+from rocketline.transport.access import OPEN, Access
 
 NAMESRV_ALIASES = ("nameServer", "rocketmq.namesrv.addr")
 MAX_IDLE = 8
@@ -24,12 +27,13 @@ MAX_IDLE = 8
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Name servers, group and time limits; may be pickled."""
+    """Name servers, group, time limits and what lets a client in; may be pickled."""
 
     name_servers: tuple[str, ...]
     group: str
     timeout_s: float = 30.0
     batch: int = 2048
+    access: Access = OPEN
 
     @staticmethod
     def parse(options: Options, default_group: str, timeout: str) -> Endpoint:
@@ -43,26 +47,18 @@ class Endpoint:
         if problem := group_problem(group):
             raise options.wrong(f"option 'group': {problem}")
         timeout_ms = options.number(timeout, minimum=1, maximum=3_600_000)
-        refuse_unsupported(options)
-        return Endpoint(servers, group, 30.0 if timeout_ms is None else timeout_ms / 1000)
+        access = parse_access(options, NAMESRV_ALIASES)
+        return Endpoint(servers, group, 30.0 if timeout_ms is None else timeout_ms / 1000, access=access)
 
     def reader(self) -> BulkReader:
-        return BulkReader(self.name_servers, group=self.group, batch=self.batch, timeout=self.timeout_s)
-
-
-def refuse_unsupported(options: Options) -> None:
-    """`rocketmq.*` is meant for the client: credentials and TLS, which the transport cannot do yet.
-
-    Going on without them would talk to a cluster in the clear, or fail later with a reason that is harder to read.
-    """
-    aliases = {alias.lower() for alias in NAMESRV_ALIASES}
-    asked = sorted(name for name in options.with_prefix("rocketmq.") if f"rocketmq.{name}" not in aliases)
-    if asked:
-        names = ", ".join(f"rocketmq.{name}" for name in asked)
-        raise options.wrong(
-            f"{names}: credentials, TLS and other settings of the client are not supported yet; connect to a cluster "
-            "that needs none, or through a proxy that adds them"
+        return BulkReader(
+            self.name_servers, group=self.group, batch=self.batch, timeout=self.timeout_s, **self.client_options
         )
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """For every client that connects there."""
+        return {"credentials": self.access.credentials, "tls": self.access.tls or False}
 
 
 _idle: dict[tuple[int, Endpoint], BulkReader] = {}

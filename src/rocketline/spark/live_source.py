@@ -24,6 +24,7 @@ lag; it never decides where a restarted query goes on, its checkpoint does |
 | includeProperties | true | whether there is a column `properties` |
 | checkCrc | true | whether every body is compared with its checksum |
 | pullBatchSize, pullTimeoutMs | 2048, 30000 | messages asked for at once; how long a broker may bring no progress |
+| rocketmq.accessKey, rocketmq.secretKey, rocketmq.tls, ... | none | credentials and TLS, see `access_options` |
 
 Starting options count for new queries only. Queues and topics that appear later are read from their beginning. Columns are
 those of `columns`; a schema given by the user may have fewer of them, and what it leaves out is not decoded.

@@ -20,6 +20,7 @@
 | batchBytes | 256k | messages of this size together are one request; Apache's brokers take up to 4m |
 | maxInFlight | 8 | requests of a task that wait for their answers |
 | sendTimeoutMs | 30000 | how long a request may be tried |
+| rocketmq.accessKey, rocketmq.tls, ... | none | credentials and TLS, see `access_options` |
 | writeId | made up | what identifies this write: set it in `foreachBatch`, to the number of the batch and what is written |
 
 Delivery is at least once: a task that is run again sends its rows again, with the unique ids they had the first time
@@ -145,6 +146,7 @@ def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterato
         in_flight=options.in_flight,
         timeout=endpoint.timeout_s,
         first_queue=partition,
+        **endpoint.client_options,
     ) as writer:
         for batch in batches:
             for row in options.rows.of(batch, ids, first_row):

@@ -25,7 +25,9 @@ from rocketline.protocol.command import ONEWAY, RESPONSE, Command
 from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, encode_frame
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import Buffer
+from rocketline.transport.access import Sign
 from rocketline.transport.router import AtReadEnd, Router, failure
+from rocketline.transport.tls import later_problem
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +64,14 @@ class Channel(asyncio.Protocol):
         *,
         on_open: Callable[[Channel], None] | None = None,
         on_close: Callable[[Channel], None] | None = None,
+        sign: Sign | None = None,
+        unheard_hint: str = "",
     ) -> None:
+        """`sign` is the last to touch our own requests. `unheard_hint` is told when not even the first was answered."""
         self._router = router
         self._limits = limits
+        self._sign = sign
+        self._unheard_hint = unheard_hint
         self._on_open = on_open
         self._connection = Connection(limits.max_frame_bytes, limits.max_header_bytes)
         self._loop = asyncio.get_running_loop()
@@ -162,6 +169,10 @@ class Channel(asyncio.Protocol):
         self._end_stall()
         calls, self._calls = self._calls, {}
         lost = f"{self.remote} closed the connection before answering"
+        if problem := later_problem(exc):
+            lost = f"{lost}: {problem}"
+        elif 0 in calls:
+            lost += self._unheard_hint
         if self._nonsense is not None:
             lost = (
                 f"{self.remote} answered what is not RocketMQ's protocol ({self._nonsense}): is it a broker's address?"
@@ -290,6 +301,8 @@ class Channel(asyncio.Protocol):
     def _send(self, command: Command) -> None:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLost(f"the connection to {self.remote} is closed")
+        if self._sign is not None:
+            self._sign(command)
         self._write(encode_frame(command))
 
     def _write(self, buffers: list[Buffer]) -> None:

@@ -11,16 +11,23 @@ import asyncio
 import errno
 import logging
 import os
+import ssl
+from typing import Any
 
-from rocketline.errors import ConnectFailed, RequestTimeout
+from rocketline.errors import ConnectFailed, RequestTimeout, TlsFailed
 from rocketline.protocol.command import Command
+from rocketline.transport.access import OPEN, Access
 from rocketline.transport.channel import Channel, Limits
 from rocketline.transport.router import Router
+from rocketline.transport.tls import tls_problem, unheard_hint
 
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 3.0
+
+TLS_GOODBYE_S = 0.2
+"""For a server's goodbye at the end of a TLS connection; Apache's says none."""
 
 
 class _Link:
@@ -32,20 +39,31 @@ class _Link:
         self.backoff_s = 0.0
         self.retry_at = 0.0
         self.last_error = ""
+        self.failure_kind = ConnectFailed
 
 
 class RemotingClient:
     """Calls by address over shared connections; an async context manager.
 
-    `router` serves the requests that servers send over these connections.
+    `router` serves the requests that servers send over these connections; `access` signs and encrypts.
     """
 
     def __init__(
-        self, router: Router | None = None, *, limits: Limits | None = None, connect_timeout_s: float = 3.0
+        self,
+        router: Router | None = None,
+        *,
+        limits: Limits | None = None,
+        connect_timeout_s: float = 3.0,
+        access: Access = OPEN,
     ) -> None:
         self._router = router or Router()
         self._limits = limits or Limits()
         self._connect_timeout_s = connect_timeout_s
+        self._sign = access.sign
+        self._tls = access.context()
+        self._tls_options: dict[str, Any] = (
+            {} if self._tls is None else {"ssl": self._tls, "ssl_shutdown_timeout": TLS_GOODBYE_S}
+        )
         self._links: dict[str, _Link] = {}
         self._closed = False
         self._inherited: list[_Link] = []
@@ -129,7 +147,7 @@ class RemotingClient:
         if link.connecting is None:
             wait_s = link.retry_at - asyncio.get_running_loop().time()
             if wait_s > 0:
-                raise ConnectFailed(f"{link.last_error}; next attempt in {wait_s:.1f} s")
+                raise link.failure_kind(f"{link.last_error}; next attempt in {wait_s:.1f} s")
             link.connecting = asyncio.get_running_loop().create_task(self._connect(address, link))
             link.connecting.add_done_callback(_seen)
         connecting = link.connecting
@@ -143,18 +161,22 @@ class RemotingClient:
         try:
             host, port = split_address(address)
             async with asyncio.timeout(self._connect_timeout_s):
-                _, channel = await loop.create_connection(lambda: Channel(self._router, self._limits), host, port)
+                _, channel = await loop.create_connection(self._new_channel, host, port, **self._tls_options)
         except (OSError, TimeoutError, ValueError) as error:
             link.backoff_s = min(LAST_BACKOFF_S, link.backoff_s * 2 or FIRST_BACKOFF_S)
             link.retry_at = loop.time() + link.backoff_s
-            link.last_error = f"cannot connect to {address}: {_reason(error, self._connect_timeout_s)}"
-            raise ConnectFailed(link.last_error) from error
+            failed = connect_failed(address, error, self._connect_timeout_s, tls=self._tls is not None)
+            link.last_error, link.failure_kind = str(failed), type(failed)
+            raise failed from error
         else:
             link.backoff_s = link.retry_at = 0.0
             link.channel = channel
             return channel
         finally:
             link.connecting = None
+
+    def _new_channel(self) -> Channel:
+        return Channel(self._router, self._limits, sign=self._sign, unheard_hint=unheard_hint(self._tls))
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -173,6 +195,14 @@ def _seen(task: asyncio.Task[Channel]) -> None:
     """Every waiter may have timed out before the attempt failed: its failure is in the link, not lost."""
     if not task.cancelled():
         task.exception()
+
+
+def connect_failed(address: str, error: Exception, timeout: float, *, tls: bool) -> ConnectFailed:
+    """Why no connection could be made, with the fix where TLS is the reason."""
+    is_final = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    kind = TlsFailed if is_final else ConnectFailed
+    reason = (tls_problem(error) if tls else None) or _reason(error, timeout)
+    return kind(f"cannot connect to {address}: {reason}")
 
 
 def _reason(error: Exception, timeout: float) -> str:

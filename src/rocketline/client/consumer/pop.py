@@ -21,6 +21,8 @@ from rocketline.errors import ClientError, ConfigError, ConsumerClosed, InvalidM
 from rocketline.message import MessageView
 from rocketline.protocol.namespaces import Namespace
 from rocketline.protocol.pop_info import MAX_POP_MESSAGES
+from rocketline.protocol.signing import Credentials
+from rocketline.transport.access import Access, TlsOption
 
 SHORTEST_INVISIBLE_S = 1.0
 LONGEST_INVISIBLE_S = 12 * 3600.0
@@ -60,6 +62,8 @@ class PopConsumer:
         instance_name: str | None = None,
         client_ip: str | None = None,
         middleware: Middleware | None = None,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -76,6 +80,7 @@ class PopConsumer:
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
         self._name_servers = where_to_ask(name_servers)
         self._middleware = middleware
+        self._access = Access.of(credentials, tls)
         self._timing = timing
         self._clock = clock
         self._session: ClientSession | None = None
@@ -85,7 +90,9 @@ class PopConsumer:
     async def __aenter__(self) -> Self:
         if self._session is not None:
             raise ConsumerClosed(f"consumer {self.group!r} is already open")
-        session = open_session(self.client_id, self._name_servers, self._timing, self._clock, self._middleware)
+        session = open_session(
+            self.client_id, self._name_servers, self._timing, self._clock, self._middleware, self._access
+        )
         try:
             member = PopMember(session, self._options, self._namespace)
             member.open()

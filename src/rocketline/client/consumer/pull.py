@@ -29,6 +29,8 @@ from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
 from rocketline.protocol.namespaces import Namespace
+from rocketline.protocol.signing import Credentials
+from rocketline.transport.access import Access, TlsOption
 
 
 class SeekTo(Enum):
@@ -80,6 +82,8 @@ class PullConsumer:
         instance_name: str | None = None,
         client_ip: str | None = None,
         middleware: Middleware | None = None,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -108,6 +112,7 @@ class PullConsumer:
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name, stream=True)
         self._name_servers = where_to_ask(name_servers)
         self._middleware = middleware
+        self._access = Access.of(credentials, tls)
         self._timing = timing
         self._clock = clock
         self._session: ClientSession | None = None
@@ -121,7 +126,9 @@ class PullConsumer:
     async def __aenter__(self) -> Self:
         if self._session is not None:
             raise ConsumerClosed(f"consumer {self.group!r} is already open")
-        session = open_session(self.client_id, self._name_servers, self._timing, self._clock, self._middleware)
+        session = open_session(
+            self.client_id, self._name_servers, self._timing, self._clock, self._middleware, self._access
+        )
         try:
             watch = ConsumeWatch(self.group, self._clock, namespace=self._namespace)
             member = PullMember(session, self._options, watch)

@@ -42,6 +42,8 @@ from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.headers.pop import INIT_MAX, INIT_MIN
 from rocketline.protocol.names import retry_topic
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
+from rocketline.protocol.signing import Credentials
+from rocketline.transport.access import Access, TlsOption
 
 
 class PushConsumer:
@@ -96,6 +98,8 @@ class PushConsumer:
         instance_name: str | None = None,
         client_ip: str | None = None,
         middleware: Middleware | None = None,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -109,8 +113,9 @@ class PushConsumer:
         consumed within `pop_invisible` seconds come again, `pop_batch` come at once, and no more are popped while more
         than `max_unacked` of a queue, or of a broker, wait to be acknowledged. A broadcasting consumer keeps its offsets in
         `offsets_folder`. `namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace`
-        every delivery is told to `trace_topic`. Every request passes through `middleware`; clients of one `instance_name`
-        have the same.
+        every delivery is told to `trace_topic`. Every request passes through `middleware` and is signed with
+        `credentials`; `tls` is True, a Tls or an ssl.SSLContext and holds for name servers and brokers. Clients of one
+        `instance_name` have the same of all three.
 
         `ordered` delivers each queue's messages one after the other; brokers lock the queues, so that no two members of
         the group work on the same one. It holds for all subscriptions of a consumer, and every member of a group should
@@ -156,6 +161,7 @@ class PushConsumer:
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
         self._name_servers = where_to_ask(name_servers)
         self._middleware = middleware
+        self._access = Access.of(credentials, tls)
         self._timing = timing
         self._clock = clock
         self._subscriptions: dict[str, Subscription] = {}
@@ -168,7 +174,9 @@ class PushConsumer:
     async def __aenter__(self) -> Self:
         if self._session is not None or self._stopped.is_set():
             raise ConsumerClosed(f"consumer {self.group!r} was used before: make a new one")
-        self._session = open_session(self.client_id, self._name_servers, self._timing, self._clock, self._middleware)
+        self._session = open_session(
+            self.client_id, self._name_servers, self._timing, self._clock, self._middleware, self._access
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:

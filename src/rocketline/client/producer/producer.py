@@ -51,6 +51,8 @@ from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 from rocketline.protocol.recall import RecallHandle
 from rocketline.protocol.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL
+from rocketline.protocol.signing import Credentials
+from rocketline.transport.access import Access, TlsOption
 
 # Compressing this much takes longer than handing it to a thread and back.
 THREAD_OVER_BYTES = 64 * 1024
@@ -103,6 +105,8 @@ class Producer:
         instance_name: str | None = None,
         client_ip: str | None = None,
         middleware: Middleware | None = None,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
         timing: ClientTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
         chance: random.Random | None = None,
@@ -113,7 +117,8 @@ class Producer:
         With `avoid_slow_brokers`, brokers that were slow or failed are left alone for a while, as `latency_steps` say;
         with `probe_brokers` too, those that cannot be reached until they can (see broker_health.py).
         `namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace` every message
-        stored is told to `trace_topic`. Every request passes through `middleware`, see client/middleware.py.
+        stored is told to `trace_topic`. Every request passes through `middleware`, see client/middleware.py, and is signed
+        with `credentials`. `tls` is True, a Tls or an ssl.SSLContext; it holds for name servers and brokers.
         """
         self._namespace = Namespace(namespace)
         self._member = _Member(check_group(self._namespace.wrap(group)))
@@ -148,6 +153,7 @@ class Producer:
         self._tasks = OwnedTasks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._middleware = middleware
+        self._access = Access.of(credentials, tls)
         self._timing = timing
         self._clock = clock
         self._chance = chance
@@ -158,7 +164,9 @@ class Producer:
     async def __aenter__(self) -> Self:
         if self._session is not None:
             raise ProducerClosed(f"producer {self.group!r} is already running")
-        session = open_session(self.client_id, self._name_servers, self._timing, self._clock, self._middleware)
+        session = open_session(
+            self.client_id, self._name_servers, self._timing, self._clock, self._middleware, self._access
+        )
         try:
             session.add_producer(self._member)
         except BaseException:

@@ -202,7 +202,7 @@ def _command(outgoing: Outgoing, queue: MessageQueue) -> Command:
 def _all_failed(
     outgoing: Outgoing, failures: list[tuple[str, RocketlineError]], took_s: float, timeout_s: float
 ) -> SendFailed:
-    reasons = "; ".join(f"{where}: {error}" for where, error in failures)
+    reasons = "; ".join(f"{where}: {_without_hint(error)}" for where, error in failures)
     attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
     error = SendFailed(
         f"message {outgoing.message_id} for topic {outgoing.topic!r} was not acknowledged after {attempts} "
@@ -213,6 +213,14 @@ def _all_failed(
 
 
 def _hint(failures: list[tuple[str, RocketlineError]]) -> str:
-    if failures and all(isinstance(error, NoPermission) for _, error in failures):
-        return ". Hint: nothing is wrong with the route; the topic's permission or the credentials used do not allow it"
-    return ""
+    if not failures or not all(isinstance(error, NoPermission) for _, error in failures):
+        return ""
+    last = failures[-1][1]
+    said = last.hint if isinstance(last, NoPermission) else ""
+    hint = ". Hint: nothing is wrong with the route; the topic's permission or the credentials used do not allow it"
+    return hint + said.replace(" Hint:", ":").lstrip(".")
+
+
+def _without_hint(error: RocketlineError) -> str:
+    """It is told once for all attempts."""
+    return str(error).removesuffix(error.hint) if isinstance(error, BrokerError) else str(error)

@@ -1,0 +1,108 @@
+"""How commands that connect are let in: an account and TLS, from flags and the environment.
+
+A secret key is never an argument: arguments are seen by everybody on the machine and stay in the history of the shell. It is
+read from a file, or from ROCKETLINE_SECRET_KEY. Nothing is imported unless something was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rocketline.client import Credentials, Tls
+
+ACCESS_KEY_VARIABLE = "ROCKETLINE_ACCESS_KEY"
+SECRET_KEY_VARIABLE = "ROCKETLINE_SECRET_KEY"  # noqa: S105
+TOKEN_VARIABLE = "ROCKETLINE_SECURITY_TOKEN"  # noqa: S105
+
+_SECRET_OPTIONS = {
+    "rocketmq.secretkey": SECRET_KEY_VARIABLE,
+    "rocketmq.securitytoken": TOKEN_VARIABLE,
+    "rocketmq.tls.keypassword": "a key without a password, in a file that only you can read",
+}
+
+ACCESS_KEY_HELP = f"Account that signs the requests; also {ACCESS_KEY_VARIABLE}."
+SECRET_KEY_HELP = f"File with the account's secret key; also {SECRET_KEY_VARIABLE}."
+TLS_HELP = "Connect through TLS."
+CA_FILE_HELP = "Trust certificates of these authorities (PEM); means --tls."
+INSECURE_HELP = "Trust any certificate; means --tls."
+
+
+def client_access(
+    access_key: str | None = None,
+    secret_key_file: Path | None = None,
+    *,
+    tls: bool = False,
+    ca_file: Path | None = None,
+    insecure: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, Any]:
+    """The keyword arguments `credentials` and `tls` of a client; ConfigError when they do not fit together."""
+    return {
+        "credentials": _credentials(access_key, secret_key_file, environment),
+        "tls": _tls(ca_file, insecure) if tls or ca_file is not None or insecure else False,
+    }
+
+
+def spark_access(given: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The same as options of the source and sink of Spark: `rocketmq.NAME=VALUE`, and the account of the environment."""
+    options = {
+        f"rocketmq.{name}": environment[variable]
+        for name, variable in (
+            ("accessKey", ACCESS_KEY_VARIABLE), ("secretKey", SECRET_KEY_VARIABLE), ("securityToken", TOKEN_VARIABLE),
+        )
+        if environment.get(variable)
+    }  # fmt: skip
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name.startswith("rocketmq."):
+            raise ConfigError(f"--option {name}: an option like rocketmq.tls=true is expected")
+        if name.lower() in _SECRET_OPTIONS:
+            raise ConfigError(
+                f"--option {name}: arguments are seen by everybody on the machine; set {_SECRET_OPTIONS[name.lower()]}"
+            )
+        options[name] = value
+    return options
+
+
+def _credentials(
+    access_key: str | None, secret_key_file: Path | None, environment: Mapping[str, str]
+) -> Credentials | None:
+    access_key = access_key or environment.get(ACCESS_KEY_VARIABLE)
+    secret_key = _secret_in(secret_key_file) if secret_key_file is not None else environment.get(SECRET_KEY_VARIABLE)
+    if not access_key and not secret_key:
+        return None
+    if not access_key:
+        raise ConfigError(f"a secret key without an access key: add --access-key NAME or set {ACCESS_KEY_VARIABLE}")
+    if not secret_key:
+        raise ConfigError(
+            f"access key {access_key} has no secret key: add --secret-key-file FILE or set {SECRET_KEY_VARIABLE}"
+        )
+    from rocketline.client import Credentials
+
+    return Credentials(access_key, secret_key, environment.get(TOKEN_VARIABLE) or None)
+
+
+def _secret_in(path: Path) -> str:
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"--secret-key-file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--secret-key-file {path}: is not a text") from error
+    if not secret or "\n" in secret:
+        raise ConfigError(f"--secret-key-file {path}: one line with the secret key is expected")
+    return secret
+
+
+def _tls(ca_file: Path | None, insecure: bool) -> Tls:
+    from rocketline.client import Tls
+
+    if insecure and ca_file is not None:
+        raise ConfigError(f"--insecure trusts any certificate, so --ca-file {ca_file} has no effect: leave one out")
+    return Tls(ca_file=ca_file, verify=not insecure)
