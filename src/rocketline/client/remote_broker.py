@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from rocketline.errors import BrokerError
 from rocketline.message import ConsumerOffset, LogOffset, MessageQueue, QueueOffset
@@ -82,9 +83,9 @@ class RemoteBroker:
         self.name = name
         self.timeout_s = timeout_s
 
-    async def call(self, command: Command, timeout_s: float) -> Command:
+    def call(self, command: Command, timeout_s: float) -> Coroutine[Any, Any, Command]:
         """The answer as it came, whatever its code."""
-        return await self._remoting.call(self.address, command, timeout_s)
+        return self._remoting.call(self.address, command, timeout_s)
 
     async def send_oneway(self, command: Command, timeout_s: float | None = None) -> None:
         """Hand a request to the socket; waits only while the broker is behind with reading."""

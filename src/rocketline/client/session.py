@@ -314,6 +314,11 @@ def open_session(
     return session
 
 
+def opened_before_fork(client: str) -> str:
+    """What to tell who uses a client of an inherited session."""
+    return f"{client} was opened before this process was forked, its connections are the parent's: open a new one here"
+
+
 def forget_session(loop: asyncio.AbstractEventLoop, client_id: str) -> None:
     """For simulations, in which a process dies and the loop goes on: its successor begins anew."""
     _sessions.get(loop, {}).pop(client_id, None)

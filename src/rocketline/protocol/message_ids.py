@@ -25,7 +25,6 @@ from rocketline.message import LogOffset
 
 _PORT = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
-_TAIL = struct.Struct(">IH")
 
 
 @lru_cache(maxsize=65536)
@@ -92,8 +91,7 @@ class UniqueIds:
         now_ms = self._clock.now_ms()
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_of(now_ms)
-        tail = _TAIL.pack((now_ms - self._month_start_ms) & 0xFFFFFFFF, next(self._counter) & 0xFFFF)
-        return self._prefix + tail.hex().upper()
+        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{next(self._counter) & 0xFFFF:04X}"
 
     def _restart(self) -> None:
         self._pid = os.getpid()

@@ -4,6 +4,9 @@ The fast road: `data_received` serves every frame of a read in one pass and writ
 handler that returns an awaitable costs a future or task, and its answer is written when it is done. Both ends may ask
 and answer on the same connection; direction is told by the response bit alone.
 
+Requests of ours are written at once, but those of callers whose answers came together leave together, and so do many that
+are made in one turn of the loop: a write costs more than making a request.
+
 Back-pressure: when the peer does not read its answers, the write buffer passes its high-water mark and we stop serving its
 requests, those already read included; when it stays there too long, the connection is closed. In the other direction whoever
 sends much awaits `drained` first.
@@ -19,13 +22,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from rocketline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
+from rocketline.errors import ConnectionLost, RemoteProtocolError, TransportError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import ONEWAY, RESPONSE, Command
 from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, encode_frame
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import Buffer
 from rocketline.transport.access import Sign
+from rocketline.transport.calls import Calls
 from rocketline.transport.router import AtReadEnd, Router, failure
 from rocketline.transport.tls import later_problem
 
@@ -36,7 +40,10 @@ UNKNOWN_HOST = encode_host("127.0.0.1", 0)
 JOINED_BUFFERS = 128
 JOINED_BUFFER_BYTES = 64 * 1024
 """Answers of one read are joined until there are so many buffers, or one so large: then they are written, and we look
-whether the peer still reads."""
+whether the peer still reads. Requests that leave together are joined likewise."""
+
+FEW_CALLS = 8
+"""With no more than these waiting for their answers a request does not wait for others."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,11 @@ class Channel(asyncio.Protocol):
         self._connection = Connection(limits.max_frame_bytes, limits.max_header_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._calls: dict[int, asyncio.Future[Command]] = {}
+        self._calls = Calls(self._loop)
         self._waiting: set[asyncio.Future[Command | None]] = set()
         self._next_opaque = 0
+        self._requests: list[Buffer] = []
+        self._gathers = False
         self._frames: Iterator[Command] = iter(())
         self._unfinished: list[tuple[Command, AtReadEnd]] = []
         self._stalled: asyncio.TimerHandle | None = None
@@ -97,6 +106,7 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         self.remote, self.remote_host = _address(transport.get_extra_info("peername"))
+        self._calls.remote = self.remote
         self.local, _ = _address(transport.get_extra_info("sockname"))
         if self._on_open is not None:
             self._on_open(self)
@@ -118,10 +128,12 @@ class Channel(asyncio.Protocol):
     def _serve_frames(self) -> None:
         """Serve what was read until the peer falls behind with reading; the rest waits in `_frames`."""
         out: list[Buffer] = []
+        answers = 0
         try:
             for command in self._frames:
                 if command.flag & RESPONSE:
-                    self._resolve(command)
+                    self._calls.answer(command)
+                    answers += 1
                     continue
                 self._serve(command, out)
                 if out and (len(out) >= JOINED_BUFFERS or len(out[-1]) >= JOINED_BUFFER_BYTES):
@@ -142,6 +154,8 @@ class Channel(asyncio.Protocol):
             self._finish(out)
         if out:
             self._write(out)
+        if answers > 1:
+            self._gather()  # comes after those who waited for the answers, in the same turn of the loop
 
     def _finish(self, out: list[Buffer]) -> None:
         """Answer what had to wait for the end of the read."""
@@ -167,19 +181,17 @@ class Channel(asyncio.Protocol):
         self._transport = None
         self._frames = iter(())
         self._end_stall()
-        calls, self._calls = self._calls, {}
+        self._requests.clear()
         lost = f"{self.remote} closed the connection before answering"
         if problem := later_problem(exc):
             lost = f"{lost}: {problem}"
-        elif 0 in calls:
+        elif 0 in self._calls:
             lost += self._unheard_hint
         if self._nonsense is not None:
             lost = (
                 f"{self.remote} answered what is not RocketMQ's protocol ({self._nonsense}): is it a broker's address?"
             )
-        for call in calls.values():
-            if not call.done():
-                call.set_exception(ConnectionLost(lost))
+        self._calls.fail(ConnectionLost, lost)
         for waiting in list(self._waiting):
             waiting.cancel()
         self._waiting.clear()
@@ -254,17 +266,13 @@ class Channel(asyncio.Protocol):
         """Send a request and wait for its answer."""
         if len(self._calls) >= self._limits.max_calls:
             raise TransportError(f"{len(self._calls)} requests to {self.remote} are already waiting for an answer")
-        opaque = self._take_opaque()
-        command.opaque = opaque
-        answer: asyncio.Future[Command] = self._loop.create_future()
-        self._calls[opaque] = answer
-        expiry = self._loop.call_later(timeout, self._expire, opaque, command.code, timeout)
+        opaque = command.opaque = self._take_opaque()
+        answer = self._calls.add(opaque, command.code, timeout)
         try:
             self._send(command)
             return await answer
         finally:
-            expiry.cancel()
-            self._calls.pop(opaque, None)
+            self._calls.forget(opaque)
 
     def send_oneway(self, command: Command) -> None:
         """Send a request that nobody answers; returns once it is handed to the socket."""
@@ -286,24 +294,31 @@ class Channel(asyncio.Protocol):
         self._next_opaque = (opaque + 1) & 0x7FFFFFFF
         return opaque
 
-    def _resolve(self, response: Command) -> None:
-        call = self._calls.pop(response.opaque, None)
-        if call is None or call.done():
-            log.debug("answer #%d from %s has no request waiting", response.opaque, self.remote)
-            return
-        call.set_result(response)
-
-    def _expire(self, opaque: int, code: int, timeout: float) -> None:
-        call = self._calls.pop(opaque, None)
-        if call is not None and not call.done():
-            call.set_exception(RequestTimeout(f"{self.remote} did not answer request {code} within {timeout:g} s"))
-
     def _send(self, command: Command) -> None:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLost(f"the connection to {self.remote} is closed")
         if self._sign is not None:
             self._sign(command)
-        self._write(encode_frame(command))
+        requests = self._requests
+        requests += encode_frame(command)
+        if not self._gathers and len(self._calls) > FEW_CALLS:
+            self._gather()
+        if not self._gathers or len(requests) >= JOINED_BUFFERS or len(requests[-1]) >= JOINED_BUFFER_BYTES:
+            self._write_requests()
+
+    def _gather(self) -> None:
+        """Let requests wait for each other until the tasks that are ready now have run."""
+        if not self._gathers:
+            self._gathers = True
+            self._loop.call_soon(self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathers = False
+        self._write_requests()
+
+    def _write_requests(self) -> None:
+        requests, self._requests = self._requests, []
+        self._write(requests)
 
     def _write(self, buffers: list[Buffer]) -> None:
         transport = self._transport
@@ -336,6 +351,7 @@ class Channel(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was written has left."""
+        self._write_requests()
         if self._transport is not None:
             self._transport.close()
 

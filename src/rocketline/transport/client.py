@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import ssl
+from collections.abc import Coroutine
 from typing import Any
 
 from rocketline.errors import ConnectFailed, RequestTimeout, TlsFailed
@@ -68,15 +69,18 @@ class RemotingClient:
         self._closed = False
         self._inherited: list[_Link] = []
 
-    async def call(self, address: str, command: Command, timeout: float) -> Command:
+    def call(self, address: str, command: Command, timeout: float) -> Coroutine[Any, Any, Command]:
         """Send a request to `host:port` and wait for its answer; `timeout` covers connecting too."""
         channel = self.connected(address)
         if channel is None or channel.is_congested:
-            loop = asyncio.get_running_loop()
-            started = loop.time()
-            channel = await self._ready_within(address, timeout)
-            timeout = max(0.001, timeout - (loop.time() - started))
-        return await channel.call(command, timeout)
+            return self._call_when_ready(address, command, timeout)
+        return channel.call(command, timeout)
+
+    async def _call_when_ready(self, address: str, command: Command, timeout: float) -> Command:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        channel = await self._ready_within(address, timeout)
+        return await channel.call(command, max(0.001, timeout - (loop.time() - started)))
 
     async def send_oneway(self, address: str, command: Command, timeout: float = 3.0) -> None:
         """Send a request nobody answers; only a failure to connect or write shows."""

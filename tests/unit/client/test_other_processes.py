@@ -81,21 +81,64 @@ asyncio.run(main())
 def test_a_forked_child_is_told_and_the_parent_goes_on(program: str) -> None:
     with threaded_cluster() as cluster:
         cluster.add_topic("T")
-        done = subprocess.run(
-            [sys.executable, "-c", program, cluster.namesrv],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=cli_environment(),
-        )
-        lines = done.stdout.splitlines()
-        assert done.returncode == 0 and len(lines) == 5, done.stderr
+        lines = output_of(program, cluster.namesrv)
+        assert len(lines) == 5
         assert lines[0] == "parent: SendReceipt"
         assert "forked" in lines[1] and "open a new one here" in lines[1]
         assert lines[2] == "child, new: SendReceipt"
         assert lines[3] == "left with 7"
         assert lines[4] == "parent: SendReceipt", "the child did no harm to the parent's connections"
         assert {bytes(request.body) for request in cluster.broker.requests_of(SEND)} == {b"before", b"child", b"after"}
+
+
+CONSUMERS = """
+import asyncio, os, sys
+from rocketline.client import PopConsumer, PullConsumer, PushConsumer
+from rocketline.errors import ClientError
+
+async def said(work):
+    try:
+        return repr(await work)
+    except ClientError as error:
+        return str(error)
+
+async def main():
+    async with (
+        PullConsumer(sys.argv[1], group="pull") as pull,
+        PopConsumer(sys.argv[1], group="pop") as pop,
+        PushConsumer(sys.argv[1], group="push") as push,
+    ):
+        pull.assign(await pull.queues("T"))
+        push.subscribe("T", "*", print)
+        if (child := os.fork()) == 0:
+            for work in (pull.poll(timeout=0), pull.queues("T"), pop.receive(wait=0), push.start()):
+                print(await said(work), flush=True)
+            for consumer in (pull, pop, push):
+                await consumer.close()
+            os._exit(7)
+        print("left with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print("parent:", len(await pull.queues("T")), flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_consumers_of_a_forked_child_are_told_too() -> None:
+    with threaded_cluster() as cluster:
+        cluster.add_topic("T")
+        lines = output_of(CONSUMERS, cluster.namesrv)
+        assert [line.partition(",")[0] for line in lines[:4]] == [
+            f"consumer {group!r} was opened before this process was forked" for group in ("pull", "pull", "pop", "push")
+        ]
+        assert lines[4:] == ["left with 7", "parent: 4"], "the child did no harm to the parent's connections"
+
+
+def output_of(program: str, namesrv: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program, namesrv], capture_output=True, text=True, timeout=60, env=cli_environment()
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 HOLDING = """

@@ -143,6 +143,23 @@ def test_whatever_is_accepted_arrives(properties: dict[str, str]) -> None:
     assert decode_properties(joined_properties(properties)) == properties
 
 
+ODD = st.text("ab \x01\x02ü", max_size=3) | st.just("x" * 9000)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.none() | ODD, st.lists(ODD, max_size=2), st.booleans())
+def test_the_short_way_to_join_tag_and_keys_says_the_same(tag: str | None, keys: list[str], wait: bool) -> None:
+    message = Message("T", b"x", tag=tag, keys=keys, wait_stored=wait)
+    try:
+        expected = joined_properties(properties_of(message))
+    except InvalidMessage as error:
+        with pytest.raises(InvalidMessage) as caught:
+            outgoing_message(message, "g", "ID", 0, SendOptions(), b"x", 0)
+        assert str(caught.value) == str(error)
+    else:
+        assert outgoing_message(message, "g", "ID", 0, SendOptions(), b"x", 0).ext["i"] == expected
+
+
 @pytest.mark.parametrize(("name", "bits"), [("zlib", 0x300), ("lz4", 0x100), ("zstd", 0x200)])
 def test_bodies_are_compressed_as_asked(name: str, bits: int) -> None:
     body = b"rocket" * 1000

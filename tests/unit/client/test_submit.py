@@ -15,6 +15,7 @@ from rocketline.errors import ClientError, ConfigError, ProducerClosed, SystemBu
 from rocketline.message import Message
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.properties import decode_properties
 
 SEND = RequestCode.SEND_MESSAGE_V2
 Outcome = SendReceipt | Exception
@@ -41,6 +42,23 @@ async def test_callbacks_get_receipts_and_errors(cluster: FakeCluster) -> None:
         await producer.submit(Message("T", b""), outcomes.append)
     assert [type(outcome).__name__ for outcome in outcomes] == ["SendReceipt", "InvalidMessage", "SendFailed"]
     assert isinstance(outcomes[2], Exception) and isinstance(outcomes[2].__cause__, SystemBusy)
+
+
+async def test_a_submitted_message_is_tried_on_the_other_broker_and_told_of_once(two_brokers: FakeCluster) -> None:
+    two_brokers.add_topic("T")
+    failing, working = two_brokers.brokers
+    failing.on[SEND] = lambda request: request.reply(2, remark="busy")
+    outcomes: list[Outcome] = []
+    async with Producer(two_brokers.namesrv, group="g", timing=QUICK) as producer:
+        for _ in range(8):
+            await producer.submit(Message("T", b"x"), outcomes.append)
+    assert [outcome.queue.broker_name for outcome in outcomes if isinstance(outcome, SendReceipt)] == ["broker-b"] * 8
+    assert failing.requests_of(SEND), "queues are taken in turn, so it was asked first for some"
+    refused, stored = (
+        [decode_properties((request.ext or {})["i"])["UNIQ_KEY"] for request in broker.requests_of(SEND)]
+        for broker in (failing, working)
+    )
+    assert len(set(stored)) == len(stored) == 8 and set(refused) <= set(stored), "a retry keeps the unique id"
 
 
 async def test_the_window_is_bounded_and_the_next_waits_for_room(cluster: FakeCluster) -> None:

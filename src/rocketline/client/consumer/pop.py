@@ -14,7 +14,7 @@ from rocketline.client.consumer.start_offset import ConsumeFrom
 from rocketline.client.consumer.subscription import Sql
 from rocketline.client.identity import check_group, client_id
 from rocketline.client.middleware import Middleware
-from rocketline.client.session import ClientSession, open_session
+from rocketline.client.session import ClientSession, open_session, opened_before_fork
 from rocketline.client.timing import ClientTiming
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed, InvalidMessage
@@ -108,7 +108,7 @@ class PopConsumer:
     async def close(self) -> None:
         """Give back what `messages` still has, and say goodbye. What `receive` returned stays its receiver's."""
         session, member = self._session, self._member
-        if session is None or member is None or member.closing:
+        if session is None or member is None or member.closing or session.is_inherited:
             return
         member.closing = True
         streams, self._streams = self._streams, []
@@ -205,8 +205,10 @@ class PopConsumer:
 
     @property
     def _open(self) -> PopMember:
-        if self._member is None:
+        if self._session is None or self._member is None:
             raise ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")
+        if self._session.is_inherited:
+            raise ConsumerClosed(opened_before_fork(f"consumer {self.group!r}"))
         return self._member
 
 

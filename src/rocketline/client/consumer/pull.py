@@ -22,7 +22,7 @@ from rocketline.client.consumer.watch import ConsumeWatch
 from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id
 from rocketline.client.middleware import Middleware
 from rocketline.client.remote_broker import RemoteBroker
-from rocketline.client.session import ClientSession, open_session
+from rocketline.client.session import ClientSession, open_session, opened_before_fork
 from rocketline.client.timing import ClientTiming
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage
@@ -148,7 +148,7 @@ class PullConsumer:
 
     async def _close(self, *, clean: bool) -> None:
         session, member = self._session, self._member
-        if session is None or member is None or member.closing:
+        if session is None or member is None or member.closing or session.is_inherited:
             return
         try:
             await member.close(clean=clean)
@@ -312,12 +312,17 @@ class PullConsumer:
 
     @property
     def _open(self) -> PullMember:
-        if self._member is None:
-            raise ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")
+        if self._session is None or self._member is None or self._session.is_inherited:
+            raise self._not_open()
         return self._member
 
     @property
     def _opened(self) -> ClientSession:
-        if self._session is None:
-            raise ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")
+        if self._session is None or self._session.is_inherited:
+            raise self._not_open()
         return self._session
+
+    def _not_open(self) -> ConsumerClosed:
+        if self._session is not None:
+            return ConsumerClosed(opened_before_fork(f"consumer {self.group!r}"))
+        return ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")

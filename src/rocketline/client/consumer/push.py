@@ -33,7 +33,7 @@ from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id
 from rocketline.client.middleware import Middleware
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.replies import send_reply
-from rocketline.client.session import ClientSession, open_session
+from rocketline.client.session import ClientSession, open_session, opened_before_fork
 from rocketline.client.timing import ClientTiming
 from rocketline.client.trace import ConsumerTrace, TraceCounts, check_trace_topic
 from rocketline.clock import SYSTEM_CLOCK, Clock
@@ -247,6 +247,8 @@ class PushConsumer:
         session = self._session
         if session is None or self._stopped.is_set():
             raise ConsumerClosed(f"consumer {self.group!r} is not open: use it inside 'async with'")
+        if session.is_inherited:
+            raise ConsumerClosed(opened_before_fork(f"consumer {self.group!r}"))
         if self._running is not None:
             raise ClientError(f"consumer {self.group!r} was started already")
         if not self._subscriptions:
@@ -278,7 +280,7 @@ class PushConsumer:
             stream.abandon()
         session, self._session = self._session, None
         running, self._running = self._running, None
-        if session is None:
+        if session is None or session.is_inherited:
             return
         async with AsyncExitStack() as ending:  # whatever fails on the way, the rest still ends; in reverse order
             ending.push_async_callback(session.release)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.producer.window import Window
 from rocketline.errors import ProducerClosed
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class BackgroundSends:
     """The sends that `submit` started and that are not over."""
 
     def __init__(self, max_running: int) -> None:
-        self._room = asyncio.Semaphore(max_running)
+        self._room = Window(max_running)
         self._running: set[asyncio.Task[SendReceipt]] = set()
 
     async def start(
@@ -29,7 +30,7 @@ class BackgroundSends:
     ) -> asyncio.Task[SendReceipt]:
         """Begin a send as soon as there is room for one more."""
         try:
-            await self._room.acquire()
+            await self._room.enter()
         except BaseException:
             send.close()
             raise
@@ -40,7 +41,7 @@ class BackgroundSends:
 
     def _done(self, callback: SendCallback | None, task: asyncio.Task[SendReceipt]) -> None:
         self._running.discard(task)
-        self._room.release()
+        self._room.leave()
         if callback is None:
             return
         outcome: SendReceipt | Exception

@@ -81,11 +81,12 @@ def outgoing_message(
     message: Message, group: str, unique_id: str, now_ms: int, options: SendOptions, body: bytes, sys_flag: int
 ) -> Outgoing:
     """The request for one message; `body` and `sys_flag` tell how it travels (see `compressed`)."""
-    properties = message_properties(message, unique_id)
-    ext = send_fields(
-        group, message.topic, joined_properties(properties), now_ms, options, flag=message.flag, sys_flag=sys_flag
-    )
-    return Outgoing(message.topic, properties[UNIQ_KEY], RequestCode.SEND_MESSAGE_V2, ext, body)
+    joined = _tag_and_keys(message, unique_id)
+    if joined is None:
+        properties = message_properties(message, unique_id)
+        joined, unique_id = joined_properties(properties), properties[UNIQ_KEY]
+    ext = send_fields(group, message.topic, joined, now_ms, options, flag=message.flag, sys_flag=sys_flag)
+    return Outgoing(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, ext, body)
 
 
 def send_fields(
@@ -162,6 +163,29 @@ def _unsendable(topic: str) -> str | None:
     return topic_problem(topic)
 
 
+def _tag_and_keys(message: Message, unique_id: str) -> str | None:
+    """The joined properties of a message that has nothing but these; None when it has more, or odd ones."""
+    if (
+        message.properties
+        or message.delay_level
+        or message.sharding_key is not None
+        or message.delay is not None
+        or message.deliver_at is not None
+    ):
+        return None
+    text, count = f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{'true' if message.wait_stored else 'false'}\x02", 2
+    if not message.keys and not message.tag:
+        return text
+    try:
+        if message.keys:
+            text, count = f"{text}{KEYS}\x01{' '.join(message.keys)}\x02", 3
+        if message.tag:
+            text, count = "".join((text, TAGS, "\x01", message.tag, "\x02")), count + 1
+    except TypeError:
+        return None
+    return text if _can_travel(text, count) and _is_short_ascii(text) else None
+
+
 def message_properties(message: Message, unique_id: str) -> dict[str, str]:
     """All properties of a message; a unique id the caller set is kept."""
     properties = {UNIQ_KEY: unique_id, WAIT: "true" if message.wait_stored else "false"}
@@ -191,19 +215,27 @@ def message_properties(message: Message, unique_id: str) -> dict[str, str]:
 def joined_properties(properties: Mapping[str, str]) -> str:
     """The properties as one string; InvalidMessage when one of them cannot travel."""
     text = encode_properties(properties)
-    count = len(properties)
-    # A separator inside a name or value adds to these counts; two in a row stand round an empty name or value.
-    if (
-        text.count("\x01") != count
-        or text.count("\x02") != count
-        or "\x01\x02" in text
-        or "\x02\x01" in text
-        or text[0] == "\x01"
-    ):
+    if not _can_travel(text, len(properties)):
         raise InvalidMessage(_first_problem(properties))
-    if len(text) > MAX_PROPERTIES_BYTES // 4 or not text.isascii():
+    if not _is_short_ascii(text):
         _check_encoded(text)
     return text
+
+
+def _can_travel(text: str, count: int) -> bool:
+    """Whether so many properties can be told apart: a separator inside a name or value adds to those between them, and two
+    in a row stand round an empty name or value."""
+    return (
+        text.count("\x01") == count
+        and text.count("\x02") == count
+        and "\x01\x02" not in text
+        and "\x02\x01" not in text
+        and text[0] != "\x01"
+    )
+
+
+def _is_short_ascii(text: str) -> bool:
+    return len(text) <= MAX_PROPERTIES_BYTES // 4 and text.isascii()
 
 
 def _first_problem(properties: Mapping[str, str]) -> str:

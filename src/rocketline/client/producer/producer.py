@@ -31,8 +31,9 @@ from rocketline.client.producer.outgoing import (
 from rocketline.client.producer.queue_choice import QueueSelector, by_sharding_key
 from rocketline.client.producer.receipts import SendReceipt, split_receipt
 from rocketline.client.producer.sender import Selector, Sender
+from rocketline.client.producer.window import Window
 from rocketline.client.replies import send_reply
-from rocketline.client.session import ClientSession, open_session
+from rocketline.client.session import ClientSession, open_session, opened_before_fork
 from rocketline.client.tasks import OwnedTasks, repeat
 from rocketline.client.timing import ClientTiming
 from rocketline.client.trace import ProducerTrace, TraceCounts, check_trace_topic
@@ -159,7 +160,7 @@ class Producer:
         self._chance = chance
         self._session: ClientSession | None = None
         self._sender: Sender | None = None
-        self._turn = asyncio.Semaphore(max_in_flight)
+        self._turn = Window(max_in_flight)
 
     async def __aenter__(self) -> Self:
         if self._session is not None:
@@ -221,18 +222,23 @@ class Producer:
         """Send and wait until a broker has stored the message.
 
         `queue` fixes the queue, or chooses it: a function of (queues, message). `timeout` covers everything, route
-        lookup and retries included.
+        lookup and retries included, from its turn on (see `max_in_flight`).
         """
         if self._accumulator is not None and self._may_gather(message):
             return await self._gathered(self._accumulator, message, queue, timeout or self._options.timeout_s)
         outgoing = await self._outgoing(message)
         fixed, selector = self._choice(message, queue)
-        async with self._turn:
+        turn = self._turn
+        if not turn.has_let_in():
+            await turn.enter()
+        try:
             running, limit_s = self._running, timeout or self._options.timeout_s
             if self._plain:
                 return await running.send(outgoing, limit_s, fixed, selector)
             send = partial(running.send, outgoing, limit_s, fixed, selector)
             return (await self._watched([message], partial(self._receipts, send)))[0]
+        finally:
+            turn.leave()
 
     async def submit(
         self,
@@ -464,10 +470,7 @@ class Producer:
 
     def _not_running(self) -> ProducerClosed:
         if self._session is not None:
-            return ProducerClosed(
-                f"producer {self.group!r} was opened before this process was forked, its connections are the parent's: "
-                "open a new one here"
-            )
+            return ProducerClosed(opened_before_fork(f"producer {self.group!r}"))
         return ProducerClosed(f"producer {self.group!r} is not running: use it inside 'async with'")
 
 

@@ -72,7 +72,8 @@ class Sender:
             left_s = deadline - loop.time()
             if left_s <= 0:
                 break
-            chosen, broker = await self._target(outgoing.topic, queue, selector, failed_broker, left_s)
+            route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, left_s)
+            chosen, broker = self._target(route, queue, selector, failed_broker)
             if chosen.broker_name == failed_broker:
                 await self._pause(attempt, deadline)
             left_s = deadline - loop.time()
@@ -99,7 +100,8 @@ class Sender:
         self, outgoing: Outgoing, timeout_s: float, queue: MessageQueue | None = None, selector: Selector | None = None
     ) -> None:
         """Hand the message to the socket; nothing tells whether it arrived."""
-        chosen, broker = await self._target(outgoing.topic, queue, selector, None, timeout_s)
+        route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, timeout_s)
+        chosen, broker = self._target(route, queue, selector, None)
         await broker.send_oneway(_command(outgoing, chosen), timeout_s)
 
     async def select(self, topic: str, selector: Selector, timeout_s: float) -> MessageQueue:
@@ -107,17 +109,11 @@ class Sender:
         route = self._session.routes.writable(topic) or await self._find_route(topic, timeout_s)
         return _selected(selector, route)
 
-    async def _target(
-        self,
-        topic: str,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        avoid: str | None,
-        left_s: float,
+    def _target(
+        self, route: TopicRoute, queue: MessageQueue | None, selector: Selector | None, avoid: str | None
     ) -> tuple[MessageQueue, RemoteBroker]:
-        route = self._session.routes.writable(topic) or await self._find_route(topic, left_s)
         if queue is None:
-            queue = _selected(selector, route) if selector is not None else self._next_queue(topic, route, avoid)
+            queue = _selected(selector, route) if selector is not None else self._next_queue(route, avoid)
         broker = self._session.master_of(queue.broker_name)
         if broker is None:
             raise RouteNotFound(f"{queue}: no route names a master of broker {queue.broker_name!r}")
@@ -131,11 +127,11 @@ class Sender:
             servers = ";".join(self._session.name_server.addresses)
             raise RouteNotFound(f"no route to topic {topic!r} within {left_s:g} s from {servers}") from error
 
-    def _next_queue(self, topic: str, route: TopicRoute, avoid: str | None) -> MessageQueue:
-        turns = self._turns.get(topic)
+    def _next_queue(self, route: TopicRoute, avoid: str | None) -> MessageQueue:
+        turns = self._turns.get(route.topic)
         if turns is None:
             # Producers that start together should not all begin with the first queue.
-            turns = self._turns[topic] = QueuesInTurn(self._chance.randrange(1 << 16))
+            turns = self._turns[route.topic] = QueuesInTurn(self._chance.randrange(1 << 16))
         if self._health is not None:
             return turns.choose_well(route.writable, self._health, avoid)
         return turns.choose(route.writable, avoid)
