@@ -65,7 +65,7 @@ format: $(STAMP)
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 bench: setup
-	@$(BIN)/python bench/compare.py $(ARGS)
+	@$(BIN)/python bench/compare.py --page $(ARGS)
 
 clean:
 	@rm -rf build src/rocketline/_compiled*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

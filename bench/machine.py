@@ -80,6 +80,25 @@ def busy_cores(seconds: float) -> float:
     return (busy_seconds() - began) / seconds
 
 
+def disk_flushes(directory: Path) -> int | None:
+    """How often the disk below `directory` was told to flush since boot, by anybody; None where nobody counts."""
+    device = os.stat(directory).st_dev
+    return flushes_in(Path("/proc/diskstats").read_text(), os.major(device), os.minor(device))
+
+
+def flushes_in(diskstats: str, major: int, minor: int) -> int | None:
+    """The field of a whole disk (partitions have none that grows, and old kernels have no such field).
+
+    >>> flushes_in(" 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 4510091 17", 254, 0)
+    4510091
+    """
+    for line in diskstats.splitlines():
+        fields = line.split()
+        if fields[:2] == [str(major), str(minor)] and len(fields) > 18:
+            return int(fields[18])
+    return None
+
+
 def fsync_p50_us(directory: Path) -> float:
     """The median fdatasync of 1 KiB written into a preallocated file."""
     path = directory / "fsync.probe"
@@ -118,7 +137,8 @@ def describe(root: Path) -> dict[str, str]:
         "memory_gib": f"{int(_first_value('/proc/meminfo', 'MemTotal').split()[0]) / (1 << 20):.1f}",
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "commit": _commit(root),
+        "commit": _git(root, "describe", "--always", "--dirty") or "none yet",
+        "dirty": "yes" if _git(root, "status", "--porcelain") else "no",
     }
 
 
@@ -130,11 +150,9 @@ def _first_value(path: str, key: str) -> str:
     return "unknown"
 
 
-def _commit(root: Path) -> str:
+def _git(root: Path, *words: str) -> str:
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, timeout=10
-        )
+        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return done.stdout.strip() or "none yet"
+        return ""
+    return done.stdout.strip()

@@ -1,13 +1,13 @@
-"""One comparison from start to end: starts, warm-up, interleaved runs, and the checks that make a run count.
+"""One comparison from start to end: starts, warm-up, interleaved runs, and what makes a run count.
 
 Rules kept here (bench/README.md says why):
 
 * Only one side is awake at a time; the other is frozen.
-* A run is void unless no send failed and the topic's offsets grew by exactly what was acknowledged, or unless
-  every message of the backlog was read. Processor time is read after that check, so the dispatch to the consume
-  queues, done after the acknowledgement, is counted.
+* A run is void unless `Loads.wrong` has nothing to say. Processor time is read after that check, so the dispatch to the
+  consume queues, done after the acknowledgement, is counted.
 * Pairs are A B A B; a ratio is only ever taken inside a pair. A pair with a void run is repeated and stays in the
   report.
+* Workloads with sync flush have brokers of their own, started when the others have ended.
 """
 
 from __future__ import annotations
@@ -20,61 +20,80 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import machine, wire
-from bench.generators import JavaLoad, LoadFailed, RawLoad
-from bench.results import BACKLOG_BATCH, Plan, Rest, Run, Start
+from bench import cold, machine, recovery, stored, wire
+from bench.generators import LoadFailed
+from bench.loads import DISPATCH_PAUSE_S, SEND_TOPIC, Loads
+from bench.results import Plan, Recovery, Rest, Run, Start
 from bench.sides import Side
-from bench.workloads import Kind, Workload
+from bench.workloads import WORKLOADS, Flush, Workload, families
 
-SEND_TOPIC = "bench-send"
-BACKLOG_TOPIC = "bench-backlog"
-BODY_BYTES = 128
 NOISY_CORES = 0.15  # used by others: above this a run is called disturbed
 CALM_SAMPLE_S = 0.5
 VOID_PAIRS_ALLOWED = 2  # per workload
-DISPATCH_TIMEOUT_S = 30.0
-DISPATCH_PAUSE_S = 0.1  # no growth for so long: nothing is being dispatched
 WARM_SLICE_S = 5.0
 WARM_PATIENCE = 3  # times the planned slices, at most
+WARM_LEAST = 30  # parts of the warm-up that every workload gets at least one of
 
 
 class Comparison:
-    """Holds the two sides and the generators for the time of a comparison; `say` is told what happens."""
+    """Holds the two sides and the generators for the time of a comparison; `say` is told what happens.
 
-    def __init__(self, sides: list[Side], plan: Plan, scratch: Path, say: Callable[[str], None]) -> None:
-        self.sides = sides
+    `make_sides` gives the two of them for a kind of flush. `sides` are those that run at the moment.
+    """
+
+    def __init__(
+        self, make_sides: Callable[[Flush], list[Side]], plan: Plan, scratch: Path, say: Callable[[str], None]
+    ) -> None:
+        self._make_sides = make_sides
+        self.sides = make_sides(Flush.ASYNC)
+        self.labels = [side.label for side in self.sides]
         self.plan = plan
         self.scratch = scratch
         self.say = say
         self.starts: list[Start] = []
         self.runs: list[Run] = []
         self.rests: list[Rest] = []
-        self.warmth: dict[str, list[float]] = {side.label: [] for side in sides}
-        self.warm_cpu_s = {side.label: 0.0 for side in sides}
-        self._raw = RawLoad(plan.load_core)
-        self._java: JavaLoad | None = None
-        self._groups = 0
+        self.recoveries: list[Recovery] = []
+        self.stored_runs: list[Run] = []  # of our side alone, with ever more stored
+        self.peer_runs: list[Run] = []  # of others than the two sides; see bench/peers.py
+        self.warmth: dict[str, list[float]] = {label: [] for label in self.labels}
+        self.warm_cpu_s = dict.fromkeys(self.labels, 0.0)
+        self._loads = Loads(plan, scratch)
 
     def measure(self, workloads: list[Workload]) -> None:
-        """Fills `starts`, `warmth`, `runs` and `rests`; ends every process it started, whatever happens."""
+        """Fills `starts`, `warmth`, `runs`, `rests` and `recoveries`; ends what it started, whatever happens."""
         with ExitStack() as cleanup:
-            cleanup.callback(self._close)
-            self._measure_starts()
+            cleanup.callback(self._loads.close)
+            for flush in Flush:
+                chosen = [workload for workload in workloads if workload.flush is flush]
+                if chosen:
+                    self._measure_phase(flush, chosen)
+            if self.plan.recoveries:
+                self.sides = self._make_sides(Flush.ASYNC)
+                self.recoveries += recovery.recoveries(self.sides, self._loads, self.scratch, self.say)
+            if self.plan.stored:
+                ours = self._make_sides(Flush.ASYNC)[0]
+                self.stored_runs += stored.costs(ours, self._loads, self.scratch, self.say)
+
+    def _measure_phase(self, flush: Flush, workloads: list[Workload]) -> None:
+        self.sides = self._make_sides(flush)
+        with ExitStack() as cleanup:
+            for side in self.sides:  # one that does not stop must not keep the next from being stopped
+                cleanup.callback(shutil.rmtree, self.scratch / _folder(side, flush), ignore_errors=True)
+                cleanup.callback(side.stop)
+            if flush is Flush.ASYNC and not self.starts:
+                self._measure_starts(flush)
+            else:
+                self._start(flush)
             for side in self.sides:
                 self._awake(side)
-                self._prepare(side, workloads)
+                self._loads.prepare(side, workloads)
             self._warm(workloads)
-            for workload in workloads:
-                self._measure_pairs(workload)
-            for side in self.sides:
-                self._measure_rest(side)
-
-    def _close(self) -> None:
-        with ExitStack() as each:  # one that does not stop must not keep the next from being stopped
-            for side in self.sides:
-                each.callback(side.stop)
-            if self._java:
-                each.callback(self._java.close)
+            for family in families(workloads):
+                self._measure_pairs(family)
+            if flush is Flush.ASYNC:
+                for side in self.sides:
+                    self._measure_rest(side)
 
     def _awake(self, side: Side) -> None:
         if self.plan.freeze:
@@ -93,10 +112,17 @@ class Comparison:
         while time.monotonic() < deadline and machine.busy_cores(CALM_SAMPLE_S) > NOISY_CORES:
             pass
 
-    def _measure_starts(self) -> None:
+    def _start(self, flush: Flush) -> None:
+        for side in self.sides:
+            times = side.start(self.scratch / _folder(side, flush))
+            self.say(f"{side.label} ({flush.value} flush): first ack after {times.first_ack_s:.2f} s")
+            if self.plan.freeze:
+                side.freeze()
+
+    def _measure_starts(self, flush: Flush) -> None:
         for attempt in range(self.plan.starts):
             for side in self.sides:
-                directory = self.scratch / f"{side.label}-{attempt}"
+                directory = self.scratch / _folder(side, flush)
                 times = side.start(directory)
                 time.sleep(self.plan.idle_s)
                 idle = machine.memory(side.pids())
@@ -120,53 +146,58 @@ class Comparison:
         memory = machine.memory(side.pids())
         self.rests.append(Rest(side.label, cpu, memory.rss, memory.anonymous))
 
-    def _prepare(self, side: Side, workloads: list[Workload]) -> None:
-        wire.create_topic(side.namesrv, side.broker, SEND_TOPIC, self.plan.queues)
-        if not any(workload.kind.reads for workload in workloads):
-            return
-        wire.create_topic(side.namesrv, side.broker, BACKLOG_TOPIC, self.plan.queues)
-        options = {"connections": 8, "batch": BACKLOG_BATCH, "count": self.plan.backlog}
-        filled = self._raw.run(
-            side.broker, side.broker_name, 600, topic=BACKLOG_TOPIC, queues=self.plan.queues, **options
-        )
-        wrong = self._check_stored(side, BACKLOG_TOPIC, 0, filled)
-        if wrong:
-            raise LoadFailed(f"the backlog of {side.label} could not be filled: {wrong}")
-
     def _warm(self, workloads: list[Workload]) -> None:
         """Half of the time on the first workload, in slices whose rates show whether a side got warm.
 
         The sides take turns slice by slice: one frozen for minutes would lose its registration. A slice in which a
         neighbour had the core warms nothing, so more of them follow until the servers have had their processor time.
         """
-        share = self.plan.warmup_s / 2 if len(workloads) > 1 else self.plan.warmup_s
+        # Those with many topics send as raw-open-5k does, and get their topics when their turn comes.
+        first, *others = [workload for workload in workloads if workload.topics == 1] or [WORKLOADS[0]]
+        share = self.plan.warmup_s / 2 if others else self.plan.warmup_s
         slices = max(2, round(share / WARM_SLICE_S))
-        for turn in range(slices * WARM_PATIENCE):
+        # Brokers that wait for the disk never use their core up.
+        patience = WARM_PATIENCE if first.flush is Flush.ASYNC else 1
+        rates: dict[str, list[float]] = {label: [] for label in self.labels}
+        had = dict(self.warm_cpu_s)
+        for turn in range(slices * patience):
             for side in self.sides:
-                if turn < slices or self.warm_cpu_s[side.label] < share * 0.8:
-                    self._warm_slice(side, workloads[0], share / slices)
-        for workload in workloads[1:]:
+                if turn < slices or self.warm_cpu_s[side.label] - had[side.label] < share * 0.8:
+                    rates[side.label].append(self._warm_slice(side, first, share / slices))
+        for workload in others:
             for side in self.sides:
                 self._awake(side)
-                self._load(side, workload, share / len(workloads[1:]), 0.0)
-        for side in self.sides:
-            rates = self.warmth[side.label]
-            self.say(f"{side.label}: warm-up took {workloads[0].name} from {rates[0]:,.0f} to {rates[-1]:,.0f} msg/s")
+                self._loads.run(side, workload, max(share / len(others), self.plan.warmup_s / WARM_LEAST), 0.0)
+        for label, seen in rates.items():
+            self.say(f"{label}: warm-up took {first.name} from {seen[0]:,.0f} to {seen[-1]:,.0f} msg/s")
+        if not any(self.warmth.values()):
+            self.warmth = rates
 
-    def _warm_slice(self, side: Side, workload: Workload, seconds: float) -> None:
+    def _warm_slice(self, side: Side, workload: Workload, seconds: float) -> float:
         self._awake(side)
         before = machine.cpu_seconds(side.pids())
-        self.warmth[side.label].append(self._load(side, workload, seconds, 0.0)["rate"])
+        rate = float(self._loads.run(side, workload, seconds, 0.0)["rate"])
         self.warm_cpu_s[side.label] += machine.cpu_seconds(side.pids()) - before
+        return rate
 
-    def _measure_pairs(self, workload: Workload) -> None:
-        """As many whole pairs as planned; a pair with a void run is measured again, but not for ever."""
-        whole = 0
+    def _measure_pairs(self, family: list[Workload]) -> None:
+        """As many whole pairs as planned of each; a pair with a void run is measured again, but not for ever."""
+        for workload in family:
+            self._make_topics(workload)
+        whole = dict.fromkeys([workload.name for workload in family], 0)
         for pair in range(self.plan.pairs + VOID_PAIRS_ALLOWED):
-            runs = [self._measure_run(side, workload, pair) for side in self.sides]
-            whole += not any(run.void for run in runs)
-            if whole == self.plan.pairs:
-                return
+            for workload in family:
+                if whole[workload.name] < self.plan.pairs:
+                    runs = [self._measure_run(side, workload, pair) for side in self.sides]
+                    whole[workload.name] += not any(run.void for run in runs)
+
+    def _make_topics(self, workload: Workload) -> None:
+        """Not before they are needed: the workloads before should not have them around."""
+        if workload.topics > 1:
+            for side in self.sides:
+                self._awake(side)
+                self._loads.make_topics(side, workload)
+                self._loads.run(side, workload, self.plan.seconds / 2, 0.0)
 
     def _measure_run(self, side: Side, workload: Workload, pair: int) -> Run:
         self._await_calm()
@@ -175,7 +206,7 @@ class Comparison:
         fsync, memcpy = machine.fsync_p50_us(self.scratch), machine.memcpy_gb_per_s()
         try:
             run = self._one_run(side, workload, pair, fsync, memcpy)
-        except (LoadFailed, wire.WireError) as error:
+        except (LoadFailed, wire.WireError, cold.ColdFailed) as error:
             run = Run(side.label, workload.name, pair, void=str(error))
         self.runs.append(run)
         figures = f"{run.rate:,.0f} msg/s, {run.cpu_per_million_s:.1f} CPU-s per million"
@@ -184,17 +215,22 @@ class Comparison:
 
     def _one_run(self, side: Side, workload: Workload, pair: int, fsync: float, memcpy: float) -> Run:
         pids = side.pids()
-        stored = self._settled_messages(side)
+        before = 0 if workload.backlog else self._loads.stored(side, workload)
+        warm_share = cold.put_out_of_memory(pids, side.directory) if workload.cold else None
+        flushes = machine.disk_flushes(self.scratch)
         began, cpu, busy = time.monotonic(), machine.cpu_seconds(pids), machine.busy_seconds()
-        result = self._load(side, workload, self.plan.seconds, self.plan.cut_s)
+        result = self._loads.run(side, workload, self.plan.seconds, self.plan.cut_s)
         loaded = time.monotonic() - began
-        void = "" if workload.kind.reads else self._check_stored(side, SEND_TOPIC, stored, result)
-        if result["errors"] or not result["messages"]:
-            void = f"{result['errors']} failed: {result['first_error']}"
+        void = "" if workload.topics > 1 else self._loads.wrong(side, workload, before, result)
+        if workload.topics > 1:  # asking thousands of queues would show in the figures
+            time.sleep(DISPATCH_PAUSE_S)
         took = time.monotonic() - began
         cpu = machine.cpu_seconds(pids) - cpu
         others = machine.busy_seconds() - busy - cpu - result["load_cpu_s"]
+        flushed = machine.disk_flushes(self.scratch)
         memory = machine.memory(pids)
+        if workload.topics > 1:
+            void = self._loads.wrong(side, workload, before, result)
         return Run(
             side=side.label,
             workload=workload.name,
@@ -205,65 +241,17 @@ class Comparison:
             p99_us=result.get("p99_us"),
             p999_us=result.get("p999_us"),
             max_us=result.get("max_us"),
-            cpu_per_million_s=cpu / max(1, result["acked"]) * 1e6,
+            cpu_per_million_s=cpu / max(1, result.get("delivered", result["acked"])) * 1e6,
             server_busy=cpu / took,
             load_busy=result["load_cpu_s"] / loaded,
             others_busy=max(0.0, others / took),
             rss=memory.rss,
             anonymous=memory.anonymous,
+            flushes_per_s=None if flushes is None or flushed is None else (flushed - flushes) / took,
             fsync_p50_us=fsync,
             memcpy_gb_s=memcpy,
-            details=result,
+            details=result if warm_share is None else result | {"share_in_memory": warm_share},
         )
-
-    def _settled_messages(self, side: Side) -> int:
-        """What is stored once the broker has dispatched all it has: a void run may have left some behind."""
-        deadline = time.monotonic() + DISPATCH_TIMEOUT_S
-        stored = wire.stored_messages(side.broker, SEND_TOPIC, self.plan.queues)
-        while time.monotonic() < deadline:
-            time.sleep(DISPATCH_PAUSE_S)
-            before, stored = stored, wire.stored_messages(side.broker, SEND_TOPIC, self.plan.queues)
-            if stored == before:
-                return stored
-        raise LoadFailed(f"{side.label} still stores messages {DISPATCH_TIMEOUT_S:.0f} s after the last send")
-
-    def _check_stored(self, side: Side, topic: str, before: int, result: dict[str, Any]) -> str:
-        """Wait until consumers could read what was acknowledged; says what is wrong, or nothing."""
-        wanted = before + int(result["acked"])
-        deadline = time.monotonic() + DISPATCH_TIMEOUT_S
-        while True:
-            stored = wire.stored_messages(side.broker, topic, self.plan.queues)
-            if stored == wanted and not result["errors"]:
-                return ""
-            if stored > wanted or time.monotonic() > deadline or result["errors"]:
-                return (
-                    f"{result['acked']} acknowledged, {result['errors']} failed, but the offsets of {topic} "
-                    f"grew by {stored - before} {result['first_error']}"
-                )
-            time.sleep(0.02)
-
-    def _load(self, side: Side, workload: Workload, seconds: float, cut_s: float) -> dict[str, Any]:
-        if workload.kind.is_java:
-            return self._java_load(side, workload, seconds, cut_s)
-        topic = BACKLOG_TOPIC if workload.kind is Kind.RAW_PULL else SEND_TOPIC
-        options: dict[str, Any] = {"body": BODY_BYTES, **workload.options, "topic": topic, "seconds": seconds}
-        if workload.kind is Kind.RAW_PULL:
-            options["mode"] = "pull"
-        return self._raw.run(
-            side.broker, side.broker_name, seconds + cut_s, queues=self.plan.queues, warmup=cut_s, **options
-        )
-
-    def _java_load(self, side: Side, workload: Workload, seconds: float, cut_s: float) -> dict[str, Any]:
-        if self._java is None:
-            self._java = JavaLoad(self.plan.load_core, self.scratch)
-        settings: dict[str, Any] = {"namesrv": side.namesrv, **workload.options}
-        if workload.kind is Kind.JAVA_PUSH:
-            self._groups += 1  # a group that has never read starts at the beginning
-            settings |= {"topic": BACKLOG_TOPIC, "group": f"bench_push_{self._groups}", "timeout": 120}
-            settings |= {"expected": self.plan.backlog, "skip": self.plan.backlog // 10}
-            return self._java.run("push", 120, **settings)
-        settings |= {"topic": SEND_TOPIC, "body": BODY_BYTES, "seconds": seconds, "warmup": cut_s}
-        return self._java.run("send", seconds + cut_s, **settings)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -272,5 +260,12 @@ class Comparison:
             "warmth": self.warmth,
             "warm_cpu_s": self.warm_cpu_s,
             "rests": [asdict(rest) for rest in self.rests],
+            "recoveries": [asdict(found) for found in self.recoveries],
+            "stored_runs": [asdict(run) for run in self.stored_runs],
+            "peer_runs": [asdict(run) for run in self.peer_runs],
             "runs": [asdict(run) for run in self.runs],
         }
+
+
+def _folder(side: Side, flush: Flush) -> str:
+    return f"{side.label}-{flush.value}"

@@ -1,4 +1,4 @@
-"""A redis server to compare pop mode with: Debian's redis-server with its append-only file, one stream as the backlog.
+"""A redis server to compare with: Debian's redis-server with its append-only file, one stream as the backlog.
 
 It is pinned, frozen and watched as the brokers are. appendfsync is everysec, its default, and the closest to async flush.
 """
@@ -53,6 +53,9 @@ class RedisSide(Side):
         return [self._process.pid] if self._process else []
 
     def stop(self) -> None:
+        self.crash()
+
+    def crash(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -64,6 +67,17 @@ class RedisSide(Side):
         for start in range(1, count + 1, PER_WRITE):
             numbers = range(start, min(start + PER_WRITE, count + 1))
             self.call(*([b"XADD", name, b"1-%d" % number, b"body", body] for number in numbers))
+
+    def length(self, stream: str) -> int:
+        """How many entries the stream has."""
+        host, _, port = self.broker.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(_encode([b"XLEN", stream.encode()]))
+            with connection.makefile("rb") as answers:
+                line = answers.readline()
+        if line[:1] != b":":
+            raise SideFailed(f"redis at {self.broker} answered {line!r}")
+        return int(line[1:])
 
     def new_group(self, stream: str, group: str) -> None:
         self.call([b"XGROUP", b"CREATE", stream.encode(), group.encode(), b"0"])

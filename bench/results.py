@@ -17,6 +17,9 @@ class Plan:
     cut_s: float = 2.0  # of each run, not measured
     warmup_s: float = 60.0  # of load per side before the first pair
     starts: int = 3
+    recoveries: int = 2  # pairs of kill -9 and start
+    recovery_gib: float = 0.5  # stored when the kill comes
+    stored: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)  # messages there when the cost of a send is taken
     idle_s: float = 10.0  # of rest before idle figures are taken
     settle_s: float = 0.5  # after waking a side
     calm_s: float = 20.0  # longest wait before a run for the neighbours to become quiet
@@ -49,6 +52,7 @@ class Run:
     others_busy: float = 0.0  # cores used by everything else meanwhile
     rss: int = 0
     anonymous: int = 0
+    flushes_per_s: float | None = None  # that the disk has seen, whoever asked for them
     fsync_p50_us: float = 0.0
     memcpy_gb_s: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
@@ -61,6 +65,18 @@ class Start:
     first_ack_s: float
     idle_rss: int
     idle_anonymous: int
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """A start after kill -9. Void if a message that was acknowledged before the kill is gone."""
+
+    side: str
+    pair: int
+    messages: int
+    ready_s: float = 0.0
+    first_ack_s: float = 0.0
+    void: str = ""
 
 
 @dataclass(frozen=True)

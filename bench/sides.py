@@ -50,12 +50,18 @@ class Side(ABC):
     def __init__(self, label: str) -> None:
         self.label = label
         self.namesrv = self.broker = self.broker_name = ""
+        self.directory = Path()
 
     def start(self, directory: Path) -> StartTimes:
         """Start on a fresh directory and prove that it stores a message."""
         directory.mkdir(parents=True)
+        self.directory = directory
+        return self.start_again()
+
+    def start_again(self) -> StartTimes:
+        """Start on what the last time left in the directory."""
         began = time.monotonic()
-        self._launch(directory)
+        self._launch(self.directory)
         ready = time.monotonic()
         while True:
             try:
@@ -84,6 +90,10 @@ class Side(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End its processes, frozen or not."""
+
+    @abstractmethod
+    def crash(self) -> None:
+        """End its processes with SIGKILL; the directory stays as it is."""
 
     @abstractmethod
     def _launch(self, directory: Path) -> None:
@@ -130,6 +140,9 @@ class ApacheSide(Side):
 
     def stop(self) -> None:
         # A clean stop takes Apache's broker half a minute, and its files are thrown away next.
+        self.crash()
+
+    def crash(self) -> None:
         if self._cluster:
             self._cluster.kill()
             self._cluster = None
@@ -144,14 +157,17 @@ def _as_installed(environ: Mapping[str, str]) -> dict[str, str]:
 class CommandSide(Side):
     """A server started by a command that prints `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT`.
 
-    `{data}` in the command becomes the data directory. SIGTERM must end it with exit code 0, within `stop_s`.
+    `{data}` in the command becomes the data directory, `{flush}` the word async or sync. SIGTERM must end it with exit
+    code 0, within `stop_s`.
     """
 
-    def __init__(self, label: str, core: int, command: str, stop_s: float = STOP_TIMEOUT_S) -> None:
+    def __init__(
+        self, label: str, core: int, command: str, stop_s: float = STOP_TIMEOUT_S, flush: str = "async"
+    ) -> None:
         super().__init__(label)
         self._stop_s = stop_s
         self._core = core
-        self._command = command
+        self._command = command.replace("{flush}", flush)
         self._process: subprocess.Popen[bytes] | None = None
 
     def _launch(self, directory: Path) -> None:
@@ -204,3 +220,9 @@ class CommandSide(Side):
             raise SideFailed(f"{self.label} did not stop within {self._stop_s:.0f} s of SIGTERM") from error
         if code != 0:
             raise SideFailed(f"{self.label} ended with exit code {code} upon SIGTERM")
+
+    def crash(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -10,15 +10,16 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 FRAME_MAX = 16 << 20
-CALL_TIMEOUT_S = 10.0
+CALL_TIMEOUT_S = 30.0
 ROUTE_TIMEOUT_S = 60.0
 
 SEND_MESSAGE_V2 = 310
-UPDATE_AND_CREATE_TOPIC = 17
+UPDATE_AND_CREATE_TOPIC_LIST = 18
 GET_MAX_OFFSET = 30
 GET_ROUTEINFO_BY_TOPIC = 105
 
@@ -29,36 +30,45 @@ class WireError(RuntimeError):
 
 def call(address: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
     """One request to "host:port"; returns the answer's header and body, or raises unless its code is 0."""
-    header = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": 493}
-    text = json.dumps(header, separators=(",", ":")).encode()
+    with closing(calls(address, code, [fields], body)) as answers:
+        return next(answers)
+
+
+def calls(
+    address: str, code: int, requests: Iterable[Mapping[str, str]], body: bytes = b""
+) -> Generator[tuple[dict[str, Any], bytes], None, None]:
+    """The same request with other fields again and again, one after the other on one connection."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT_S) as connection:
-            connection.sendall(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
-            answer, answer_body = _read_answer(connection)
+            for fields in requests:
+                connection.sendall(_request(code, fields, body))
+                answer, answer_body = _read_answer(connection)
+                if answer.get("code") != 0:
+                    raise WireError(f"{address} answered call {code} with {answer.get('code')}: {answer.get('remark')}")
+                yield answer, answer_body
     except (OSError, ValueError) as error:
         raise WireError(f"call {code} to {address} failed: {error}") from error
-    if answer.get("code") != 0:
-        raise WireError(f"{address} answered call {code} with {answer.get('code')}: {answer.get('remark')}")
-    return answer, answer_body
+
+
+def _request(code: int, fields: Mapping[str, str], body: bytes) -> bytes:
+    header = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": 493}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
 
 
 def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
     """Create the topic on the broker and wait until the name server routes it."""
-    fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": str(queues),
-        "writeQueueNums": str(queues),
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-        "attributes": "",
-        "force": "false",
-    }
-    call(broker, UPDATE_AND_CREATE_TOPIC, fields)
-    await_route(namesrv, topic)
+    create_topics(namesrv, broker, [topic], queues)
+
+
+def create_topics(namesrv: str, broker: str, topics: Sequence[str], queues: int) -> None:
+    """Many in one request: with a request for each, a broker may register anew each time."""
+    config = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+    config |= {"topicSysFlag": 0, "order": False, "attributes": {}}
+    wanted = {"topicConfigList": [{"topicName": topic, **config} for topic in topics]}
+    call(broker, UPDATE_AND_CREATE_TOPIC_LIST, {}, json.dumps(wanted).encode())
+    await_route(namesrv, topics[-1])
 
 
 def await_route(namesrv: str, topic: str) -> None:
@@ -74,13 +84,15 @@ def await_route(namesrv: str, topic: str) -> None:
         time.sleep(0.05)
 
 
+def max_offsets(broker: str, topics: Sequence[str], queues: int) -> list[int]:
+    """Where the queues of the topics end."""
+    asked = ({"topic": topic, "queueId": str(queue)} for topic in topics for queue in range(queues))
+    return [int(answer["extFields"]["offset"]) for answer, _ in calls(broker, GET_MAX_OFFSET, asked)]
+
+
 def stored_messages(broker: str, topic: str, queues: int) -> int:
     """The sum of the topic's max offsets: what the broker would let consumers read."""
-    total = 0
-    for queue in range(queues):
-        answer, _ = call(broker, GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)})
-        total += int(answer["extFields"]["offset"])
-    return total
+    return sum(max_offsets(broker, [topic], queues))
 
 
 def send_one(broker: str, broker_name: str, topic: str) -> None:

@@ -30,6 +30,10 @@ record Command(String verb, Map<String, String> settings) {
         return Integer.parseInt(text(key));
     }
 
+    int whole(String key, int fallback) {
+        return settings.containsKey(key) ? whole(key) : fallback;
+    }
+
     double number(String key) {
         return Double.parseDouble(text(key));
     }

@@ -13,6 +13,7 @@ import java.nio.charset.StandardCharsets;
  *
  * <pre>
  * send namesrv=HOST:PORT topic=T threads=64 batch=1 body=128 warmup=2 seconds=10
+ * send namesrv=HOST:PORT topic=T threads=1 batch=1 window=256 body=128 warmup=2 seconds=10
  * push namesrv=HOST:PORT topic=T group=G threads=20 expected=1000000 skip=100000 timeout=60
  * pull namesrv=HOST:PORT topic=T group=G threads=20 expected=1000000 skip=100000 timeout=60
  * </pre>

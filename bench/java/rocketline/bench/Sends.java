@@ -4,13 +4,17 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.UUID;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * Threads that each send, wait for the answer and send again, through one producer.
+ * Threads that each send, wait for the answer and send again, through one producer. With a window each has so many
+ * asynchronous sends in flight instead.
  *
  * <p>The client's own retries are off: a repeated send would store a message twice and the counts could no
  * longer be compared with the broker's offsets.
@@ -20,6 +24,7 @@ final class Sends {
     private final String topic;
     private final int bodyBytes;
     private final int batch;
+    private final int window;
     private final long measureFrom;
     private final long measureUntil;
 
@@ -28,6 +33,7 @@ final class Sends {
         topic = command.text("topic");
         bodyBytes = command.whole("body");
         batch = command.whole("batch");
+        window = command.whole("window", 0);
         measureFrom = System.nanoTime() + command.nanos("warmup");
         measureUntil = measureFrom + command.nanos("seconds");
     }
@@ -38,6 +44,7 @@ final class Sends {
         producer.setInstanceName(UUID.randomUUID().toString());
         producer.setSendMsgTimeout(10_000);
         producer.setRetryTimesWhenSendFailed(0);
+        producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.start();
         try {
             return new Sends(command).with(producer);
@@ -59,7 +66,7 @@ final class Sends {
         }
         double seconds = (measureUntil - measureFrom) / 1e9;
         return new Result()
-                .put("mode", batch > 1 ? "batch" : "send")
+                .put("mode", window > 0 ? "async" : batch > 1 ? "batch" : "send")
                 .put("seconds", seconds)
                 .put("messages", total.measured)
                 .put("rate", total.measured / seconds)
@@ -85,17 +92,76 @@ final class Sends {
 
         @Override
         public void run() {
+            if (window > 0) {
+                sendAhead();
+                return;
+            }
             long began = System.nanoTime();
             while (began - measureUntil < 0) {
                 boolean stored = send();
-                long ended = System.nanoTime();
                 sent += batch;
-                acked += stored ? batch : 0;
-                if (stored && ended - measureFrom >= 0 && ended - measureUntil < 0) {
-                    measured += batch;
-                    latencies.add(ended - began);
-                }
+                answered(stored, began);
                 began = System.nanoTime();
+            }
+        }
+
+        /** Ends when the last answer has come. */
+        private void sendAhead() {
+            Semaphore free = new Semaphore(window);
+            while (System.nanoTime() - measureUntil < 0) {
+                free.acquireUninterruptibly();
+                sent++;
+                try {
+                    producer.send(message(), new Answer(free));
+                } catch (Exception error) {
+                    failed(error.toString());
+                    free.release();
+                }
+            }
+            if (!tryAcquireAll(free)) {
+                failed("an asynchronous send was not answered");
+            }
+        }
+
+        private boolean tryAcquireAll(Semaphore free) {
+            try {
+                return free.tryAcquire(window, 20, TimeUnit.SECONDS);
+            } catch (InterruptedException error) {
+                return false;
+            }
+        }
+
+        private synchronized void answered(boolean stored, long began) {
+            long ended = System.nanoTime();
+            acked += stored ? batch : 0;
+            if (stored && ended - measureFrom >= 0 && ended - measureUntil < 0) {
+                measured += batch;
+                latencies.add(ended - began);
+            }
+        }
+
+        private final class Answer implements SendCallback {
+            private final long began = System.nanoTime();
+            private final Semaphore free;
+
+            Answer(Semaphore free) {
+                this.free = free;
+            }
+
+            @Override
+            public void onSuccess(SendResult result) {
+                boolean stored = result.getSendStatus() == SendStatus.SEND_OK;
+                if (!stored) {
+                    failed(result.getSendStatus().name());
+                }
+                answered(stored, began);
+                free.release();
+            }
+
+            @Override
+            public void onException(Throwable error) {
+                failed(error.toString());
+                free.release();
             }
         }
 
@@ -133,13 +199,13 @@ final class Sends {
             return new Message(topic, body);
         }
 
-        private void failed(String why) {
+        private synchronized void failed(String why) {
             if (firstError.isEmpty()) {
                 firstError = why.substring(0, Math.min(200, why.length()));
             }
         }
 
-        void add(Sender other) {
+        synchronized void add(Sender other) {
             sent += other.sent;
             acked += other.acked;
             measured += other.measured;
