@@ -28,7 +28,8 @@ static void put_entry(File *file, PyObject *prefix, PyObject *key, int64_t log_o
         previous = 0;
         file->fresh++;
     }
-    int64_t seconds = store_ms > file->begin_ms ? (store_ms - file->begin_ms) / 1000 : 0;
+    /* Unsigned: times of a damaged log may lie further apart than an int64_t reaches. */
+    uint64_t seconds = store_ms > file->begin_ms ? ((uint64_t)store_ms - (uint64_t)file->begin_ms) / 1000 : 0;
     uint8_t *entry = file->bytes + HEADER_BYTES + file->slots * 4 + file->number * ENTRY_BYTES;
     entry = put32(entry, (uint32_t)positive);
     entry = put64(entry, (uint64_t)log_offset);

@@ -1,12 +1,12 @@
 /* Records of the commit log: written in place, and looked at before they are served. */
 #include "sends.h"
 
-uint8_t *put_record(uint8_t *at, const Head *head, int32_t size, const void *body, int32_t body_bytes, const void *properties,
-                    uint16_t properties_bytes)
+/* Size and magic are written last: a process killed half way leaves no record, rather than one with a part missing that no
+ * checksum covers. */
+void put_record(uint8_t *start, const Head *head, int32_t size, const void *body, int32_t body_bytes, const void *properties,
+                uint16_t properties_bytes)
 {
-    at = put32(at, (uint32_t)size);
-    at = put32(at, (uint32_t)head->magic);
-    at = put32(at, crc32_of(body, (size_t)body_bytes) & 0x7FFFFFFF);
+    uint8_t *at = put32(start + 8, crc32_of(body, (size_t)body_bytes) & 0x7FFFFFFF);
     at = put32(at, (uint32_t)head->queue_id);
     at = put32(at, (uint32_t)head->flag);
     at = put64(at, (uint64_t)head->queue_offset);
@@ -22,7 +22,9 @@ uint8_t *put_record(uint8_t *at, const Head *head, int32_t size, const void *bod
     at = put_bytes(at, body, (size_t)body_bytes);
     at = put_bytes(at, head->topic, (size_t)head->topic_bytes);
     at = put16(at, properties_bytes);
-    return put_bytes(at, properties, properties_bytes);
+    put_bytes(at, properties, properties_bytes);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    put64(start, (uint64_t)(uint32_t)size << 32 | (uint32_t)head->magic);
 }
 
 /* magic, topic, queue_id, queue_offset, log_offset, flag, sys_flag, born_ms, born_host, store_ms, store_host,

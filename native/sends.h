@@ -40,8 +40,8 @@ typedef struct {
 } Head;
 
 int64_t size_with(const Head *head, int64_t body_bytes, int64_t properties_bytes);
-uint8_t *put_record(uint8_t *at, const Head *head, int32_t size, const void *body, int32_t body_bytes, const void *properties,
-                    uint16_t properties_bytes);
+void put_record(uint8_t *start, const Head *head, int32_t size, const void *body, int32_t body_bytes, const void *properties,
+                uint16_t properties_bytes);
 /* Whether properties could be taken for ones that never reached the disk. */
 int looks_lost(const uint8_t *properties, Py_ssize_t size);
 /* The LogEntry of a record. */

@@ -25,6 +25,8 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     notes: dict[str, float] = field(default_factory=dict)
     """The worst value of whatever else was measured."""
+    impl: str = "python"
+    """Which implementation ran: `python`, or `c` for the compiled twin."""
 
     def note(self, name: str, value: float) -> None:
         self.notes[name] = max(value, self.notes.get(name, value))

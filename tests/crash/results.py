@@ -13,7 +13,18 @@ from .outcome import Outcome
 FOLDER = REPOSITORY / "build" / "soak"
 DOCUMENT = REPOSITORY / "docs" / "reliability.md"
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
-COLUMNS = ("scenario", "runs", "acknowledged", "lost", "twice", "violations", "worst open", "worst start", "also")
+COLUMNS = (
+    "scenario",
+    "runs",
+    "compiled",
+    "acknowledged",
+    "lost",
+    "twice",
+    "violations",
+    "worst open",
+    "worst start",
+    "also",
+)
 
 
 def record(outcome: Outcome, folder: Path = FOLDER) -> None:
@@ -23,24 +34,30 @@ def record(outcome: Outcome, folder: Path = FOLDER) -> None:
 
 
 def recorded(folder: Path = FOLDER) -> list[Outcome]:
-    """Every outcome so far; of an item that was run again, the last one."""
-    found: dict[tuple[str, str, int], Outcome] = {}
-    for path in sorted(folder.glob("S*.jsonl")):
+    """Every outcome so far; of an item that was run again with the same implementation, the last one."""
+    found: dict[tuple[str, str, int, str], Outcome] = {}
+    for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             outcome = Outcome(**json.loads(line))
-            found[outcome.scenario, outcome.variant, outcome.seed] = outcome
+            found[outcome.scenario, outcome.variant, outcome.seed, outcome.impl] = outcome
     return list(found.values())
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
     """A Markdown table with a row per scenario and variant; the many variants of S3, S5 and S8 share one."""
     rows: dict[str, list[Outcome]] = {}
-    for outcome in sorted(outcomes, key=lambda each: (int(each.scenario[1:]), each.variant, each.seed)):
+    for outcome in sorted(outcomes, key=_place):
         merged = outcome.scenario in ("S3", "S5", "S8") or not outcome.variant
         rows.setdefault(outcome.scenario if merged else f"{outcome.scenario} {outcome.variant}", []).append(outcome)
     lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS)]
     lines += [" | ".join(_row(name, group)) for name, group in rows.items()]
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def _place(outcome: Outcome) -> tuple[str, int, str, int]:
+    """Scenarios before what has only the name of an invariant; S2 before S13."""
+    kind = outcome.scenario[0]
+    return "" if kind == "S" else kind, int(outcome.scenario[1:]), outcome.variant, outcome.seed
 
 
 def _row(name: str, group: list[Outcome]) -> list[str]:
@@ -52,7 +69,9 @@ def _row(name: str, group: list[Outcome]) -> list[str]:
     start_s = max(outcome.worst_start_s for outcome in group)
     return [
         name,
-        *(f"{sum(getattr(outcome, part) for outcome in group):,}" for part in ("runs", "acked", "lost", "duplicates")),
+        f"{sum(outcome.runs for outcome in group):,}",
+        f"{sum(outcome.runs for outcome in group if outcome.impl == 'c'):,}",
+        *(f"{sum(getattr(outcome, part) for outcome in group):,}" for part in ("acked", "lost", "duplicates")),
         str(sum(len(outcome.violations) for outcome in group)),
         f"{open_s:.2f} s" if open_s else "",
         f"{start_s:.2f} s" if start_s else "",

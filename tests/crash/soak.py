@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rocketline
+
 from .outcome import Outcome
 from .results import FOLDER, record, recorded, table, write_document
 from .scenarios import (
@@ -176,6 +178,7 @@ def run_item(run: Callable[..., Any], item: Item, folder: Path) -> Outcome:
         outcome = asyncio.run(_limited(run, item, place))
     except Exception as error:
         outcome = Outcome(item.scenario, item.variant, item.seed, violations=[f"the harness failed: {error!r}"])
+    outcome.impl = rocketline.__impl__
     print(f"{time.strftime('%H:%M:%S')} {outcome} ({time.monotonic() - started:.1f} s)", flush=True)
     if outcome.violations:
         print(f"    repeat: {item.command}\n    folder: {place}", flush=True)

@@ -28,8 +28,26 @@ def test_items_of_a_scenario_become_one_row() -> None:
     late.note("loop lag s", 0.05)
     rows = table([late, outcome(2, 10, acked=1000), outcome(1, 1, "S3", "plain"), outcome(1, 2, "S3", "one byte")])
     assert rows.splitlines()[2:] == [
-        "| S1 SYNC_FLUSH | 15 | 1,007 | 0 | 0 | 0 | 0.30 s | 0.60 s | loop lag s 0.05 |",
-        "| S3 | 3 | 0 | 0 | 0 | 0 | 0.10 s | 0.20 s |  |",
+        "| S1 SYNC_FLUSH | 15 | 0 | 1,007 | 0 | 0 | 0 | 0.30 s | 0.60 s | loop lag s 0.05 |",
+        "| S3 | 3 | 0 | 0 | 0 | 0 | 0 | 0.10 s | 0.20 s |  |",
+    ]
+
+
+def test_both_implementations_count_and_the_compiled_one_by_itself(tmp_path: Path) -> None:
+    for impl in ("python", "c", "c"):
+        result = outcome(1, 10, acked=100)
+        result.impl = impl
+        record(result, tmp_path)
+    assert table(recorded(tmp_path)).splitlines()[2].startswith("| S1 SYNC_FLUSH | 20 | 10 | 200 |")
+
+
+def test_invariants_have_rows_after_the_scenarios(tmp_path: Path) -> None:
+    for scenario in ("I7", "S13", "S2"):
+        record(outcome(1, 1, scenario, "v"), tmp_path)
+    assert [row.split(" | ")[0] for row in table(recorded(tmp_path)).splitlines()[2:]] == [
+        "| S2 v",
+        "| S13 v",
+        "| I7 v",
     ]
 
 

@@ -252,7 +252,7 @@ def rows(draw: st.DrawFn) -> list[Row]:
             st.dictionaries(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "x"]), word | st.just(" k1\tk2\u2003ü "))
         )
         flag = draw(st.sampled_from([0, 0, 0, 0, 4, 8, 12, 0x80]))
-        made.append((number * 300, 300, *key, offset, draw(int64), draw(st.integers(0, 1 << 40)), flag, found))
+        made.append((number * 300, 300, *key, offset, draw(int64), draw(st.integers(0, 1 << 40) | int64), flag, found))
     return made
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from rocketline._impl import twin
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
 from rocketline.store.commit_log import is_storable_topic
-from rocketline.store.consume_queue import ConsumeQueues
+from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.record_runs import Row
 
@@ -46,7 +46,7 @@ def put_in_queues(
     A `tags_code_for` with an attribute `only_topic` is asked about messages of that topic and no other.
     """
     gaps: set[QueueKey] = set()
-    only_topic = getattr(tags_code_for, "only_topic", None)
+    found: list[tuple[ConsumeQueue, list[Row]]] = []
     for key, group in by_queue(rows).items():
         queue = queues.by_key.get(key)
         if queue is None:
@@ -60,12 +60,26 @@ def put_in_queues(
                 )
                 continue
             queue = queues.obtain(topic, queue_id)
-        if tags_code_for is not None and only_topic in (None, key[0]):
-            group = with_codes(group, tags_code_for)
         if 0 < queue.max_offset < group[0][4]:
             gaps.add(key)
-        queue.put_many(group)
+        found.append((queue, group))
+    put_in_each(found, tags_code_for)
     return gaps
+
+
+def put_in_each(
+    found: Iterable[tuple[ConsumeQueue, list[Row]]], tags_code_for: Callable[[LogEntry], int] | None = None
+) -> None:
+    """List the rows of each queue in it."""
+    only_topic = getattr(tags_code_for, "only_topic", None)
+    for queue, group in found:
+        if tags_code_for is not None and only_topic in (None, group[0][2]):
+            group = with_codes(group, tags_code_for)
+        if len(group) > 1:
+            queue.put_many(group)
+        else:
+            log_offset, size, _, _, queue_offset, tags_code, *_ = group[0]
+            queue.put(queue_offset, log_offset, size, tags_code)
 
 
 def with_codes(rows: list[Row], tags_code_for: Callable[[LogEntry], int]) -> list[Row]:

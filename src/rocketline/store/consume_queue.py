@@ -28,7 +28,7 @@ from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.disk import Disk
 from rocketline.store.ext_queue import ADDRESS_MIN, ExtQueue, ExtQueues
 from rocketline.store.record_runs import Row
-from rocketline.store.segment import MapPool
+from rocketline.store.segment import MapPool, Segment
 from rocketline.store.segmented_file import SegmentedFile
 
 log = logging.getLogger(__name__)
@@ -51,19 +51,20 @@ class ConsumeQueue:
 
     __slots__ = (
         "_base", "_dirty_queues", "_limit", "_tail", "ext", "file", "is_dirty", "max_offset", "min_offset",
-        "next_log_offset",
+        "next_log_offset", "queue_id",
     )  # fmt: skip
 
     def __init__(self, file: SegmentedFile, dirty_queues: deque[ConsumeQueue], ext: ExtQueue | None = None) -> None:
         self.file = file
         self.ext = ext
+        self.queue_id = int(file.folder.name)
         self.min_offset = 0
         self.max_offset = 0
         self.next_log_offset = 0
         """End of the last record listed."""
         self.is_dirty = False
         self._dirty_queues = dirty_queues
-        self._tail = file.last
+        self._tail: Segment | None = None
         self._base = 0
         self._limit = 0
 
@@ -173,10 +174,6 @@ class ConsumeQueue:
         return self.file.folder.parent.name
 
     @property
-    def queue_id(self) -> int:
-        return int(self.file.folder.name)
-
-    @property
     def _units_per_file(self) -> int:
         return self.file.segment_bytes // UNIT_BYTES
 
@@ -193,9 +190,12 @@ class ConsumeQueue:
     def units(self, queue_offset: int, max_bytes: int) -> memoryview | None:
         """Raw units from `queue_offset` to at most the end of their file; None when that file is missing."""
         start = queue_offset * UNIT_BYTES
-        segment = self.file.segment_at(start)
-        if segment is None:
-            return None
+        segment = self._tail
+        # Mostly it is the file that is written. With thousands of queues each object looked at is out of the cache.
+        if segment is None or start < self._base:
+            segment = self.file.segment_at(start)
+            if segment is None:
+                return None
         end = min(start + max_bytes, segment.base + segment.size, self.max_offset * UNIT_BYTES)
         view = segment.view
         if view is None:

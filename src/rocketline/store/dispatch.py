@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rocketline._impl import NAME
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
-from rocketline.store.bulk import by_queue, put_in_index, put_in_queues
+from rocketline.store.bulk import by_queue, put_in_each, put_in_index, put_in_queues
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
@@ -73,12 +73,17 @@ class Dispatcher:
         if self._tags_code_for is not None and not hasattr(self._tags_code_for, "only_topic"):
             return 0
         rows: list[Row] = list(ready)
+        found: list[tuple[ConsumeQueue, list[Row]]] = []
         for key, group in by_queue(rows).items():
             queue = self._queues.by_key.get(key)
             if queue is None or not queue.has_room(group):
                 return 0
+            found.append((queue, group))
         done = len(rows) if self._index is None else self._index.put_at_once(rows)
-        put_in_queues(self._queues, rows[:done], self._tags_code_for)
+        if done < len(rows):
+            put_in_queues(self._queues, rows[:done], self._tags_code_for)
+        else:
+            put_in_each(found, self._tags_code_for)
         return done
 
     def _take(self) -> list[LogEntry]:
