@@ -15,7 +15,7 @@ from rocketline.message import DLQ_PREFIX
 from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.sending import in_order, paced, send, sendable
+from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.tasks import Progress, told
 from rocketline.protocol.names import dlq_topic
 
@@ -96,6 +96,6 @@ def _redrive(chosen: DataFrame, condition: str, namesrv: str | None, rate: float
     count, unknown = known.count(), chosen.where(f.col("origin").isNull()).count()
     tell(f"sending {count:,} dead letters again")
     with told(chosen.sparkSession, tell, "sending"):
-        send(paced(sendable(known), rate), namesrv, f"redrive {condition}")
+        send(sendable(known), namesrv, f"redrive {condition}", rate)
     left = f"; {unknown:,} do not say which topic they came from and stay" if unknown else ""
     return f"{count:,} were sent to the topics they came from{left}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.sending import in_order, paced, send, sendable
+from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.tasks import Progress, told
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def replay(
         total = sum(row["count"] for row in counts)
         tell(f"sending {total:,} messages to {namesrv}" + (f", {rate:g} a second" if rate else ""))
         with told(spark, tell, "sending"):
-            send(paced(sendable(messages, to_topic, keep_queues), rate), namesrv, f"replay {origin} {where}")
+            send(sendable(messages, to_topic, keep_queues), namesrv, f"replay {origin} {where}", rate)
     finally:
         messages.unpersist()
     rows = [(row["topic"], to_topic or row["topic"], f"{row['count']:,}") for row in counts]
