@@ -94,5 +94,9 @@ EXPORT(sound_run);
 EXPORT(by_queue);
 EXPORT(pack_units);
 EXPORT(file_keys);
+EXPORT(locate_run);
+EXPORT(wrong_bodies);
+EXPORT(lay_out);
+EXPORT(take_properties);
 
 #endif

@@ -81,6 +81,10 @@ static PyMethodDef methods[] = {
     METHOD(by_queue, "Rows by queue."),
     METHOD(pack_units, "Units of a consume queue."),
     METHOD(file_keys, "Entries of a key index."),
+    METHOD(locate_run, "Where sound records and their parts are."),
+    METHOD(wrong_bodies, "Bodies that do not match their checksums."),
+    METHOD(lay_out, "Stretches of a buffer laid end to end."),
+    METHOD(take_properties, "Properties of many records as columns."),
     {NULL, NULL, 0, NULL},
 };
 

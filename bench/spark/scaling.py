@@ -31,7 +31,7 @@ from rocketline.store.folder import StoreFolder
 from rocketline.store.inspection import Verdict
 
 SETTINGS, _ = load(BrokerConfig, {"mappedFileSizeCommitLog": str(SEGMENT_BYTES)}, "bench")
-WARM_ROWS = 2_000
+WARM_ROWS, WARM_BYTES = 4_000, 128 << 10
 SESSION_LIMIT_S = 240
 
 
@@ -47,14 +47,15 @@ def jobs(cores: int, store: Path, small: Path) -> dict[str, float]:
     """Seconds of each job in a session of so many cores."""
     spent = {}
     with open_session("scaling", f"local[{cores}]", {"spark.driver.memory": "1g"}) as spark:
-        for root in (small, store):
+        # The small one in many pieces: every core shall have a worker with everything loaded.
+        for root, stretch_bytes in ((small, WARM_BYTES), (store, None)):
             begin = time.perf_counter()
-            report = audit(spark, folder(root), ignore, SETTINGS.store)
+            report = audit(spark, folder(root), ignore, SETTINGS.store, stretch_bytes)
             spent["audit"] = time.perf_counter() - begin
             if report.verdict is Verdict.DAMAGED:
                 raise SystemExit(f"{root}: the audit found damage in a sound store: {report.findings[:3]}")
             begin = time.perf_counter()
-            rebuild(spark, folder(root), ignore, SETTINGS)
+            rebuild(spark, folder(root), ignore, SETTINGS, stretch_bytes)
             spent["rebuild"] = time.perf_counter() - begin
     return spent
 

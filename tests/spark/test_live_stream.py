@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.live import bodies, forget, forgetful_cluster, send, streaming
-from tests.support.admin import consume_stats, create_topic, delete_topic
+from tests.support.admin import consume_stats, create_topic, delete_topic, eventually
 
+from rocketline.client.bulk_reader import BulkReader
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound
 from rocketline.message import MessageQueue
@@ -52,6 +53,13 @@ def topic(cluster: LocalCluster) -> str:
 
 def numbers(start: int, end: int, padding: bytes = b"") -> list[bytes]:
     return [b"%d" % number + padding for number in range(start, end)]
+
+
+def have_queues(cluster: LocalCluster, topic: str, count: int) -> None:
+    """Give a topic so many queues; the name server knows it when this returns."""
+    create_topic(cluster.brokers[0].address, topic, count)
+    with BulkReader(cluster.namesrv, group="look") as reader:
+        eventually(lambda: len(reader.queues(topic)) == count, f"{count} queues of {topic}")
 
 
 def read(cluster: LocalCluster, **options: str) -> list[dict[str, Any]]:
@@ -185,20 +193,19 @@ def test_a_deleted_topic_ends_a_stream_or_is_waited_for(cluster: LocalCluster, t
 
 
 def test_a_queue_that_is_gone_ends_a_stream_or_is_waited_for(cluster: LocalCluster, topic: str) -> None:
-    address = cluster.brokers[0].address
     send(cluster.namesrv, topic, numbers(0, 10), queue_id=1)
     with (
         streaming(cluster.namesrv, subscribe=topic, startingOffsets="earliest") as strict,
         streaming(cluster.namesrv, subscribe=topic, startingOffsets="earliest", failOnDataLoss="false") as lenient,
     ):
         assert len(strict.step()) == len(lenient.step()) == 10
-        create_topic(address, topic, 1)
+        have_queues(cluster, topic, 1)
         with pytest.raises(RangeNotAvailable, match=r"broker-a:1 is not there any more: .*got fewer queues"):
             strict.step()
         send(cluster.namesrv, topic, numbers(10, 15), queue_id=0)
         assert bodies(lenient.step()) == list(range(10, 15))
         assert lenient.offsets["1"] == 10, "in case it comes back"
-        create_topic(address, topic, 2)
+        have_queues(cluster, topic, 2)
         send(cluster.namesrv, topic, numbers(15, 20), queue_id=1)
         assert bodies(lenient.step()) == bodies(strict.step())[5:] == list(range(15, 20))
 
@@ -234,6 +241,9 @@ def test_a_batch_between_offsets_times_and_queues(cluster: LocalCluster, topic: 
     assert len(read(cluster, subscribe=topic, startingTimestamp="2000-01-01")) == 30
     assert read(cluster, subscribe=topic, endingTimestamp="2000-01-01") == []
     assert read(cluster, subscribe=topic, startingTimestamp="2100-01-01") == []
+    times = json.dumps({topic: {"broker-a": {"0": 0, "1": 4_102_444_800_000}}})
+    assert bodies(read(cluster, subscribe=topic, startingOffsetsByTimestamp=times)) == list(range(20))
+    assert bodies(read(cluster, subscribe=topic, endingOffsetsByTimestamp=times)) == list(range(20, 30))
 
 
 def test_what_is_split_is_the_same(cluster: LocalCluster, topic: str) -> None:

@@ -11,10 +11,12 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from rocketline.client.bulk_reader import BulkReader
+from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, InvalidMessage
 from rocketline.message import MessageView
 from rocketline.protocol.hashing import java_string_hash
 from rocketline.spark.live_source import LiveSource
+from rocketline.spark.pacing import paced
 from rocketline.spark.sink import SinkOptions, send_rows
 from rocketline.spark.sink_rows import OutgoingRow, RowIds, RowMessages, checked_columns
 from rocketline.testing import LocalCluster
@@ -137,6 +139,28 @@ def test_rows_reach_the_broker_in_the_order_of_their_keys(cluster: LocalCluster)
         assert [int(message.body) for message in of_key] == sorted(int(message.body) for message in of_key)
 
 
+@pytest.mark.parametrize(("rate", "most"), [(2000.0, 100), (50.0, 5), (3.0, 1), (0.5, 1)])
+def test_rows_leave_no_faster_than_a_rate_allows(rate: float, most: int) -> None:
+    clock, taken = ManualClock(), []
+    batches = [pa.RecordBatch.from_pydict({"body": [str(n) for n in range(start, start + 150)]}) for start in (0, 150)]
+    for piece in paced(batches, rate, clock, clock.advance):
+        taken.append((clock.monotonic(), piece.column(0).to_pylist()))
+        clock.advance(0.001)
+    assert [body for _, bodies in taken for body in bodies] == [str(n) for n in range(300)]
+    assert max(len(bodies) for _, bodies in taken) == most
+    for number, (at, _) in enumerate(taken):
+        before = sum(len(bodies) for _, bodies in taken[:number])
+        assert at >= before / rate - 1e-6
+
+
+def test_a_rate_changes_nothing_but_the_speed(cluster: LocalCluster) -> None:
+    batch = pa.RecordBatch.from_pydict({"body": [str(n) for n in range(30)]})
+    given = options(cluster, batch.schema, topic="slow", rowsPerSecond="10000")
+    send_rows(given, "w", 0, iter([batch]))
+    ids = {message.body: message.message_id for message in stored(cluster, "slow")}
+    assert ids == {b"%d" % n: RowIds.of("w", 0).of_row(n) for n in range(30)}
+
+
 def test_a_task_that_runs_again_stores_the_same_ids_again(cluster: LocalCluster) -> None:
     batch = pa.RecordBatch.from_pydict({"body": ["a", "b"], "topic": ["again", "again"]})
     for _ in range(2):
@@ -163,6 +187,8 @@ def test_queues_may_be_chosen_and_those_that_are_not_there_are_told(cluster: Loc
         ({"topic": "a b"}, "option 'topic'"),
         ({"batchByte": "5"}, "did you mean 'batchBytes'"),
         ({"maxInFlight": "0"}, "from 1 to"),
+        ({"rowsPerSecond": "0"}, "'rowsPerSecond' must be a number above 0"),
+        ({"rowsPerSecond": "nan"}, "'rowsPerSecond' must be a number above 0"),
         ({"rocketmq.secretKey": "x"}, "'rocketmq.accessKey' is missing"),
     ],
 )

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import fields
 from random import Random
 from typing import Any
 from unittest.mock import patch
+
+import numpy as np
 
 from rocketline import _impl
 from rocketline.errors import RocketlineError
@@ -19,6 +22,10 @@ from rocketline.protocol.command import JSON, ROCKETMQ, Command
 from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import BatchItem, decode_batch, encode_batch, encode_record, topic_part
+from rocketline.spark import property_columns, record_table
+from rocketline.spark.columns import wrong_bodies
+from rocketline.spark.property_columns import read_properties
+from rocketline.spark.record_table import read_table
 from rocketline.store import record_runs
 from rocketline.store.record_runs import Row, RunReader
 
@@ -123,6 +130,26 @@ def _sound(data: bytes) -> None:
         assert python(data, 0, size, 0) == compiled(data, 0, size, 0), data
 
 
+def _table(data: bytes) -> list[bytes]:
+    table = read_table(data, 0)
+    return [getattr(table, field.name).tobytes() for field in fields(table)[1:]]
+
+
+def _properties(data: bytes) -> list[Any]:
+    """Of texts that begin and end anywhere."""
+    places = np.sort(np.array(Random(len(data)).choices(range(len(data) + 1), k=8), np.int64))
+    found = read_properties(data, places[0::2].copy(), places[1::2].copy(), ("TAGS", "x"), True)
+    assert found.maps is not None
+    found.maps.validate(full=True)
+    return [found.maps.to_pylist(), *[column.to_pylist() for column in found.named.values()]]
+
+
+def _bodies(data: bytes) -> None:
+    table = read_table(data, 0)
+    args = data, table.body_at, table.body_end, table.head["body_crc"].astype(np.int32)
+    assert _impl.TWINS["wrong_bodies"][0](*args) == wrong_bodies(*args), data
+
+
 def run(inputs: int, seed: int) -> None:
     random = Random(seed)
     frames = _frames()
@@ -140,6 +167,9 @@ def run(inputs: int, seed: int) -> None:
             log = spoil(random, _log(random))
             _both(_rows, log, record_runs, "_read_run")
             _sound(log)
+            _both(_table, log, record_table, "_locate_run")
+            _both(_properties, log, property_columns, "_take_properties")
+            _bodies(log)
 
 
 def main() -> None:

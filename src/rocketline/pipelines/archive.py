@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from rocketline.errors import ConfigError
 from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.sending import in_order, paced, send, sendable
+from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.streams import finish
 from rocketline.pipelines.tasks import Progress, told
 
@@ -169,7 +169,8 @@ def restore(
     counts = messages.groupBy("topic").agg(f.count("*").alias("messages")).orderBy("topic").collect()
     tell(f"sending {sum(row.messages for row in counts):,} messages to {namesrv}")
     with told(spark, tell, "restore"):
-        send(paced(sendable(in_order(messages), to_topic), rate), namesrv, f"restore {source} {where} {topics}", access)
+        write_id = f"restore {source} {where} {topics}"
+        send(sendable(in_order(messages), to_topic), namesrv, write_id, access, rate)
     rows = [(row.topic, to_topic or row.topic, f"{row.messages:,}") for row in counts]
     return Outcome(f"restored from {source}", ("topic", "sent to", "messages"), rows)
 

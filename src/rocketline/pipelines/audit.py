@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rocketline.pipelines.index_file import are_linked
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.spark.log_plan import EVERYTHING, StoredLog, plan_ranges
 from rocketline.store.config import StoreConfig
@@ -27,7 +28,7 @@ from rocketline.store.stretch_check import Stretch, StretchReport, Told, check_l
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASKS_PER_CORE = 4
+TASKS_PER_CORE = 8
 LEAST_BYTES = 4 << 20
 MOST_BYTES = 256 << 20
 
@@ -92,9 +93,9 @@ def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[Stretch]
 def fair_share(whole: int, cores: int) -> int:
     """
     >>> fair_share(1 << 30, 4) >> 20, fair_share(1000, 4) >> 20
-    (64, 4)
+    (32, 4)
     """
-    return min(max(whole // (cores * TASKS_PER_CORE), LEAST_BYTES), MOST_BYTES)
+    return min(max(-(-whole // (cores * TASKS_PER_CORE)), LEAST_BYTES), MOST_BYTES)
 
 
 def work(task: AuditTask) -> AuditResult:
@@ -104,4 +105,4 @@ def work(task: AuditTask) -> AuditResult:
     if task.stretch is not None:
         return AuditResult(check_stretch(folder, config, ReadOnlyDisk(), task.limits, task.stretch))
     assert task.index_file is not None
-    return AuditResult(links=check_links(folder, config, ReadOnlyDisk(), task.limits, task.index_file))
+    return AuditResult(links=check_links(folder, config, ReadOnlyDisk(), task.limits, task.index_file, are_linked))

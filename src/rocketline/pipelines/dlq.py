@@ -15,7 +15,7 @@ from rocketline.message import DLQ_PREFIX
 from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.sending import in_order, paced, send, sendable
+from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.tasks import Progress, told
 from rocketline.protocol.names import dlq_topic
 from rocketline.spark.access_options import client_options
@@ -107,6 +107,6 @@ def _redrive(
     count, unknown = known.count(), chosen.where(f.col("origin").isNull()).count()
     tell(f"sending {count:,} dead letters again")
     with told(chosen.sparkSession, tell, "sending"):
-        send(paced(sendable(known), rate), namesrv, f"redrive {condition}", access)
+        send(sendable(known), namesrv, f"redrive {condition}", access, rate)
     left = f"; {unknown:,} do not say which topic they came from and stay" if unknown else ""
     return f"{count:,} were sent to the topics they came from{left}"

@@ -1,15 +1,17 @@
 """A file of the key index made of all its entries at once, to the byte as entry after entry would have made it.
 
 Entries are numbered from 1 in their order. Each is linked to the one before it with the same slot, and a slot to its last
-entry: sorting the numbers by slot, with the order kept inside, puts the two side by side.
+entry. Keys come in pieces, and those of a piece are linked where it is made, by sorting them by slot with the order kept
+inside; what is left to do for a file is to link the first key of each slot of a piece to the last one of the pieces before.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -20,48 +22,107 @@ _HEADER = struct.Struct(">qqqqii")
 _ENTRY = np.dtype([("hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _MAX_SECONDS = 0x7FFFFFFF
 
-KEY = np.dtype([("hash", "<u4"), ("log_offset", "<i8"), ("store_ms", "<i8")])
-"""A key on its way into the index."""
+KEY = np.dtype([("hash", "<u4"), ("log_offset", "<i8"), ("store_ms", "<i8"), ("previous", "<u4")])
+"""A key on its way into the index; `previous` is set by `link_piece`."""
 
 
-def write_index_file(path: Path, keys: NDArray[Any], slots: int, entries: int) -> None:
-    """Write `keys` (of the type `KEY`), at most one fewer than `entries`, and bring the file to the disk."""
-    assert 0 < len(keys) < entries
-    slot_of = keys["hash"].astype(np.int64) % slots
-    previous, newest = _links(slot_of, slots)
-    begin_ms = int(keys["store_ms"][0])
-    written = np.empty(len(keys), _ENTRY)
-    written["hash"], written["log_offset"], written["previous"] = keys["hash"], keys["log_offset"], previous
-    written["seconds"] = np.clip((keys["store_ms"] - begin_ms) // 1000, 0, _MAX_SECONDS)
-    header = _HEADER.pack(
-        begin_ms,
-        int(keys["store_ms"][-1]),
-        int(keys["log_offset"][0]),
-        int(keys["log_offset"][-1]),
-        int(np.count_nonzero(previous == 0)),
-        len(keys) + 1,
-    )
+def link_piece(keys: NDArray[Any], slots: int) -> None:
+    """Set in each key of a piece the number of the one before it in its slot, counted from 1; 0 for none."""
+    slot_of = keys["hash"] % np.uint32(slots)
+    order = np.argsort(slot_of, kind="stable")
+    ordered = slot_of[order]
+    is_same = np.flatnonzero(ordered[1:] == ordered[:-1])
+    previous = np.zeros(len(keys), np.uint32)
+    previous[order[is_same + 1]] = order[is_same] + 1
+    keys["previous"] = previous
+
+
+def write_index_file(path: Path, shares: Iterable[tuple[NDArray[Any], int]], slots: int, entries: int) -> None:
+    """Write the keys of all shares, at least one and fewer than `entries`, and bring the file to the disk.
+
+    A share is a stretch of a piece: its keys, and how many of the piece come before it.
+    """
     with path.open("wb") as file:
-        file.truncate(_HEADER.size + slots * 4 + entries * _ENTRY.itemsize)
-        file.write(header)
-        file.write(newest.astype(">i4").tobytes())
+        entries_at = _HEADER.size + slots * 4
+        file.truncate(entries_at + entries * _ENTRY.itemsize)
         # Entry 0 is never used.
-        file.seek(_ENTRY.itemsize, os.SEEK_CUR)
-        file.write(written.tobytes())
+        file.seek(entries_at + _ENTRY.itemsize)
+        made = _Links(slots)
+        for keys, before in shares:
+            made.write(file, keys, before)
+        assert 0 < made.count < entries
+        file.seek(0)
+        begin, end = made.first, made.last
+        file.write(
+            _HEADER.pack(
+                begin["store_ms"], end["store_ms"], begin["log_offset"], end["log_offset"], made.roots, made.count + 1
+            )
+        )
+        file.write(made.newest.astype(">i4").tobytes())
         file.flush()
         os.fsync(file.fileno())
 
 
-def _links(slot_of: NDArray[np.int64], slots: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For each entry the one before it in its slot, 0 for none; for each slot its last entry."""
-    order = np.argsort(slot_of, kind="stable")
-    ordered = slot_of[order]
-    is_same = np.empty(len(order), np.bool_)
-    is_same[0] = False
-    np.equal(ordered[1:], ordered[:-1], out=is_same[1:])
-    previous = np.zeros(len(order), np.int32)
-    previous[order[is_same]] = order[np.flatnonzero(is_same) - 1] + 1
+class _Links:
+    """A file of which some shares were written."""
+
+    def __init__(self, slots: int) -> None:
+        self.newest = np.zeros(slots, np.int32)
+        """For each slot its last entry."""
+        self.count = 0
+        self.roots = 0
+        """Entries that none comes before: as many as slots are in use."""
+        self.first: Any = None
+        self.last: Any = None
+
+    def write(self, file: BinaryIO, keys: NDArray[Any], before: int) -> None:
+        if not len(keys):
+            return
+        self.first, self.last = keys[0] if self.first is None else self.first, keys[-1]
+        written = np.empty(len(keys), _ENTRY)
+        written["hash"], written["log_offset"] = keys["hash"], keys["log_offset"]
+        seconds = (keys["store_ms"] - self.first["store_ms"]) // 1000
+        written["seconds"] = np.clip(seconds, 0, _MAX_SECONDS)
+        written["previous"] = self._link(keys, before)
+        file.write(written.tobytes())
+
+    def _link(self, keys: NDArray[Any], before: int) -> NDArray[np.int32]:
+        slot_of = keys["hash"] % np.uint32(len(self.newest))
+        within = keys["previous"].astype(np.int32) - np.int32(before)
+        is_first = within <= 0
+        previous = np.where(is_first, self.newest[slot_of], within + np.int32(self.count))
+        is_last = np.ones(len(keys), np.bool_)
+        is_last[within[~is_first] - 1] = False
+        last = np.flatnonzero(is_last)
+        self.newest[slot_of[last]] = last + (self.count + 1)
+        self.count += len(keys)
+        self.roots += int(np.count_nonzero(previous == 0))
+        return previous
+
+
+def are_linked(view: memoryview, slots: int, count: int) -> bool:
+    """Whether slots and entries of an index file are linked as they should be; `count` is one more than its entries.
+
+    Every link leads back inside its slot, no two lead to the same entry, and each slot has one entry that no link leads to,
+    which it names: then no other order is left.
+    """
+    if count < 2:
+        return not any(view[_HEADER.size : _HEADER.size + slots * 4])
+    entries: NDArray[Any] = np.frombuffer(view, _ENTRY, count, _HEADER.size + slots * 4)
+    previous = entries["previous"].astype(np.int32)
+    slot_of = entries["hash"].astype(np.int32) % np.int32(slots)
+    previous[0] = 0
+    numbers = np.flatnonzero(previous)
+    leads_to = previous[numbers]
+    if len(numbers) and ((leads_to < 0).any() or (leads_to >= numbers).any()):
+        return False
+    if (slot_of[leads_to] != slot_of[numbers]).any():
+        return False
+    is_last = np.ones(count, np.bool_)
+    is_last[leads_to] = False
+    is_last[0] = False
+    last = np.flatnonzero(is_last)
     newest = np.zeros(slots, np.int32)
-    is_last = np.append(~is_same[1:], True)
-    newest[ordered[is_last]] = order[is_last] + 1
-    return previous, newest
+    newest[slot_of[last]] = last
+    is_single = len(last) + len(numbers) == count - 1 and np.count_nonzero(newest) == len(last)
+    return bool(is_single) and np.array_equal(newest, np.frombuffer(view, ">i4", slots, _HEADER.size))

@@ -1,8 +1,9 @@
 """`package`: what executors need of rocketline, in one file that `spark-submit` hands out.
 
 - A zip for `--py-files`: rocketline and the modules that make its sources known. Executors must have the libraries.
-- A tar.gz for `--archives`: the same with the libraries it needs beside Spark's own (msgspec, lz4, zstandard), for machines
-  of this kind: libraries hold compiled code. On executors it is unpacked, and `PYTHONPATH` leads into it.
+- A tar.gz for `--archives`: the same with the compiled twin and the libraries it needs beside Spark's own (msgspec, lz4,
+  zstandard), for machines of this kind, because those hold compiled code. On executors it is unpacked, and `PYTHONPATH`
+  leads into it.
 
 Files go in sorted and without times, so that the same content makes the same archive.
 """
@@ -37,7 +38,8 @@ def _write_zip(target: Path) -> list[tuple[str, int]]:
     counts = []
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in _MODULES:
-            files = list(_module_files(module))
+            # Python loads no compiled module from a zip.
+            files = [(name, path) for name, path in _module_files(module) if path.suffix not in (".so", ".pyd")]
             for name, path in files:
                 archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
             counts.append((module, len(files)))

@@ -1,6 +1,7 @@
 """`rebuild`: consume queues and key index made anew from the log, in parallel and to the byte as one walk makes them.
 
-1. By stretch of the log: its units, in runs of consecutive numbers, and its keys with their hashes go to piece files.
+1. By stretch of the log: its units, in runs of consecutive numbers, and its keys with their hashes, linked among each
+   other, go to piece files.
 2. By queue and by index file: a task puts the runs of its queues in the order of the log, with the code a broker uses; a
    file of the index is made of its share of the keys, counted through all pieces.
 
@@ -27,7 +28,7 @@ import numpy as np
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays import deliver_time_codes
 from rocketline.pipelines.audit import fair_share, stretches
-from rocketline.pipelines.index_file import KEY, write_index_file
+from rocketline.pipelines.index_file import KEY, link_piece, write_index_file
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketline.store.bulk import QueueKey, by_queue, with_codes
@@ -62,7 +63,8 @@ class ReadTask(msgspec.Struct):
     folder: str
     levels_ms: tuple[int, ...]
     other_topics: tuple[str, ...]
-    with_index: bool
+    index_slots: int
+    """0 when there is no index."""
 
 
 class Run(msgspec.Struct, array_like=True):
@@ -150,8 +152,9 @@ def _build(
         plan.disk.make_folder(plan.folder / part)
     parts = stretches(folder, lambda whole: stretch_bytes or fair_share(whole, cores))
     others = tuple(sorted(plan.other_topics))
+    slots = plan.config.index_slots if plan.config.index_enabled else 0
     reading = [
-        ReadTask(number, str(folder.log), part, str(plan.folder), levels, others, plan.config.index_enabled)
+        ReadTask(number, str(folder.log), part, str(plan.folder), levels, others, slots)
         for number, part in enumerate(parts)
     ]
     read = run_tasks(spark, read_stretch, reading, ReadResult, tell, f"reading {folder.log}")
@@ -235,35 +238,39 @@ def read_stretch(task: ReadTask) -> ReadResult:
     report = StretchReport()
     pieces = Path(task.folder) / PIECES
     units = _UnitPieces(deliver_time_codes(task.levels_ms), set(task.other_topics))
-    hashes, keys = KeyHashes(), 0
+    hashes, found = KeyHashes(), [np.empty(0, KEY)]
+    while True:
+        for rows in scan.rows():
+            if report.first_record < 0:
+                report.first_record = rows[0][0]
+            units.add(rows)
+            if task.index_slots:
+                found.append(_keys(hashes, rows))
+        gap = scan.skip()
+        if gap is None:
+            break
+        report.gaps.append(gap)
+    keys = np.concatenate(found)
+    if len(keys):
+        link_piece(keys, task.index_slots)
     with _replacing(pieces / f"{task.number}.keys") as key_file:
-        while True:
-            for rows in scan.rows():
-                if report.first_record < 0:
-                    report.first_record = rows[0][0]
-                units.add(rows)
-                if task.with_index:
-                    keys += key_file.write(_keys(hashes, rows)) // KEY.itemsize
-            gap = scan.skip()
-            if gap is None:
-                break
-            report.gaps.append(gap)
+        key_file.write(keys.tobytes())
     with _replacing(pieces / f"{task.number}.units") as unit_file:
         queues = units.write(unit_file)
     report.records, report.next_log_offset = scan.records, scan.next_log_offset
     if not scan.is_at_end and scan.stop is not None:
         report.tail = scan.stop
-    return ReadResult(report, queues, keys)
+    return ReadResult(report, queues, len(keys))
 
 
-def _keys(hashes: KeyHashes, rows: Sequence[Row]) -> bytes:
+def _keys(hashes: KeyHashes, rows: Sequence[Row]) -> NDArray[Any]:
     mask, rollback = TRANSACTION_MASK, TRANSACTION_ROLLBACK
     keys, owners = keys_of([row for row in rows if row[7] & mask != rollback])
     found = np.empty(len(keys), KEY)
     found["hash"] = hashes.of(keys)
     found["log_offset"] = [row[0] for row in owners]
     found["store_ms"] = [row[6] for row in owners]
-    return found.tobytes()
+    return found
 
 
 class _UnitPieces:
@@ -326,8 +333,8 @@ def write_files(task: WriteTask) -> WriteResult:
     """Write the files of some queues, or one of the index."""
     folder = Path(task.folder)
     if task.index is not None:
-        keys = np.concatenate([_read_keys(folder, *share) for share in task.index.shares])
-        write_index_file(folder / INDEX_FOLDER / task.index.name, keys, task.slots, task.entries)
+        shares = ((_read_keys(folder, *share), share[1]) for share in task.index.shares)
+        write_index_file(folder / INDEX_FOLDER / task.index.name, shares, task.slots, task.entries)
         return WriteResult()
     config = StoreConfig(queue_segment_bytes=task.queue_file_bytes)
     queues = ConsumeQueues(RealDisk(), folder / QUEUE_FOLDER, config)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.sending import in_order, paced, send, sendable
+from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.tasks import Progress, told
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def replay(
         total = sum(row["count"] for row in counts)
         tell(f"sending {total:,} messages to {namesrv}" + (f", {rate:g} a second" if rate else ""))
         with told(spark, tell, "sending"):
-            chosen = paced(sendable(messages, to_topic, keep_queues), rate)
-            send(chosen, namesrv, f"replay {origin} {where}", origin.access)
+            chosen = sendable(messages, to_topic, keep_queues)
+            send(chosen, namesrv, f"replay {origin} {where}", origin.access, rate)
     finally:
         messages.unpersist()
     rows = [(row["topic"], to_topic or row["topic"], f"{row['count']:,}") for row in counts]

@@ -6,15 +6,13 @@ consumer wrote into it stay behind: with them the new one would count as delayed
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rocketline.errors import ConfigError
 from rocketline.pipelines.tasks import parallelism
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 BROKERS_OWN = (
@@ -24,8 +22,6 @@ BROKERS_OWN = (
     "TIMER_DELIVER_MS", "TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TRACE_ON",
     "TRANSACTION_CHECK_TIMES", "TRAN_MSG", "WAIT", "__SHARDINGKEY", "__transactionId__",
 )  # fmt: skip
-
-SLICE_ROWS = 100
 
 
 def in_order(frame: DataFrame) -> DataFrame:
@@ -51,29 +47,14 @@ def sendable(frame: DataFrame, topic: str | None = None, keep_queues: bool = Fal
     )
 
 
-def paced(frame: DataFrame, per_second: float | None) -> DataFrame:
-    """The same rows, at most so many a second over all tasks: they share the rate, so their number is made known."""
-    if per_second is None:
-        return frame
-    if per_second <= 0:
-        raise ConfigError(f"a rate of {per_second:g} messages a second: it must be above 0")
-    tasks = max(1, min(parallelism(frame.sparkSession), int(per_second)))
-    share = per_second / tasks
-
-    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        started, sent = time.monotonic(), 0
-        for batch in batches:
-            for start in range(0, batch.num_rows, SLICE_ROWS):
-                piece = batch.slice(start, SLICE_ROWS)
-                time.sleep(max(0.0, started + sent / share - time.monotonic()))
-                sent += piece.num_rows
-                yield piece
-
-    # Rows of a queue stay in one task and in their order.
-    return frame.coalesce(tasks).mapInArrow(slowly, frame.schema)
-
-
-def send(frame: DataFrame, namesrv: str, write_id: str, access: Mapping[str, str]) -> None:
-    """Send everything; done again with the same rows in the same order and the same `write_id`, it is recognisable."""
-    writer = frame.write.format("rocketmq").options(namesrv=namesrv, writeId=write_id, **access)
-    writer.mode("append").save()
+def send(frame: DataFrame, namesrv: str, write_id: str, access: Mapping[str, str], rate: float | None = None) -> None:
+    """Send everything, at most `rate` messages a second; done again with the same rows in the same order and the same
+    `write_id`, it is recognisable."""
+    options = {"namesrv": namesrv, "writeId": write_id, **access}
+    if rate is not None:
+        if not rate > 0:
+            raise ConfigError(f"a rate of {rate:g} messages a second: it must be above 0")
+        # Tasks share the rate, so their number must be known; rows of a queue stay in one task and in their order.
+        tasks = max(1, min(parallelism(frame.sparkSession), int(rate)))
+        frame, options["rowsPerSecond"] = frame.coalesce(tasks), str(rate / tasks)
+    frame.write.format("rocketmq").options(**options).mode("append").save()

@@ -20,6 +20,7 @@ from rocketline.protocol.subscription import parse_tags
 from rocketline.spark.columns import ColumnPlan, Fault, decode
 from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live_queues import LOSS_HINT
+from rocketline.spark.memory import keep_memory
 from rocketline.spark.planner import QueueRange
 from rocketline.spark.record_table import Buffer
 from rocketline.spark.requested import RequestedColumns
@@ -41,6 +42,7 @@ class LiveReading:
 
     def read(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
         """The rows of a range in order."""
+        keep_memory()
         tags = self._tags()
         columns = self.requested.decoded
         if tags is not None and "tags" not in columns:

@@ -23,7 +23,8 @@ from rocketline.errors import CorruptRecord, StoreError
 from rocketline.protocol.records import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, read_start
 from rocketline.spark.columns import ColumnPlan, Fault
 from rocketline.spark.log_plan import EVERYTHING, LogRange, LogWindow
-from rocketline.spark.record_table import RecordTable, locate, record_starts
+from rocketline.spark.memory import keep_memory
+from rocketline.spark.record_table import RecordTable, read_table
 from rocketline.store.disk import Disk
 from rocketline.store.read_only import ReadOnlyDisk
 from rocketline.store.scan import LogScan, sound_record
@@ -57,6 +58,7 @@ class LogReading:
 
     def read(self, part: LogRange, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a range in the order of the log; with the policy `report` they end with `DAMAGE_COLUMNS`."""
+        keep_memory()
         return _RangeReader(self, part, disk or ReadOnlyDisk()).batches()
 
 
@@ -88,11 +90,10 @@ class _RangeReader:
         """The sound records from an offset on; or the damage there; None when the file ends with a blank."""
         part = self._part
         chunk = _read(file, offset - part.base, min(self._reading.chunk_bytes, part.end - offset))
-        starts, stop = record_starts(chunk)
-        if not stop and (size := self._large_record(file, offset)):
+        table = read_table(chunk, offset)
+        if not len(table) and (size := self._large_record(file, offset)) > len(chunk):
             chunk = _read(file, offset - part.base, size)
-            starts, stop = record_starts(chunk)
-        table = locate(chunk, starts, offset)
+            table = read_table(chunk, offset)
         if len(table):
             return _Chunk(table, offset + table.end)
         if chunk[4:BLANK_BYTES] == _BLANK:

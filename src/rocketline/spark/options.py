@@ -79,6 +79,19 @@ class Options:
             raise self.wrong(f"option {name!r} must be from {minimum} to {maximum}, not {number}")
         return number
 
+    def rate(self, name: str) -> float | None:
+        """So many a second: a number above 0."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < float("inf"):
+            raise self.wrong(f"option {name!r} must be a number above 0, not {value!r}")
+        return number
+
     def size(self, name: str, default: int, minimum: int = 1) -> int:
         """A number of bytes such as 134217728, 128m or 1g."""
         value = self.text(name)

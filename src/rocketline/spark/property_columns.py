@@ -4,11 +4,13 @@ Nearly every text is *even*: pairs one after the other, each with both separator
 split by finding all separators of a batch together. The others, which readers must put up with (`protocol.properties`),
 are decoded one by one, and their rows are put back in place. And in nearly every batch, which one producer filled, all even
 texts have the same names in the same order: then names need not be looked at one by one.
+
+The compiled twin goes through the texts where they lie, and leaves those that are not even.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketline._impl import quick
 from rocketline.protocol.properties import decode_properties
-from rocketline.spark.record_table import Positions, cut_out, gather
+from rocketline.spark.record_table import Buffer, Positions, cut_out, gather, text_array
 
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -27,6 +30,10 @@ _MAX_FLAGS = 1 << 26
 
 Mask = npt.NDArray[np.bool_]
 
+_take_properties: Callable[..., tuple[list[int], Sequence[bytes], Sequence[Sequence[bytes]]]] | None = quick(
+    "take_properties"
+)
+
 
 @dataclass(frozen=True)
 class PropertyColumns:
@@ -35,6 +42,40 @@ class PropertyColumns:
     maps: pa.MapArray | None
     named: dict[str, pa.StringArray]
     """A column for each name, null where a record has no such property."""
+
+
+def read_properties(
+    buffer: Buffer, begins: Positions, ends: Positions, names: Sequence[str], with_maps: bool
+) -> PropertyColumns:
+    """The properties whose texts lie between `begins` and `ends`."""
+    if _take_properties is None:
+        return split_properties(cut_out(buffer, begins, ends), names, with_maps)
+    odd, maps, columns = _take_properties(buffer, begins, ends, tuple([name.encode() for name in names]), with_maps)
+    count = len(begins) - len(odd)
+    named = {name: _column(count, *column) for name, column in zip(names, columns)}
+    even = PropertyColumns(_maps(*maps) if with_maps else None, named)
+    if not odd:
+        return even
+    is_odd = np.zeros(len(begins), np.bool_)
+    is_odd[odd] = True
+    others = cut_out(buffer, begins[odd], ends[odd])
+    return _merged(even, _one_by_one(others, names, with_maps), is_odd)
+
+
+def _column(count: int, offsets: bytes, data: bytes, present: bytes) -> pa.StringArray:
+    """A column of texts that the compiled twin found; it has a byte for each row, 1 or 0."""
+    valid = None
+    if 0 in present:
+        valid = pa.py_buffer(np.packbits(np.frombuffer(present, np.uint8), bitorder="little"))
+    return text_array(pa.string(), count, offsets, data, valid)
+
+
+def _maps(firsts: bytes, *texts: bytes) -> pa.MapArray:
+    name_offsets, name_data, value_offsets, value_data = texts
+    pairs = len(name_offsets) // 4 - 1
+    names = text_array(pa.string(), pairs, name_offsets, name_data)
+    values = text_array(pa.string(), pairs, value_offsets, value_data)
+    return pa.MapArray.from_arrays(pa.array(np.frombuffer(firsts, np.int32)), names, values)
 
 
 def split_properties(texts: pa.BinaryArray, names: Sequence[str], with_maps: bool) -> PropertyColumns:

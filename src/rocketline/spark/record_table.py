@@ -1,15 +1,15 @@
 """Many stored records in one buffer, located all at once: where each one and its parts are, as numpy arrays.
 
 The layout is that of `protocol.records`. Only `record_starts` may go from record to record, because only a record's
-size tells where the next one is; everything else is done for all records together. What a record says of itself is
-checked as `decode_record` does it: magic, sizes and, if asked for, the log offset. Sizes behind a record that fails
-cannot be trusted, so a table ends there, and its `end` says where that is.
+size tells where the next one is; everything else is done for all records together. The compiled twin does both in one
+pass. What a record says of itself is checked as `decode_record` does it: magic, sizes and, if asked for, the log offset.
+Sizes behind a record that fails cannot be trusted, so a table ends there, and its `end` says where that is.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketline._impl import quick
 from rocketline.protocol.records import BORN_IPV6, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, STORE_IPV6
 
 Positions = npt.NDArray[np.int64]
@@ -53,6 +54,9 @@ _BINARY = pa.binary()
 _size_at = struct.Struct(">i").unpack_from
 _EVEN_RUN = 64
 _STEPS = 2048
+
+_locate_run: Callable[[Buffer, int | None], tuple[bytes, ...]] | None = quick("locate_run")
+_lay_out: Callable[[Buffer | Bytes, Positions, Positions], tuple[bytes, bytes]] | None = quick("lay_out")
 
 
 def record_starts(buffer: Buffer, start: int = 0) -> tuple[Positions, int]:
@@ -160,13 +164,30 @@ class RecordTable:
         return gather(self.buffer, positions, np.dtype(dtype))
 
 
+_LOCATED: tuple[Any, ...] = (np.int64, _HEAD, _LONG, _TAIL, np.int32, *[np.int64] * 5)
+"""The kinds of a table's arrays, in the order of its fields."""
+
+
+def read_table(buffer: Buffer, log_offset: int | None = None) -> RecordTable:
+    """The sound records a buffer begins with; `log_offset` is that of its first byte, as for `locate`."""
+    _check_size(buffer)
+    if _locate_run is None:
+        return locate(buffer, record_starts(buffer)[0], log_offset)
+    arrays = _locate_run(buffer, log_offset)
+    return RecordTable(buffer, *[np.frombuffer(raw, kind) for raw, kind in zip(arrays, _LOCATED)])
+
+
+def _check_size(buffer: Buffer) -> None:
+    if len(buffer) > MAX_BUFFER_BYTES:
+        raise ValueError(f"a buffer of {len(buffer)} bytes is too large: at most {MAX_BUFFER_BYTES}")
+
+
 def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> RecordTable:
     """The records at `starts`, up to the first that is not sound; `log_offset` is that of the buffer's first byte.
 
     Without it the records' own offsets are taken as they are, as in the answer to a pull.
     """
-    if len(buffer) > MAX_BUFFER_BYTES:
-        raise ValueError(f"a buffer of {len(buffer)} bytes is too large: at most {MAX_BUFFER_BYTES}")
+    _check_size(buffer)
     head = gather(buffer, starts, _HEAD)
     sys_flag = head["sys_flag"].astype(np.int32)
     store_ms_at = starts + (_BORN_HOST_AT + _IPV4_BYTES)
@@ -232,8 +253,15 @@ def cut_out(buffer: Buffer | Bytes, begins: Positions, ends: Positions, kind: pa
     count = len(begins)
     if not count:
         return pa.array([], kind)
+    if _lay_out is not None:
+        return text_array(kind, count, *_lay_out(buffer, np.ascontiguousarray(begins), np.ascontiguousarray(ends)))
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = begins
     offsets[1::2] = ends
     laid = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
     return laid.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+
+def text_array(kind: pa.DataType, count: int, offsets: bytes, data: bytes, valid: pa.Buffer | None = None) -> pa.Array:
+    """An array of bytes or texts from what it is made of."""
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -20,6 +20,7 @@
 | batchBytes | 256k | messages of this size together are one request; Apache's brokers take up to 4m |
 | maxInFlight | 8 | requests of a task that wait for their answers |
 | sendTimeoutMs | 30000 | how long a request may be tried |
+| rowsPerSecond | none | the most rows a task sends in a second; it may be a fraction |
 | rocketmq.accessKey, rocketmq.tls, ... | none | credentials and TLS, see `access_options` |
 | writeId | made up | what identifies this write: set it in `foreachBatch`, to the number of the batch and what is written |
 
@@ -49,6 +50,7 @@ from rocketline.protocol.hashing import java_string_hash
 from rocketline.protocol.names import topic_problem
 from rocketline.spark.connections import Endpoint
 from rocketline.spark.options import Options
+from rocketline.spark.pacing import paced
 from rocketline.spark.sink_rows import OutgoingRow, RowIds, RowMessages, checked_columns
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class SinkOptions:
     write_id: str
     batch_bytes: int = 256 << 10
     in_flight: int = 8
+    rows_per_second: float | None = None
 
     @staticmethod
     def parse(given: Mapping[str, str], schema: StructType) -> SinkOptions:
@@ -83,6 +86,7 @@ class SinkOptions:
             write_id=options.text("writeId") or uuid4().hex,
             batch_bytes=options.size("batchBytes", 256 << 10),
             in_flight=options.number("maxInFlight", 1, 1024) or 8,
+            rows_per_second=options.rate("rowsPerSecond"),
         )
         options.text("checkpointLocation")  # Spark's own, of a stream
         options.refuse_others()
@@ -138,7 +142,9 @@ def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterato
     """Send the rows of a task; it returns when all of them are stored."""
     endpoint, ids = options.endpoint, RowIds.of(write, partition)
     topics: Counter[str] = Counter()
-    first_row = 0
+    first_row, rate = 0, options.rows_per_second
+    if rate is not None:
+        batches = paced(batches, rate)
     with BulkWriter(
         endpoint.name_servers,
         group=endpoint.group,
@@ -154,6 +160,8 @@ def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterato
                 writer.send(row.message, queue, ordered=row.sharding_key is not None)
                 topics[row.message.topic] += 1
             first_row += batch.num_rows
+            if rate is not None:
+                writer.flush()
         writer.flush()
         counts = writer.counts
     return SentRows(

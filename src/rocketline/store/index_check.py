@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketline.errors import CorruptRecord
@@ -25,6 +25,9 @@ _ENTRY = struct.Struct(">iqii")
 _HASH_AND_OFFSET = struct.Struct(">iq8x")
 _HASH_AND_PREVIOUS = struct.Struct(">i12xi")
 _STEP = 65536
+
+AreLinked = Callable[[memoryview, int, int], bool]
+"""A quick way to tell that all is well with a file, the number of its slots, and one more than that of its entries."""
 
 
 class IndexContent:
@@ -72,9 +75,11 @@ class IndexContent:
             bound, number = number, previous
         return 0
 
-    def check_links(self, limits: Limits, findings: Findings) -> None:
+    def check_links(self, limits: Limits, findings: Findings, are_linked: AreLinked | None = None) -> None:
         if self.header_problem:
             findings.add(INDEX, f"{self.name} header", self.header_problem)
+        if are_linked is not None and are_linked(self._view, self._slots, self.count):
+            return
         for place, problem in self.link_problems():
             findings.add(INDEX, f"{self.name} {place}", problem, limits.heals(self.end_log_offset))
 

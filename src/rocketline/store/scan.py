@@ -39,6 +39,7 @@ from rocketline.store.segment import Segment
 END_OF_LOG = "the end of the log"
 
 _CHUNK_BYTES = 1 << 20
+_ZEROS = bytes(_CHUNK_BYTES)
 # Both record magics begin with these bytes.
 _MAGIC_START = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
 
@@ -209,7 +210,7 @@ class LogScan:
                 end = min(position + _CHUNK_BYTES, limit)
                 piece = bytes(view[position:end])
                 segment.forget(position, end)
-                if piece.count(0) != len(piece):
+                if not _is_empty(piece):
                     return True
         return False
 
@@ -239,10 +240,16 @@ def _magic_positions(segment: Segment, start: int, limit: int) -> Iterator[int]:
         end = min(start + _CHUNK_BYTES, limit)
         piece = bytes(view[start:end])
         segment.forget(start, end)
-        found = piece.find(_MAGIC_START)
+        # Most of what is searched is the rest of the last file, up to a gigabyte of it.
+        found = -1 if _is_empty(piece) else piece.find(_MAGIC_START)
         while found >= 0:
             yield start + found
             found = piece.find(_MAGIC_START, found + 1)
         if end == limit:
             return
         start = end - len(_MAGIC_START) + 1
+
+
+def _is_empty(piece: bytes) -> bool:
+    """Whether a piece of a file, of a chunk at most, is nothing but zeros."""
+    return piece == _ZEROS[: len(piece)]

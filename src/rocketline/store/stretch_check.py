@@ -35,7 +35,7 @@ from rocketline.store.folder import (
     queue_folders,
     segments_of,
 )
-from rocketline.store.index_check import IndexCheck, IndexContent, IndexTotals, sum_up
+from rocketline.store.index_check import AreLinked, IndexCheck, IndexContent, IndexTotals, sum_up
 from rocketline.store.queue_check import Limits, LogRecords, QueuesCheck, QueueUnits
 from rocketline.store.scan import END_OF_LOG, Gap, LogScan, Stop
 from rocketline.store.segment import MapPool, Segment
@@ -150,13 +150,20 @@ def _sum_queues(report: StretchReport, queues: QueuesCheck) -> None:
     report.of_deleted_topics = queues.records_of_deleted_topics
 
 
-def check_links(folder: StoreFolder, config: StoreConfig, disk: Disk, limits: Limits, number: int) -> list[Told]:
+def check_links(
+    folder: StoreFolder,
+    config: StoreConfig,
+    disk: Disk,
+    limits: Limits,
+    number: int,
+    are_linked: AreLinked | None = None,
+) -> list[Told]:
     """What is wrong with slots and links of one index file."""
     assert folder.root is not None
     findings = Findings()
     contents = index_contents(disk, folder.root, config, Findings())
     if number < len(contents):
-        contents[number].check_links(limits, findings)
+        contents[number].check_links(limits, findings, are_linked)
     return [(found.part, found.place, found.problem, found.heals) for found in findings.kept]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from rocketline.pipelines.sending import paced
+from rocketline.pipelines.sending import send
 
 
 def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
     table = spark.read.format("rocketmq").options(**options).load()
     found["keys"] = sorted(row["keys"] for row in table.select("keys").collect())
 
-    rows = paced(table.where("keys = 'o-3'").select("body", "keys"), 1000)
-    rows.write.format("rocketmq").options(namesrv=namesrv, topic="copy").mode("append").save()
+    rows = table.where("keys = 'o-3'").selectExpr("body", "keys", "'copy' AS topic")
+    send(rows, namesrv, "over a connection", rate=1000)
 
     stream = spark.readStream.format("rocketmq").options(**options).load()
     places = {"path": f"{folder}/out", "checkpointLocation": f"{folder}/check"}

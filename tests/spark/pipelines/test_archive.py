@@ -42,6 +42,10 @@ def test_an_archive_grows_and_survives_a_killed_run(
         with pytest.raises(KeyboardInterrupt):
             archive(spark, Origin(path=str(store)), str(target), ignore)
     assert archived(spark, str(target)).count() == 500
+    # And so that of its folders one is missing, and another has a file too much.
+    missing, too_full, *_ = sorted(target.glob("messages/*/*/*/batch=1"))
+    shutil.rmtree(missing)
+    shutil.copy(next(target.glob("messages/*/*/*/batch=0/*.parquet")), too_full / "part-of-the-dead.parquet")
     fill(store, 50, seed=3, deleted=False)
     outcome = archive(spark, Origin(path=str(store)), str(target), ignore)
     assert places(archived(spark, str(target))) == [entry.log_offset for entry in walk_log(store).records]

@@ -69,7 +69,8 @@ def test_an_archive_of_a_topic_and_the_way_back(spark: SparkSession, namesrv: st
     assert len({(row["queueId"], row["queueOffset"]) for row in kept}) == len(kept) == 208
     assert {row["batch"] for row in kept} == {0, 1, 2}
     restore(spark, target, namesrv, ignore, to_topic="copy", where="keys = 'o-3'")
-    outcome = replay(spark, Origin(("copy",), namesrv=namesrv), namesrv, ignore, to_topic="copy2", rate=1000)
+    copies = Origin(("copy",), namesrv=namesrv)
+    outcome = replay(spark, copies, namesrv, ignore, to_topic="copy2", where="tags = 'new'", rate=1000)
     assert outcome.rows == [("copy", "copy2", "2")]
     ids = {row["msgId"] for row in kept if row["keys"] == "o-3"}
     found = {(message.message_id, message.tag, message.keys) for message in stored(namesrv, "copy2")}

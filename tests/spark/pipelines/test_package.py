@@ -30,5 +30,6 @@ def test_a_zip_has_the_sources_alone(tmp_path: Path) -> None:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names} <= {"rocketline", "pyspark_rocketmq", "pyspark_rocketmq_log"}
     assert "rocketline/pipelines/medallion_project.py.txt" in names
+    assert not [name for name in names if name.endswith(".so")]
     with pytest.raises(ConfigError, match="for --py-files"):
         package(tmp_path / "a.rar")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,12 @@ from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays import deliver_time_codes
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreInUse
-from rocketline.pipelines.index_file import KEY, write_index_file
+from rocketline.pipelines.index_file import KEY, are_linked, link_piece, write_index_file
 from rocketline.pipelines.rebuild import rebuild
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import RealDisk
 from rocketline.store.folder import StoreFolder
+from rocketline.store.index_check import IndexContent
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.rebuild import rebuild as rebuild_alone
 
@@ -96,8 +98,10 @@ def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
     assert {part: content(root, part) for part in PARTS} == before
 
 
-@pytest.mark.parametrize("count", [1, 7, 400, 999])
-def test_an_index_file_of_all_entries_at_once(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "pieces"), [(1, [1]), (7, [3, 4]), (400, [400]), (999, [500, 1, 498]), (700, [350, 100, 300])]
+)
+def test_an_index_file_of_all_entries_at_once(tmp_path: Path, count: int, pieces: list[int]) -> None:
     config = StoreConfig(index_slots=100, index_entries=1000)
     index = KeyIndex(RealDisk(), tmp_path / "index", config, ManualClock())
     times = [1_700_000_000_000 + (number * 7_919) % 50_000 for number in range(count)]
@@ -105,9 +109,25 @@ def test_an_index_file_of_all_entries_at_once(tmp_path: Path, count: int) -> Non
         index.put("orders", 100 + number * 50, at, {"KEYS": f"key-{number % 60}"})
     index.flush()
     hashes = [index._hash("orders", f"key-{number % 60}") for number in range(count)]
-    keys = np.empty(count, KEY)
-    keys["hash"], keys["store_ms"] = hashes, times
-    keys["log_offset"] = [100 + number * 50 for number in range(count)]
-    write_index_file(tmp_path / "made", keys, 100, 1000)
-    assert (tmp_path / "made").read_bytes() == index.files[0].path.read_bytes()
+    # The file before this one took what is too much of the first piece.
+    more = sum(pieces) - count
+    keys = np.empty(sum(pieces), KEY)
+    keys["hash"], keys["store_ms"] = hashes[:more] + hashes, times[:more] + times
+    keys["log_offset"] = [100 + (number - more) * 50 for number in range(len(keys))]
+    shares = np.split(keys, np.cumsum(pieces)[:-1])
+    for share in shares:
+        link_piece(share, 100)
+    taken = [(share[more:] if not number else share, more if not number else 0) for number, share in enumerate(shares)]
+    write_index_file(tmp_path / "made", taken, 100, 1000)
+    made = (tmp_path / "made").read_bytes()
+    assert made == index.files[0].path.read_bytes()
     index.close()
+    assert are_linked(memoryview(made), 100, count + 1)
+    for place in (40, 40 + 4 * (hashes[-1] % 100), 440 + 20 * count + 16, 440 + 20 * (count // 2 + 1) + 16):
+        for wrong in (0, 1, count, count + 1, -1):
+            spoilt = bytearray(made)
+            struct.pack_into(">i", spoilt, place, wrong)
+            content = IndexContent("made", memoryview(spoilt), 100, 1000)
+            assert are_linked(memoryview(spoilt), 100, count + 1) == (not list(content.link_problems())) or (
+                spoilt != made and wrong > count
+            )

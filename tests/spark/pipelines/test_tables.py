@@ -15,7 +15,7 @@ from rocketline.pipelines.archive import selected
 from rocketline.pipelines.failures import PipelineFailed, explained
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.sending import paced, sendable
+from rocketline.pipelines.sending import send, sendable
 from rocketline.protocol.trace import Pub, SubAfter, SubBefore, TracedMessage, encode_trace
 
 if TYPE_CHECKING:
@@ -134,11 +134,9 @@ def test_what_goes_along_when_a_message_is_sent_again(spark: SparkSession) -> No
     assert sendable(frame, keep_queues=True).collect()[0].queueId == 2
 
 
-def test_a_rate_changes_nothing_but_the_speed(spark: SparkSession) -> None:
-    frame = messages(spark, *({"msgId": str(number)} for number in range(30)))
-    assert sorted(row.msgId for row in paced(frame, 10_000).collect()) == sorted(map(str, range(30)))
+def test_a_rate_must_be_one(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="must be above 0"):
-        paced(frame, 0)
+        send(messages(spark), "127.0.0.1:1", "w", rate=0)
 
 
 def test_a_condition_that_is_none_is_explained(spark: SparkSession) -> None:

@@ -1,0 +1,32 @@
+"""A worker keeps the memory it will need again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, sys
+from rocketline.spark.memory import keep_memory
+
+def faults(times):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        pieces = [bytes(1 << 20), bytes(3 << 20), bytes(1 << 19)]
+        pieces = [bytearray(piece) for piece in pieces]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+keep_memory()
+keep_memory()
+faults(3)
+print(faults(20))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a matter of glibc")
+def test_memory_that_was_used_once_is_used_again_without_a_fault() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    # Twenty times nine megabytes would be tens of thousands.
+    assert int(done.stdout) < 2000
