@@ -30,7 +30,7 @@ def main(address: str, namesrv: str, folder: str) -> dict[str, Any]:
     found["keys"] = sorted(row["keys"] for row in table.select("keys").collect())
 
     rows = table.where("keys = 'o-3'").selectExpr("body", "keys", "'copy' AS topic")
-    send(rows, namesrv, "over a connection", rate=1000)
+    send(rows, namesrv, "over a connection", {}, rate=1000)
 
     stream = spark.readStream.format("rocketmq").options(**options).load()
     places = {"path": f"{folder}/out", "checkpointLocation": f"{folder}/check"}

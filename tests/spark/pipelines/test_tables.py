@@ -136,7 +136,7 @@ def test_what_goes_along_when_a_message_is_sent_again(spark: SparkSession) -> No
 
 def test_a_rate_must_be_one(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="must be above 0"):
-        send(messages(spark), "127.0.0.1:1", "w", rate=0)
+        send(messages(spark), "127.0.0.1:1", "w", {}, rate=0)
 
 
 def test_a_condition_that_is_none_is_explained(spark: SparkSession) -> None:
