@@ -363,6 +363,7 @@ async def test_unknown_codes_are_answered_with_3(victim: Victim) -> None:
 
 
 VALID = {
+    "heartbeatTimeoutMillis": "120000",  # one that falls silent at once has its connection closed
     "b": "attacked",
     "c": "TBW102",
     "topic": "attacked",
