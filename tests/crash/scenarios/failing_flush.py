@@ -78,6 +78,9 @@ async def _by_strace(lives: Lives, place: Path, nth: int) -> None:
     try:
         await child.start()
         await _load_until_refused(lives, child, nth)
+    except DidNotStart as refused:
+        # By strace any file's flush may be the one, also of those that are made before the broker serves.
+        lives.outcome.require("cannot flush" in str(refused), f"S6: the reason for not starting is {refused}")
     finally:
         child.kill()
     async with lives.life(plan) as again:
