@@ -6,6 +6,7 @@ times, then the checkpoint, and last the table, which says how long every queue 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from rocketline.errors import DiskFull
 from rocketline.protocol.records import LogEntry
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog
@@ -23,6 +25,8 @@ from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.disk import Disk
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.progress import PROOF_BYTES, Mark, Progress
+
+log = logging.getLogger(__name__)
 
 TABLE_NAME = "rocketline.queues"
 
@@ -72,11 +76,14 @@ class Marks:
         self._leaving = ""
         self._saved_table: QueueTable | None = None
 
-    def make(self, last: LogEntry | None, with_table: bool, closed: bool = False) -> None:
-        """Note that everything up to and including `last` is on disk; nothing is written when nothing changed."""
+    def make(self, last: LogEntry | None, with_table: bool, closed: bool = False) -> bool:
+        """Note that everything up to and including `last` is on disk; nothing is written when nothing changed.
+
+        False when it could not be noted in full.
+        """
         self._flush_log()
         if last is not None and self._log.flushed < last.log_offset + last.size:
-            return  # the log's flusher has failed, and has said so
+            return False  # the log's flusher has failed, and has said so
         checkpoint, progress = self._checkpoint, self._progress
         if last is not None:
             checkpoint.queues_ms = checkpoint.index_ms = max(last.store_ms, checkpoint.queues_ms)
@@ -97,8 +104,16 @@ class Marks:
             progress.save(mark)
         if times != checkpoint.saved_times:
             checkpoint.save(times)
-        if with_table:
+        return not with_table or self._has_saved_table()
+
+    def _has_saved_table(self) -> bool:
+        try:
             self.save_table()
+        except DiskFull as error:
+            # The table before is still true, and asks for a closer look at the next start.
+            log.warning("the lengths of queues are noted when there is room again: %s", error)
+            return False
+        return True
 
     def _proof(self, last: LogEntry | None) -> tuple[int, int, int]:
         record = self._log.record_at(last.log_offset) if last is not None else None

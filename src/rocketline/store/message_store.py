@@ -236,8 +236,8 @@ class MessageStore:
                 self._queue_flusher.run_round(everything=True)
                 if not self._has_failed:
                     assert self._marks is not None
-                    self._marks.make(self._dispatcher.last, with_table=True, closed=True)
-                    self._files.note_clean_stop()
+                    if self._marks.make(self._dispatcher.last, with_table=True, closed=True):
+                        self._files.note_clean_stop()
         finally:
             self._refusal = "the store is closed"
             self._files.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.clock import ManualClock
-from rocketline.errors import StoreClosed, StoreError, StoreInUse
+from rocketline.errors import StoreClosed, StoreError, StoreInUse, StoreReadOnly
 from rocketline.message import LogOffset
 from rocketline.protocol.hashing import index_key_hash
 from rocketline.protocol.records import decode_message, decode_record
@@ -137,6 +137,34 @@ def test_a_full_disk_while_closing_means_a_check_at_the_next_start() -> None:
     assert again.open().after_crash
     assert [body_of(record) for record in read_all(again)] == [b"stored"]
     again.close()
+
+
+def test_no_room_for_the_table_of_queues_is_no_failed_flush() -> None:
+    inner = MemoryDisk()
+    faulty = FaultyDisk(inner)
+    store = opened(faulty)
+    store.append(message(b"one"))
+    store.dispatch()
+    faulty.fail("write", errno.ENOSPC, part="rocketline.queues", forever=True)
+    store.flush_now()
+    assert store.append(message(b"two")).status is AppendStatus.OK
+    store.dispatch()
+    store.close()
+    again = new_store(inner)
+    assert again.open().after_crash
+    assert [body_of(record) for record in read_all(again)] == [b"one", b"two"]
+    again.close()
+
+
+def test_a_table_of_queues_that_cannot_be_written_for_another_reason_is_one() -> None:
+    faulty = FaultyDisk(MemoryDisk())
+    store = opened(faulty)
+    store.append(message())
+    store.dispatch()
+    faulty.fail("write", errno.EIO, part="rocketline.queues", forever=True)
+    with pytest.raises(StoreReadOnly, match="cannot write"):
+        store.flush_now()
+    store.close()
 
 
 def test_closing_twice_and_using_it_afterwards(store: MessageStore) -> None:
