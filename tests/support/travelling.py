@@ -264,7 +264,7 @@ class Travelling:
         saved = self.store / "config" / "consumerOffset.json"
         entry = re.compile(rf'"{SPREAD}@{GROUP}":\s*{{\s*"?0"?:\s*{self._committed}\b')
         async with asyncio.timeout(PATIENCE_S):
-            while not saved.exists() or not entry.search(saved.read_text()):
+            while not entry.search(_text_of(saved)):
                 await asyncio.sleep(0.02)
 
     async def _load_and_kill(self, wire: Wire, host: Host, number: int) -> None:
@@ -299,3 +299,11 @@ class _Child(ChildCluster):
     @property
     def broker(self) -> str:
         return self.brokers["broker-a"]
+
+
+def _text_of(path: Path) -> str:
+    """Nothing while there is no such file: it is away for a moment each time it is replaced."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
