@@ -10,8 +10,10 @@ while, some messages in flight. One broker turns slow (its answers come 0.6 s la
     dead        from then on
     back        both are well again: how long until the second one gets messages, and what sends cost then
 
-The bar: p99 of "slow" and "dead" below twice that of "normal", and no send lost: what the brokers hold is held against the
-receipts. Exit code 1 when a send failed or is missing.
+The bar: p99 of "slow" and "dead" below twice that of "normal", no send lost, and the second broker gets messages again. What
+the brokers hold is held against the receipts. The last line says whether the bar holds; exit code 1 when a send failed or is
+missing. "late" counts the sends that met the slowness: while they are fewer than one in a hundred, a p99 is made of what
+this process does besides (producer, proxies and name server share one loop), and of what else the machine does.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from math import inf
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -33,7 +36,7 @@ from tests.unit.client.fakes import FakeNameServer
 
 from rocketline import Message, Producer
 from rocketline.cli.child import ChildCluster
-from rocketline.client import PullConsumer
+from rocketline.client import ClientTiming, PullConsumer
 from rocketline.errors import RocketlineError
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData
 
@@ -43,6 +46,7 @@ SLOW_S = 0.6
 DETECTING_S = 1.5
 """Twice the slowness and a bit: what was under way to the slow broker has returned."""
 BACK_WITHIN_S = 30.0
+P99_BAR = 2.0
 
 
 class Phases:
@@ -61,15 +65,27 @@ class Phases:
         self.sent.add(message_id)
 
     def p99_ms(self, phase: str) -> float:
-        found = sorted(self._latencies[phase])
+        found = sorted(self._latencies.get(phase, [inf]))
         return found[len(found) * 99 // 100] * 1000
 
     def line(self, phase: str, seconds: float, names: list[str]) -> str:
-        found = sorted(self._latencies[phase])
+        found = sorted(self._latencies.get(phase, [inf]))
+        late = sum(took >= SLOW_S for took in found)
         shares = ", ".join(f"{name} {self.where[phase, name]}" for name in names)
         return (
             f"{phase:<10} {len(found) / seconds:>7,.0f} msg/s   p50 {found[len(found) // 2] * 1000:6.2f} ms   "
-            f"p99 {self.p99_ms(phase):7.2f} ms   slowest {found[-1] * 1000:7.1f} ms   {shares}"
+            f"p99 {self.p99_ms(phase):7.2f} ms   slowest {found[-1] * 1000:7.1f} ms, late {late}   {shares}"
+        )
+
+    def verdict(self, missing: int, bad: str) -> str:
+        """Whether the bar holds, with its figures."""
+        times = {name: self.p99_ms(name) / self.p99_ms("normal") for name in ("slow", "dead")}
+        has_returned = self.where["returning", bad] > 0
+        holds = max(times.values()) < P99_BAR and not missing and not self.failures and has_returned
+        return (
+            f"the bar {'holds' if holds else 'DOES NOT HOLD'}: p99 slow {times['slow']:.2f} and dead {times['dead']:.2f} "
+            f"of normal (below {P99_BAR:g}), {len(self.failures)} failed, {missing} missing, traffic "
+            f"{'returned' if has_returned else 'DID NOT RETURN'}"
         )
 
 
@@ -104,7 +120,7 @@ async def _behind_proxies(cluster: ChildCluster) -> AsyncIterator[tuple[str, dic
 
 async def _stored(namesrv: str) -> set[str]:
     found: set[str] = set()
-    async with PullConsumer(namesrv, group="checker") as consumer:
+    async with PullConsumer(namesrv, group="checker", timing=ClientTiming(call_s=30.0)) as consumer:
         queues = await consumer.queues(TOPIC)
         consumer.assign(queues)
         left = 0
@@ -160,10 +176,8 @@ async def _run(cluster: ChildCluster, seconds: float, probes: bool) -> bool:
                 task.cancel()
             await asyncio.wait(sending)
     missing = phases.sent - await _stored(cluster.namesrv)
-    normal = phases.p99_ms("normal")
-    for name in ("slow", "dead", "back"):
-        print(f"p99 {name} / normal: {phases.p99_ms(name) / normal:.2f}")
-    print(f"{len(phases.sent):,} sends, {len(phases.failures)} failed, {len(missing)} missing")
+    print(f"p99 back / normal: {phases.p99_ms('back') / phases.p99_ms('normal'):.2f}")
+    print(f"{len(phases.sent):,} sends; {phases.verdict(len(missing), next(iter(proxies)))}")
     return not missing and not phases.failures
 
 

@@ -2,12 +2,13 @@
 
     1 64 256              so many sends in flight, each message a request of its own
     batched-64 batched-256 batched-4096   the same, gathered into batches by the producer (2 ms, 32 KiB)
-    blocking-32           32 threads on the blocking face
+    blocking-1 blocking-32   so many threads on the blocking face
 
 Our producer in a process of its own against our broker in another, each on its core; bodies of 128 B, 8 queues, one
 broker. Every message is awaited and its receipt looked at; the broker is asked at the end how many it has. `--quick` does
 everything in miniature: does it work? Exit code 1 when something failed or messages are missing.
 
+Clients that use asyncio, rivals' too, run on uvloop, which comes with rocketline; `--loop asyncio` takes Python's own.
 `--against official nats redis` measures other Python producers with their servers in turns with ours (`bench/rivals.py`),
 and shows the ratio inside each pair.
 """
@@ -15,7 +16,6 @@ and shows the ratio inside each pair.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import signal
 import statistics
@@ -33,14 +33,14 @@ from bench import machine, wire
 from bench.compare import OURS_COMMAND
 from bench.rivals import RIVALS, Official, Rival
 from bench.sides import CommandSide, Side, SideFailed
-from bench.stopwatch import Produced, Stopwatch, in_flight
+from bench.stopwatch import LOOPS, Produced, Stopwatch, in_flight, run_on
 from bench.wire import WireError
 
 from rocketline import Message, Producer
 from rocketline.client import SendStatus, blocking
 
-CASES = ("1", "64", "256", "batched-64", "batched-256", "batched-4096", "blocking-32")
-COMPARED = ("1", "64", "256", "batched-64", "batched-256")
+CASES = ("1", "64", "256", "batched-64", "batched-256", "batched-4096", "blocking-1", "blocking-32")
+COMPARED = ("1", "64", "256", "batched-64", "batched-256", "blocking-1")
 SERVER_CORE, LOAD_CORE = 0, 1
 QUEUES = 8
 BODY = b"x" * 128
@@ -48,7 +48,7 @@ LINGER_S = 0.002
 """RocketMQ's 10 ms would be all that is measured: who has 64 in flight cannot send more than 6,400 a second then."""
 
 
-def _async_case(case: str, namesrv: str, topic: str, seconds: float) -> Produced:
+def _async_case(case: str, namesrv: str, topic: str, seconds: float, loop: str) -> Produced:
     kind, _, number = case.rpartition("-")
 
     async def run() -> Produced:
@@ -65,12 +65,14 @@ def _async_case(case: str, namesrv: str, topic: str, seconds: float) -> Produced
             await in_flight(send, int(number), watch)
             return watch.figures(case)
 
-    return asyncio.run(run())
+    return run_on(loop, run())
 
 
-def _blocking_case(case: str, namesrv: str, topic: str, seconds: float) -> Produced:
+def _blocking_case(case: str, namesrv: str, topic: str, seconds: float, loop: str) -> Produced:
     with blocking.Producer(namesrv, group="bench", timeout=30.0) as producer:
+        assert producer.send(Message(topic, BODY)).status is SendStatus.OK
         watch, lock = Stopwatch(seconds), threading.Lock()
+        watch.sent = 1
 
         def work() -> None:
             more = True
@@ -88,19 +90,19 @@ def _blocking_case(case: str, namesrv: str, topic: str, seconds: float) -> Produ
         return watch.figures(case)
 
 
-def _run(case: str, namesrv: str, topic: str, seconds: float, core: int) -> Produced:
+def _run(case: str, namesrv: str, topic: str, seconds: float, core: int, loop: str) -> Produced:
     os.sched_setaffinity(0, {core})
-    return (_blocking_case if case.startswith("blocking") else _async_case)(case, namesrv, topic, seconds)
+    return (_blocking_case if case.startswith("blocking") else _async_case)(case, namesrv, topic, seconds, loop)
 
 
-def produce(side: Side, case: str, run: str, seconds: float) -> Produced:
+def produce(side: Side, case: str, run: str, seconds: float, loop: str) -> Produced:
     """One run into a topic of its own; SideFailed when the broker has not what was acknowledged."""
     topic = f"bench-{case}-{run}"
     wire.create_topic(side.namesrv, side.broker, topic, QUEUES)
     wire.await_route(side.namesrv, topic)
     before = machine.cpu_seconds(side.pids())
     with get_context("spawn").Pool(1) as pool:
-        found = pool.apply(_run, (case, side.namesrv, topic, seconds, LOAD_CORE % (os.cpu_count() or 1)))
+        found = pool.apply(_run, (case, side.namesrv, topic, seconds, LOAD_CORE % (os.cpu_count() or 1), loop))
     broker_s = machine.cpu_seconds(side.pids()) - before
     stored = wire.stored_messages(side.broker, topic, QUEUES)
     if stored < found.sent:
@@ -108,7 +110,9 @@ def produce(side: Side, case: str, run: str, seconds: float) -> Produced:
     return found._replace(broker_cpu_us=broker_s / found.sent * 1e6)
 
 
-def compare(side: Side, rival: Rival, cases: tuple[str, ...], pairs: int, seconds: float, warm_up_s: float) -> None:
+def compare(
+    side: Side, rival: Rival, cases: tuple[str, ...], pairs: int, seconds: float, warm_up_s: float, loop: str
+) -> None:
     """Ours and theirs in turns, one awake at a time; the ratio counts inside a pair."""
     warm_up_s = min(warm_up_s, rival.warm_up_s)
     if warm_up_s:
@@ -117,7 +121,7 @@ def compare(side: Side, rival: Rival, cases: tuple[str, ...], pairs: int, second
     for pair in range(pairs):
         for case in cases:
             rival.signal(signal.SIGSTOP)
-            ours = produce(side, case, f"{rival.label}-{pair}", seconds)
+            ours = produce(side, case, f"{rival.label}-{pair}", seconds, loop)
             rival.signal(signal.SIGCONT)
             side.freeze()
             theirs = rival.produce(case, str(pair), seconds)
@@ -129,21 +133,22 @@ def compare(side: Side, rival: Rival, cases: tuple[str, ...], pairs: int, second
         print(f"{case:<13} ours / {rival.label}: {statistics.median(found):6.2f} ({low:.2f} to {high:.2f})", flush=True)
 
 
-def _rival(name: str, quick: bool) -> Rival:
+def _rival(name: str, quick: bool, loop: str) -> Rival:
     core = LOAD_CORE % (os.cpu_count() or 1)
     kind = RIVALS[name]
-    return kind(SERVER_CORE, core, quick=quick) if issubclass(kind, Official) else kind(SERVER_CORE, core)
+    return kind(SERVER_CORE, core, quick=quick) if issubclass(kind, Official) else kind(SERVER_CORE, core, loop)
 
 
 def _measure(side: Side, args: argparse.Namespace, seconds: float, scratch: Path) -> None:
     for run in range(0 if args.against else args.rounds):
         for case in args.cases or CASES:
-            print(produce(side, case, str(run), seconds), flush=True)
+            print(produce(side, case, str(run), seconds, args.loop), flush=True)
     for name in args.against:
-        rival = _rival(name, args.quick)
+        rival = _rival(name, args.quick, args.loop)
         try:
             rival.start(scratch / name)
-            compare(side, rival, tuple(args.cases) or COMPARED, args.rounds, seconds, 1.0 if args.quick else 60.0)
+            warm_up_s = 1.0 if args.quick else 60.0
+            compare(side, rival, tuple(args.cases) or COMPARED, args.rounds, seconds, warm_up_s, args.loop)
         finally:
             rival.stop()
 
@@ -152,6 +157,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"any of {', '.join(CASES)}; all when none is named")
     parser.add_argument("--against", nargs="+", default=[], choices=sorted(RIVALS), help="measure these in turns too")
+    parser.add_argument("--loop", default="uvloop", choices=LOOPS, help="what asyncio runs on (uvloop)")
     parser.add_argument("--quick", action="store_true", help="tiny: does it work?")
     parser.add_argument("--seconds", type=float, help="length of a run (5)")
     parser.add_argument("--rounds", type=int, default=1, help="runs, or pairs of runs, of each case (1)")

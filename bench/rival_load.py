@@ -1,4 +1,4 @@
-"""The load of a rival's client: `CLIENTS/bin/python bench/rival_load.py RIVAL ADDRESS TOPIC CASE SECONDS CORE`.
+"""The load of a rival's client: `CLIENTS/bin/python bench/rival_load.py RIVAL ADDRESS TOPIC CASE SECONDS CORE LOOP`.
 
 Runs in an environment of its own (`bench/rivals.py` makes it) and prints the figures as a line of JSON. CASE is one of
 `bench/producing.py`, each in the form that the client's own documents give for it:
@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench.stopwatch import Produced, Stopwatch, in_flight
+from bench.stopwatch import Produced, Stopwatch, in_flight, run_on
 
 BODY = b"x" * 128
 PIPELINE = 64
@@ -168,12 +168,12 @@ async def _pipelines(client: Any, topic: str, size: int, watch: Stopwatch) -> No
 
 
 def main() -> int:
-    rival, address, topic, case, seconds, core = sys.argv[1:]
+    rival, address, topic, case, seconds, core, loop = sys.argv[1:]
     os.sched_setaffinity(0, {int(core)})
     if rival == "official":
         found = official(address, topic, case, float(seconds))
     else:
-        found = asyncio.run({"nats": nats, "redis": redis}[rival](address, topic, case, float(seconds)))
+        found = run_on(loop, {"nats": nats, "redis": redis}[rival](address, topic, case, float(seconds)))
     print(json.dumps(found), flush=True)
     return 0
 

@@ -41,7 +41,7 @@ from tests.support.apache import (
 )
 from tests.support.java import BUILD, classpath, compile_java, tool
 
-CLIENTS = ("rocketmq-python-client==5.1.2", "nats-py==2.16.0", "redis==8.1.0")
+CLIENTS = ("rocketmq-python-client==5.1.2", "nats-py==2.16.0", "redis==8.1.0", "uvloop==0.23.0")
 PROXY = f"org.apache.rocketmq:rocketmq-proxy:{SERVER_VERSION}"
 LOAD = Path(__file__).with_name("rival_load.py")
 QUEUES = 8
@@ -71,8 +71,8 @@ class Rival(ABC):
     """What `rival_load.py` calls its client."""
     warm_up_s = 0.0
 
-    def __init__(self, server_core: int, load_core: int) -> None:
-        self._server_core, self._load_core = server_core, load_core
+    def __init__(self, server_core: int, load_core: int, loop: str = "asyncio") -> None:
+        self._server_core, self._load_core, self._loop = server_core, load_core, loop
         self._directory = Path()
         self._processes: list[subprocess.Popen[bytes]] = []
         self.address = ""
@@ -113,7 +113,7 @@ class Rival(ABC):
         topic = f"bench-{case}-{run}"
         self.create(topic)
         before = machine.cpu_seconds(self.pids())
-        arguments = [self.load, self.address, topic, case, str(seconds), str(self._load_core)]
+        arguments = [self.load, self.address, topic, case, str(seconds), str(self._load_core), self._loop]
         environment = os.environ | {"HOME": str(self._directory)}  # Apache's client writes its log there
         environment.pop("PYTHONPATH", None)
         done = subprocess.run(

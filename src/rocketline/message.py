@@ -70,8 +70,8 @@ class Message:
     sharding_key: str | None = None
 
     def __post_init__(self) -> None:
-        keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
-        object.__setattr__(self, "keys", keys)
+        if self.keys.__class__ is not tuple:
+            object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
 
     @property
     def transaction_id(self) -> str | None:

@@ -4,7 +4,8 @@
         producer.send(Message("orders", b"..."))
 
 One background thread runs an event loop for all of them, from the first client that is opened to the last that is
-closed. Every method hands its work to that loop and waits; any thread may call it.
+closed. Every method hands its work to that loop and waits; any thread may call it. Only `send` of a plain message does
+without (see producer/direct.py).
 
 A forked child has neither that thread nor connections of its own: there a client opened before refuses every call, and one
 that is opened anew works.
@@ -28,6 +29,7 @@ from rocketline.client.consumer.subscription import Sql
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
 from rocketline.client.producer.background import SendCallback
+from rocketline.client.producer.direct import DirectSends
 from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.transactional import CheckFunction, ExecuteFunction, TransactionReceipt
@@ -74,6 +76,7 @@ class _LoopThread:
 
 
 _background = _LoopThread()
+_WRONG_THREAD = "a blocking call on the thread that would have to answer it: hooks and callbacks must not wait"
 
 
 def _forget_thread() -> None:
@@ -113,6 +116,7 @@ class _Blocking(Generic[ClientT]):
         return client
 
     def __exit__(self, *exc_info: Any) -> None:
+        self._check_thread()
         client, self._client = self._client, None
         if client is None or self._pid != os.getpid():
             self._loop = None
@@ -148,11 +152,15 @@ class _Blocking(Generic[ClientT]):
         elif self._pid != os.getpid():
             problem = f"this client was opened before this process was forked from {self._pid}: open a new one here"
         elif _running_loop() is self._loop:
-            problem = "a blocking call on the thread that would have to answer it: hooks and callbacks must not wait"
+            problem = _WRONG_THREAD
         if problem is not None or self._loop is None:
             work.close()
             raise ClientError(problem)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _check_thread(self) -> None:
+        if self._loop is not None and _running_loop() is self._loop:
+            raise ClientError(_WRONG_THREAD)
 
     def _do(self, work: Callable[[], T]) -> T:
         """Run a plain function on the loop's thread, where the client lives."""
@@ -164,10 +172,7 @@ class _Blocking(Generic[ClientT]):
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+    return asyncio._get_running_loop()
 
 
 async def _closed(client: AbstractAsyncContextManager[Any], exc_info: Sequence[Any]) -> None:
@@ -181,10 +186,32 @@ async def _awaited(task: asyncio.Task[T]) -> T:
 class _Producing(_Blocking[ProducerT]):
     """What all producers can do."""
 
+    _direct: DirectSends | None = None
+
+    async def _opened(self) -> ProducerT:
+        client = await super()._opened()
+        self._direct = client._direct_sends()
+        return client
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._check_thread()
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            direct.close()
+        super().__exit__(*exc_info)
+
     def send(
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float | None = None
     ) -> SendReceipt:
-        return self._wait(self._open.send(message, queue=queue, timeout=timeout))
+        """Send and wait until a broker has stored the message; the calling thread does it all itself if it can."""
+        client, direct = self._open, self._direct
+        if direct is not None and queue is None and _running_loop() is not self._loop:
+            sent = client._send_direct(direct, message, timeout)
+            if isinstance(sent, SendReceipt):
+                return sent
+            if sent is not None:
+                return self._wait(client._finish(sent))
+        return self._wait(client.send(message, queue=queue, timeout=timeout))
 
     def submit(
         self,

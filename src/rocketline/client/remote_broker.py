@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from rocketline.errors import BrokerError
 from rocketline.message import ConsumerOffset, LogOffset, MessageQueue, QueueOffset
@@ -83,7 +82,7 @@ class RemoteBroker:
         self.name = name
         self.timeout_s = timeout_s
 
-    def call(self, command: Command, timeout_s: float) -> Coroutine[Any, Any, Command]:
+    def call(self, command: Command, timeout_s: float) -> Awaitable[Command]:
         """The answer as it came, whatever its code."""
         return self._remoting.call(self.address, command, timeout_s)
 

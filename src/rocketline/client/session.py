@@ -113,9 +113,11 @@ class ClientSession:
         sessions = _sessions.get(asyncio.get_running_loop(), {})
         if sessions.get(self.client_id) is self:
             del sessions[self.client_id]
-        await self._tasks.cancel()
-        await self.routes.close()
-        await self.remoting.close()
+        try:
+            await self._tasks.cancel()
+            await self.routes.close()
+        finally:  # whoever is in a hurry does not leave connections behind
+            await self.remoting.close()
 
     def disown(self) -> None:
         """In a forked child: let go of the parent's connections, without a word on them."""
@@ -158,7 +160,10 @@ class ClientSession:
 
     def master_of(self, broker_name: str) -> RemoteBroker | None:
         address = self.routes.ids_of(broker_name).get(MASTER_ID)
-        return self.broker_at(address, broker_name) if address is not None else None
+        if address is None:
+            return None
+        broker = self._brokers.get(address)  # as `broker_at`, for every message sent
+        return broker if broker is not None and broker.name == broker_name else self.broker_at(address, broker_name)
 
     def reader_of(self, broker_name: str, broker_id: int) -> tuple[RemoteBroker, int] | None:
         """The broker to read from and its id: the one asked for, else the master, else any of that name."""
@@ -250,6 +255,8 @@ class ClientSession:
             self.broker_versions.pop(address, None)
             self._conflicts.pop(address, None)
             self._greeted.pop(address, None)
+            self._silent.discard(address)
+            self._lost.discard(address)
             self.remoting.drop(address)
         await self.heartbeat()
 

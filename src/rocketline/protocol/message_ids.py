@@ -73,20 +73,32 @@ def parse_offset_id(text: str) -> tuple[str, LogOffset]:
     return decode_host(raw[:-8]), LogOffset(_OFFSET.unpack(raw[-8:])[0])
 
 
+_this_process = object()
+"""Another object in a forked child: asking for the pid is a system call, and would be one for every message."""
+
+
+def _in_child() -> None:
+    global _this_process
+    _this_process = object()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 class UniqueIds:
     """Makes unique ids; a forked child makes its own (its pid differs, and the per-process value is drawn anew)."""
 
     def __init__(self, ip: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ip = ip_address(ip.partition("%")[0]).packed
         self._clock = clock
-        self._pid = -1
+        self._process: object = None
         self._prefix = ""
         self._month_start_ms = 0
         self._month_end_ms = 0
         self._counter = count()
 
     def next(self) -> str:
-        if self._pid != os.getpid():
+        if self._process is not _this_process:
             self._restart()
         now_ms = self._clock.now_ms()
         if not self._month_start_ms <= now_ms < self._month_end_ms:
@@ -94,8 +106,8 @@ class UniqueIds:
         return f"{self._prefix}{now_ms - self._month_start_ms:08X}{next(self._counter) & 0xFFFF:04X}"
 
     def _restart(self) -> None:
-        self._pid = os.getpid()
-        head = self._ip + (self._pid & 0xFFFF).to_bytes(2, "big") + os.urandom(4)
+        self._process = _this_process
+        head = self._ip + (os.getpid() & 0xFFFF).to_bytes(2, "big") + os.urandom(4)
         self._prefix = head.hex().upper()
         self._counter = count()
 

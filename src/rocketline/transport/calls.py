@@ -2,6 +2,7 @@
 
 One timer serves them all: their deadlines lie in a heap, and the first of them is looked at when it has come. A call that
 was answered leaves its deadline behind, so that an answer costs little; when most of the heap is such leftovers, they go.
+One whose caller gave up (the future is cancelled) stays until its answer, its deadline, or `drop_given_up`.
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ class Calls:
         call.set_result(response)
 
     def forget(self, opaque: int) -> None:
-        """Whoever made this call does not wait any more."""
+        """This call was never made."""
         self._waiting.pop(opaque, None)
+
+    def drop_given_up(self) -> None:
+        """Forget the calls whose callers do not wait any more."""
+        self._waiting = {opaque: call for opaque, call in self._waiting.items() if not call.done()}
 
     def fail(self, why: type[TransportError], text: str) -> None:
         """Nobody will answer those that are left."""

@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 from rocketline.errors import ConnectFailed, RequestTimeout, TlsFailed
@@ -69,7 +69,7 @@ class RemotingClient:
         self._closed = False
         self._inherited: list[_Link] = []
 
-    def call(self, address: str, command: Command, timeout: float) -> Coroutine[Any, Any, Command]:
+    def call(self, address: str, command: Command, timeout: float) -> Awaitable[Command]:
         """Send a request to `host:port` and wait for its answer; `timeout` covers connecting too."""
         channel = self.connected(address)
         if channel is None or channel.is_congested:

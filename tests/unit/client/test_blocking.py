@@ -175,6 +175,22 @@ def test_many_threads_may_share_a_producer(cluster: FakeCluster) -> None:
     assert len({(receipt.queue, receipt.queue_offset) for receipt in receipts}) == 50
 
 
+def test_a_callback_that_closes_the_client_is_told_and_does_no_harm(cluster: FakeCluster) -> None:
+    told: list[Exception] = []
+
+    def closes(_: object) -> None:
+        try:
+            producer.close()
+        except Exception as error:
+            told.append(error)
+
+    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+        producer.submit(Message("T", b"x"), closes).result(WAIT_S)
+        assert producer.send(Message("T", b"y")).status is SendStatus.OK
+    assert [type(error) for error in told] == [ClientError] and "must not wait" in str(told[0])
+    assert not background_threads()
+
+
 def test_hooks_and_statistics(cluster: FakeCluster) -> None:
     sent, ended = [], threading.Event()
     with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:

@@ -115,6 +115,31 @@ async def test_a_released_session_leaves_no_task_and_no_connection(cluster: Fake
     await until(lambda: own_tasks() <= before, "the end of all tasks")
 
 
+async def test_a_release_that_is_cancelled_still_closes_the_connections(cluster: FakeCluster) -> None:
+    cluster.add_topic("T")
+    session = open_session("127.0.0.1@hurried", [cluster.namesrv], QUICK)
+    await session.routes.find("T")
+
+    may_end = asyncio.Event()
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await may_end.wait()
+
+    task = session._tasks.start(slow_to_end(), "slow to end")
+    await asyncio.sleep(0)
+    release = asyncio.ensure_future(session.release())
+    await asyncio.sleep(0)
+    release.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await release
+    await until(lambda: not cluster.name_server.channels, "closing")
+    may_end.set()
+    await asyncio.wait([task])
+
+
 async def test_callers_share_one_fetch_of_a_route(session: ClientSession, cluster: FakeCluster) -> None:
     routes = await asyncio.gather(*(session.routes.find("T") for _ in range(50)))
     assert len(cluster.name_server.requests_of(ROUTE)) == 1
@@ -305,11 +330,15 @@ async def test_a_broker_that_left_all_routes_is_forgotten() -> None:
         session.add_consumer(Member())
         await session.routes.find("T")
         await cluster.brokers[1].request(BEAT)
+        cluster.brokers[1].script(BEAT, *[1] * 100)
+        session.connection_failed(cluster.brokers[1].address)
+        await until(lambda: cluster.brokers[1].address in session._silent, "a heartbeat that fails")
         cluster.add_topic("T", brokers=cluster.brokers[:1])
         await session.routes.refresh("T")
         await until(lambda: not cluster.brokers[1].channels, "the connection being closed")
         assert session.routes.addresses() == {cluster.brokers[0].address}
         assert session.master_of("broker-b") is None
+        assert cluster.brokers[1].address not in session._silent | session._lost
         await session.release()
 
 

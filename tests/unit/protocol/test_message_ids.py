@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -91,10 +93,23 @@ def test_unique_ids_start_over_each_month(moment: datetime, next_month: datetime
     assert int(unique.next()[20:28], 16) == month_ms - 1000
 
 
-def test_a_forked_child_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    unique = UniqueIds("127.0.0.1", ManualClock())
-    parent = unique.next()
-    monkeypatch.setattr(os, "getpid", lambda: 4242)
-    child = unique.next()
-    assert int(child[8:12], 16) == 4242
+FORKING = """
+import os
+from rocketline.protocol.message_ids import UniqueIds
+unique = UniqueIds("127.0.0.1")
+unique.next()
+if os.fork() == 0:
+    print(os.getpid(), unique.next(), flush=True)
+    os._exit(0)
+os.wait()
+print(os.getpid(), unique.next())
+"""
+
+
+def test_a_forked_child_makes_its_own() -> None:
+    # A program of its own: this process may have threads, which must not be copied.
+    found = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True)
+    (child_pid, child), (parent_pid, parent) = (line.split() for line in found.stdout.splitlines())
+    assert int(child[8:12], 16) == int(child_pid) & 0xFFFF
+    assert int(parent[8:12], 16) == int(parent_pid) & 0xFFFF
     assert child[12:20] != parent[12:20]

@@ -383,6 +383,17 @@ async def test_calls_beyond_the_limit_fail_at_once():
         await channel.wait_closed()
 
 
+async def test_calls_that_were_given_up_do_not_count():
+    async with serving(Scripted().router) as server:
+        channel = await _connected(server.port, Limits(max_calls=2))
+        for _ in range(5):
+            channel.call(request(HOLD), 30).cancel()
+        assert (await channel.call(request(ECHO), 5)).code == 0
+        assert channel.pending_count == 0
+        channel.close()
+        await channel.wait_closed()
+
+
 SMALL = Limits(write_high_water_bytes=64 * 1024, write_stall_s=30)
 MEGABYTE = str(1024 * 1024)
 

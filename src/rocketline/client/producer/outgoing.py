@@ -7,7 +7,7 @@ every message sent, so checks work on the joined text and known topics are remem
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -51,8 +51,11 @@ class SendOptions:
     max_message_bytes: int = MAX_MESSAGE_BYTES
     topic_queue_count: int = 4
     unit_mode: bool = False
+    as_text: tuple[str, str] = field(init=False, repr=False, compare=False)
+    """The last two as every header has them."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "as_text", (str(self.topic_queue_count), "true" if self.unit_mode else "false"))
         if self.compression not in TYPES:
             raise ConfigError(f"compression {self.compression!r}: one of {', '.join(TYPES)} expected")
         if self.timeout_s <= 0 or self.retries < 0 or self.topic_queue_count < 1:
@@ -81,7 +84,7 @@ def outgoing_message(
     message: Message, group: str, unique_id: str, now_ms: int, options: SendOptions, body: bytes, sys_flag: int
 ) -> Outgoing:
     """The request for one message; `body` and `sys_flag` tell how it travels (see `compressed`)."""
-    joined = _tag_and_keys(message, unique_id)
+    joined = tag_and_keys(message, unique_id)
     if joined is None:
         properties = message_properties(message, unique_id)
         joined, unique_id = joined_properties(properties), properties[UNIQ_KEY]
@@ -101,18 +104,19 @@ def send_fields(
     batch: bool = False,
 ) -> dict[str, str]:
     """Header fields of a send, in the short spelling; built by hand because it is done for every message."""
+    queue_count, unit_mode = options.as_text
     return {
         "a": group,
         "b": topic,
         "c": DEFAULT_TOPIC,
-        "d": str(options.topic_queue_count),
+        "d": queue_count,
         "e": "0",
-        "f": str(sys_flag),
+        "f": str(sys_flag) if sys_flag else "0",
         "g": str(now_ms),
-        "h": str(flag),
+        "h": str(flag) if flag else "0",
         "i": properties,
         "j": "0",
-        "k": "true" if options.unit_mode else "false",
+        "k": unit_mode,
         "m": "true" if batch else "false",
     }
 
@@ -163,7 +167,7 @@ def _unsendable(topic: str) -> str | None:
     return topic_problem(topic)
 
 
-def _tag_and_keys(message: Message, unique_id: str) -> str | None:
+def tag_and_keys(message: Message, unique_id: str) -> str | None:
     """The joined properties of a message that has nothing but these; None when it has more, or odd ones."""
     if (
         message.properties

@@ -20,6 +20,7 @@ from rocketline.client.producer.autobatch import Accumulator, Batch, BatchLimits
 from rocketline.client.producer.background import BackgroundSends, SendCallback
 from rocketline.client.producer.batching import batch_item, is_batchable, outgoing_batch
 from rocketline.client.producer.broker_health import LATENCY_STEPS, BrokerHealth, LatencySteps
+from rocketline.client.producer.direct import DirectSends, Unfinished
 from rocketline.client.producer.outgoing import (
     MAX_MESSAGE_BYTES,
     Outgoing,
@@ -57,6 +58,9 @@ from rocketline.transport.access import Access, TlsOption
 
 # Compressing this much takes longer than handing it to a thread and back.
 THREAD_OVER_BYTES = 64 * 1024
+
+DIRECT_FROM_IN_FLIGHT = 1024
+"""Threads that send directly are not counted among those in flight: who allows few means all."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ class Producer:
         self._chance = chance
         self._session: ClientSession | None = None
         self._sender: Sender | None = None
+        self._max_in_flight = max_in_flight
         self._turn = Window(max_in_flight)
 
     async def __aenter__(self) -> Self:
@@ -226,8 +231,10 @@ class Producer:
         """
         if self._accumulator is not None and self._may_gather(message):
             return await self._gathered(self._accumulator, message, queue, timeout or self._options.timeout_s)
-        outgoing = await self._outgoing(message)
-        fixed, selector = self._choice(message, queue)
+        outgoing = self._outgoing_now(self._open_session, message) or await self._outgoing_compressed(message)
+        fixed, selector = None, None
+        if queue is not None or message.sharding_key is not None:
+            fixed, selector = self._choice(message, queue)
         turn = self._turn
         if not turn.has_let_in():
             await turn.enter()
@@ -419,19 +426,60 @@ class Producer:
         return tuple(map(self._namespace.unwrap_queue, route.writable)) if self._namespace else route.writable
 
     async def _outgoing(self, message: Message) -> Outgoing:
-        session = self._open_session
+        return self._outgoing_now(self._open_session, message) or await self._outgoing_compressed(message)
+
+    def _outgoing_now(self, session: ClientSession, message: Message) -> Outgoing | None:
+        """The request for a message; None for one that must be compressed, which may take a thread."""
         options = self._options
         if self._namespace.name:
             message = self._namespace.wrap_message(message)
         check_message(message, options.max_message_bytes)
-        body, sys_flag = message.body, 0
+        body = message.body
         if len(body) >= options.compress_over_bytes:
-            if len(body) >= THREAD_OVER_BYTES:
-                body, sys_flag = await asyncio.to_thread(compressed, body, options)
-            else:
-                body, sys_flag = compressed(body, options)
+            return None
+        unique_id = session.unique_ids.next()
+        return outgoing_message(message, self._member.group, unique_id, session.clock.now_ms(), options, body, 0)
+
+    async def _outgoing_compressed(self, message: Message) -> Outgoing:
+        session, options = self._open_session, self._options
+        message = self._namespace.wrap_message(message)
+        if len(message.body) >= THREAD_OVER_BYTES:
+            body, sys_flag = await asyncio.to_thread(compressed, message.body, options)
+        else:
+            body, sys_flag = compressed(message.body, options)
         unique_id = session.unique_ids.next()
         return outgoing_message(message, self._member.group, unique_id, session.clock.now_ms(), options, body, sys_flag)
+
+    def _direct_sends(self) -> DirectSends | None:
+        """What lets threads send without the loop; None when sends of this producer have to do what only it can."""
+        session, options = self._open_session, self._options
+        may_wait = options.attempt_timeout_s is None and not options.retry_not_stored and self._health is None
+        if (
+            not may_wait
+            or self._accumulator is not None
+            or self._middleware is not None
+            or self._access.tls is not None
+            or self._max_in_flight < DIRECT_FROM_IN_FLIGHT
+        ):
+            return None
+        return DirectSends(session, self._running, self._member.group, options)
+
+    def _send_direct(
+        self, direct: DirectSends, message: Message, timeout: float | None
+    ) -> SendReceipt | Unfinished | None:
+        """Called by any thread; None for a message that the loop must send from the start."""
+        if not self._plain or message.sharding_key is not None:
+            return None
+        options = self._options
+        check_message(message, options.max_message_bytes)
+        if len(message.body) >= options.compress_over_bytes:
+            return None
+        return direct.send(message, timeout or options.timeout_s)
+
+    async def _finish(self, sent: Unfinished) -> SendReceipt:
+        """Go on with what a thread began."""
+        async with self._turn:
+            return await self._running.send(sent.outgoing, sent.left_s, failed=sent.failures)
 
     def _choice(
         self, message: Message, queue: MessageQueue | QueueSelector | None

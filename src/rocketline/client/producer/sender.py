@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rocketline.client.producer.broker_health import BrokerHealth
 from rocketline.client.producer.outgoing import Outgoing, SendOptions
@@ -41,6 +42,18 @@ from rocketline.protocol.names import DEFAULT_TOPIC
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
+class Failure(NamedTuple):
+    """An attempt that stored nothing, as far as we know."""
+
+    queue: MessageQueue
+    address: str
+    error: RocketlineError
+
+    def __str__(self) -> str:
+        where = f"{self.queue.broker_name}@{self.address} queue {self.queue.queue_id}"
+        return f"{where}: {_without_hint(self.error)}"
+
+
 class Sender:
     """The sending half of a producer; consumers use one too, to put messages on their retry topic."""
 
@@ -59,39 +72,56 @@ class Sender:
         self._turns: dict[str, QueuesInTurn] = {}
 
     async def send(
-        self, outgoing: Outgoing, timeout_s: float, queue: MessageQueue | None = None, selector: Selector | None = None
+        self,
+        outgoing: Outgoing,
+        timeout_s: float,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        failed: Sequence[Failure] = (),
     ) -> SendReceipt:
-        """The receipt of the first attempt that stored the message; SendFailed tells of every attempt otherwise."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        """The receipt of the first attempt that stored the message; SendFailed tells of every attempt otherwise.
+
+        `failed` are attempts made elsewhere before.
+        """
+        loop, options, topic = asyncio.get_running_loop(), self._options, outgoing.topic
+        started, left_s = loop.time(), timeout_s
         deadline = started + timeout_s
-        failures: list[tuple[str, RocketlineError]] = []
+        failures = list(failed)
         stored: SendReceipt | None = None
-        failed_broker: str | None = None
-        for attempt in range(self._options.retries + 1):
-            left_s = deadline - loop.time()
+        failed_broker = failures[-1].queue.broker_name if failures else None
+        for attempt in range(len(failures), options.retries + 1):
             if left_s <= 0:
                 break
-            route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, left_s)
-            chosen, broker = self._target(route, queue, selector, failed_broker)
+            route = self._session.routes.writable(topic)
+            if route is None:
+                route = await self._find_route(topic, left_s)
+                left_s = deadline - loop.time()
+            chosen, broker = self.target(route, queue, selector, failed_broker)
             if chosen.broker_name == failed_broker:
                 await self._pause(attempt, deadline)
-            left_s = deadline - loop.time()
-            if self._options.attempt_timeout_s is not None and attempt < self._options.retries:
-                left_s = min(left_s, self._options.attempt_timeout_s)
+                left_s = deadline - loop.time()
+            if options.attempt_timeout_s is not None and attempt < options.retries:
+                left_s = min(left_s, options.attempt_timeout_s)
             try:
-                receipt = await self._attempt(outgoing, chosen, broker, left_s)
+                if left_s <= 0:
+                    raise RequestTimeout("the time limit was used up looking for a route")
+                if self._health is None:
+                    answer = await broker.call(send_command(outgoing, chosen), left_s)
+                    receipt = read_receipt(answer, outgoing.message_id, chosen, broker.address)
+                else:
+                    receipt = await self._watched_attempt(self._health, outgoing, chosen, broker, left_s)
             except (TransportError, BrokerError) as error:
                 if isinstance(error, BrokerError) and not error.retryable:
                     raise
-                failures.append((f"{chosen.broker_name}@{broker.address} queue {chosen.queue_id}", error))
+                failures.append(Failure(chosen, broker.address, error))
             else:
-                if receipt.status is SendStatus.OK or not self._options.retry_not_stored:
+                if receipt.status is SendStatus.OK or not options.retry_not_stored:
                     return receipt
                 stored = receipt
             failed_broker = chosen.broker_name
             if selector is not None:
                 queue = chosen  # a selector is asked once: the same key must not end up in two queues
+            left_s = deadline - loop.time()
         if stored is not None:
             return stored
         raise _all_failed(outgoing, failures, loop.time() - started, timeout_s)
@@ -101,17 +131,22 @@ class Sender:
     ) -> None:
         """Hand the message to the socket; nothing tells whether it arrived."""
         route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, timeout_s)
-        chosen, broker = self._target(route, queue, selector, None)
-        await broker.send_oneway(_command(outgoing, chosen), timeout_s)
+        chosen, broker = self.target(route, queue, selector)
+        await broker.send_oneway(send_command(outgoing, chosen), timeout_s)
 
     async def select(self, topic: str, selector: Selector, timeout_s: float) -> MessageQueue:
         """The queue a selector chooses among those that can be written now."""
         route = self._session.routes.writable(topic) or await self._find_route(topic, timeout_s)
         return _selected(selector, route)
 
-    def _target(
-        self, route: TopicRoute, queue: MessageQueue | None, selector: Selector | None, avoid: str | None
+    def target(
+        self,
+        route: TopicRoute,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        avoid: str | None = None,
     ) -> tuple[MessageQueue, RemoteBroker]:
+        """Where the next message goes, if possible to another broker than the one to avoid."""
         if queue is None:
             queue = _selected(selector, route) if selector is not None else self._next_queue(route, avoid)
         broker = self._session.master_of(queue.broker_name)
@@ -136,22 +171,12 @@ class Sender:
             return turns.choose_well(route.writable, self._health, avoid)
         return turns.choose(route.writable, avoid)
 
-    async def _attempt(
-        self, outgoing: Outgoing, queue: MessageQueue, broker: RemoteBroker, left_s: float
-    ) -> SendReceipt:
-        if left_s <= 0:
-            raise RequestTimeout("the time limit was used up looking for a route")
-        if self._health is None:
-            answer = await broker.call(_command(outgoing, queue), left_s)
-            return read_receipt(answer, outgoing.message_id, queue, broker.address)
-        return await self._watched_attempt(self._health, outgoing, queue, broker, left_s)
-
     async def _watched_attempt(
         self, health: BrokerHealth, outgoing: Outgoing, queue: MessageQueue, broker: RemoteBroker, left_s: float
     ) -> SendReceipt:
         started = self._session.clock.monotonic()
         try:
-            answer = await broker.call(_command(outgoing, queue), left_s)
+            answer = await broker.call(send_command(outgoing, queue), left_s)
             receipt = read_receipt(answer, outgoing.message_id, queue, broker.address)
         except TransportError:
             health.failed(queue.broker_name, reached=False)
@@ -188,30 +213,29 @@ def _selected(selector: Selector, route: TopicRoute) -> MessageQueue:
     return queue
 
 
-def _command(outgoing: Outgoing, queue: MessageQueue) -> Command:
+def send_command(outgoing: Outgoing, queue: MessageQueue) -> Command:
+    """The request that puts a message into a queue."""
     ext = outgoing.ext
     ext["e"] = str(queue.queue_id)
     ext["n"] = queue.broker_name
     return Command(outgoing.code, ext, outgoing.body)
 
 
-def _all_failed(
-    outgoing: Outgoing, failures: list[tuple[str, RocketlineError]], took_s: float, timeout_s: float
-) -> SendFailed:
-    reasons = "; ".join(f"{where}: {_without_hint(error)}" for where, error in failures)
+def _all_failed(outgoing: Outgoing, failures: list[Failure], took_s: float, timeout_s: float) -> SendFailed:
+    reasons = "; ".join(map(str, failures))
     attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
     error = SendFailed(
         f"message {outgoing.message_id} for topic {outgoing.topic!r} was not acknowledged after {attempts} "
         f"in {took_s:.2f} s (limit {timeout_s:g} s): {reasons}{_hint(failures)}"
     )
-    error.__cause__ = failures[-1][1] if failures else None
+    error.__cause__ = failures[-1].error if failures else None
     return error
 
 
-def _hint(failures: list[tuple[str, RocketlineError]]) -> str:
-    if not failures or not all(isinstance(error, NoPermission) for _, error in failures):
+def _hint(failures: list[Failure]) -> str:
+    if not failures or not all(isinstance(failure.error, NoPermission) for failure in failures):
         return ""
-    last = failures[-1][1]
+    last = failures[-1].error
     said = last.hint if isinstance(last, NoPermission) else ""
     hint = ". Hint: nothing is wrong with the route; the topic's permission or the credentials used do not allow it"
     return hint + said.replace(" Hint:", ":").lstrip(".")

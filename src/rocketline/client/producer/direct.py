@@ -1,0 +1,282 @@
+"""Sends of threads on plain sockets: the calling thread writes the request and reads the answer itself.
+
+A hop to the thread of the event loop and back costs more than the send. So a thread that sends a plain message takes a
+connection out of a pool, has it to itself for one request and one answer, and puts it back. What is not plain goes by the
+loop, as does what fails here: a retry knows of the attempt made here, of its error and of the time it took.
+
+* Only messages without a queue or sharding key of their own: those keep an order with one-way and submitted sends, which
+  travel on the loop's connection.
+* Only to brokers that the loop is connected to: it knows which are down, and when to try again.
+* A connection that failed, or whose answer is late, is closed. One that rested is asked first whether the broker has closed
+  it meanwhile: a message must not find that out.
+* A forked child lets go of the sockets without a word on them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import Counter
+from contextlib import suppress
+from itertools import count
+from time import monotonic
+from typing import NamedTuple
+from weakref import WeakSet
+
+from rocketline.client.producer.outgoing import Outgoing, SendOptions, outgoing_message, tag_and_keys
+from rocketline.client.producer.receipts import SendReceipt, read_receipt
+from rocketline.client.producer.send_frames import SendFrames
+from rocketline.client.producer.sender import Failure, Sender, send_command
+from rocketline.client.session import ClientSession
+from rocketline.errors import BrokerError, ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
+from rocketline.message import Message, MessageQueue
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import RESPONSE, Command
+from rocketline.protocol.connection import Connection, frame_bytes
+from rocketline.transport.client import connect_failed, split_address
+
+MAX_CONNECTIONS = 32
+"""To one broker; more threads than that send by the loop, on one connection together."""
+
+RESTED_S = 1.0
+"""After so long a broker may have closed a connection (Apache's does so after two minutes)."""
+
+OLD_S = 120.0
+CONNECT_S = 3.0
+READ_BYTES = 64 * 1024
+
+
+class Unfinished(NamedTuple):
+    """A send that the loop must go on with."""
+
+    outgoing: Outgoing
+    left_s: float
+    failures: list[Failure]
+
+
+class DirectConnection:
+    """One request at a time on a socket that blocks."""
+
+    __slots__ = ("_frames", "_socket", "_timeout_s", "address", "used_at")
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self.address = address
+        self._timeout_s = timeout_s
+        try:
+            self._socket = socket.create_connection(split_address(address), timeout=timeout_s)
+        except (OSError, ValueError) as error:
+            raise connect_failed(address, error, timeout_s, tls=False) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._frames = Connection()
+        self.used_at = monotonic()
+
+    def call(self, frame: bytes, opaque: int, started: float, timeout_s: float) -> Command:
+        """The answer to a request; after a TransportError the connection is of no use any more."""
+        connection = self._socket
+        try:
+            if timeout_s != self._timeout_s:
+                connection.settimeout(timeout_s)
+                self._timeout_s = timeout_s
+            connection.sendall(frame)
+            while data := connection.recv(READ_BYTES):
+                for answer in self._frames.receive(data):
+                    if answer.flag & RESPONSE and answer.opaque == opaque:
+                        return answer
+                if monotonic() - started >= timeout_s:
+                    raise TimeoutError
+        except TimeoutError as error:
+            code = int(RequestCode.SEND_MESSAGE_V2)
+            raise RequestTimeout(f"{self.address} did not answer request {code} within {timeout_s:g} s") from error
+        except OSError as error:
+            raise ConnectionLost(f"the connection to {self.address} failed: {error}") from error
+        except RemoteProtocolError as error:
+            text = f"{self.address} answered what is not RocketMQ's protocol ({error}): is it a broker's address?"
+            raise ConnectionLost(text) from error
+        raise ConnectionLost(f"{self.address} closed the connection before answering")
+
+    def is_closed_by_peer(self) -> bool:
+        try:
+            self._socket.setblocking(False)
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self._socket.settimeout(self._timeout_s)
+
+    def end(self) -> None:
+        """Wake the thread that waits for an answer: there will be none."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class DirectSends:
+    """The connections of one producer that threads send on; any thread may call it."""
+
+    def __init__(self, session: ClientSession, sender: Sender, group: str, options: SendOptions) -> None:
+        self._session = session
+        self._sender = sender
+        self._group = group
+        self._options = options
+        self._sign = session.access.sign
+        self._frames = SendFrames(group, options)
+        self._opaques = count()
+        session.unique_ids.next()  # it begins with a prefix, which two threads must not draw at once
+        self._max_connections = MAX_CONNECTIONS
+        self._lock = threading.Lock()
+        self._free: dict[str, list[DirectConnection]] = {}
+        self._all: set[DirectConnection] = set()
+        self._counts: Counter[str] = Counter()
+        self._closed = False
+        _opened.add(self)
+
+    def send(self, message: Message, timeout_s: float) -> SendReceipt | Unfinished:
+        """The receipt of a message that a broker has; BrokerError when it will not have it.
+
+        The message was checked, and needs no compression.
+        """
+        started, session = monotonic(), self._session
+        unique_id, now_ms = session.unique_ids.next(), session.clock.now_ms()
+        route = session.routes.writable(message.topic)
+        if route is None:
+            return Unfinished(self._outgoing(message, unique_id, now_ms), timeout_s, [])
+        queue, broker = self._sender.target(route)
+        opaque = next(self._opaques) & 0x7FFFFFFF
+        frame, message_id = self._frame(message, unique_id, now_ms, queue, opaque)
+        failures: list[Failure] = []
+        try:
+            connection = self._taken(broker.address, started) or self._connected(broker.address, timeout_s)
+            if connection is not None:
+                answer = self._answer(connection, frame, opaque, started, timeout_s)
+                return read_receipt(answer, message_id, queue, broker.address)
+        except (TransportError, BrokerError) as error:
+            if isinstance(error, BrokerError) and not error.retryable:
+                raise
+            failures = [Failure(queue, broker.address, error)]
+        left_s = timeout_s - (monotonic() - started)
+        return Unfinished(self._outgoing(message, unique_id, now_ms), left_s, failures)
+
+    def _outgoing(self, message: Message, unique_id: str, now_ms: int) -> Outgoing:
+        return outgoing_message(message, self._group, unique_id, now_ms, self._options, message.body, 0)
+
+    def _frame(
+        self, message: Message, unique_id: str, now_ms: int, queue: MessageQueue, opaque: int
+    ) -> tuple[bytes, str]:
+        """The request, and the id of the message."""
+        if self._sign is None and not message.flag:
+            properties = tag_and_keys(message, unique_id)
+            if properties is not None:
+                return self._frames.frame(queue, opaque, now_ms, properties, message.body), unique_id
+        outgoing = self._outgoing(message, unique_id, now_ms)
+        command = send_command(outgoing, queue)
+        command.opaque = opaque
+        if self._sign is not None:
+            self._sign(command)
+        return frame_bytes(command), outgoing.message_id
+
+    def _answer(
+        self, connection: DirectConnection, frame: bytes, opaque: int, started: float, timeout_s: float
+    ) -> Command:
+        try:
+            answer = connection.call(frame, opaque, started, timeout_s)
+        except BaseException:  # after Ctrl-C too: the next one would take its answer for his own
+            self._drop(connection)
+            raise
+        connection.used_at = started
+        self._free[connection.address].append(connection)
+        if self._closed:
+            self._close_free()
+        return answer
+
+    def _taken(self, address: str, now: float) -> DirectConnection | None:
+        """A connection that nobody else uses now."""
+        free = self._free.get(address)
+        while free:
+            try:
+                connection = free.pop()
+            except IndexError:  # another thread was quicker
+                return None
+            if now - connection.used_at < RESTED_S or not connection.is_closed_by_peer():
+                return connection
+            self._drop(connection)
+        return None
+
+    def _connected(self, address: str, timeout_s: float) -> DirectConnection | None:
+        """One connection more; None when there are enough, or the loop has none: it finds out why, and says so."""
+        if self._session.remoting.connected(address) is None:
+            return None
+        self._close_old(monotonic() - OLD_S)
+        with self._lock:
+            if self._closed or self._counts[address] >= self._max_connections:
+                return None
+            self._counts[address] += 1
+            self._free.setdefault(address, [])
+        try:
+            connection = DirectConnection(address, min(timeout_s, CONNECT_S))
+        except TransportError:
+            with self._lock:
+                self._counts[address] -= 1
+            return None
+        with self._lock:
+            self._all.add(connection)
+            is_open = not self._closed
+        if not is_open:
+            self._drop(connection)
+        return connection if is_open else None
+
+    def _close_free(self) -> None:
+        """Close those that nobody uses."""
+        for free in list(self._free.values()):
+            while free:
+                with suppress(IndexError):  # another thread was quicker
+                    self._drop(free.pop())
+
+    def _close_old(self, before: float) -> None:
+        """Close those that nobody has used since, to brokers that are gone say; the oldest are the first."""
+        for free in list(self._free.values()):
+            with suppress(IndexError):
+                while free[0].used_at < before:
+                    connection = free.pop(0)
+                    if connection.used_at >= before:  # another thread has taken the oldest
+                        free.append(connection)
+                    else:
+                        self._drop(connection)
+
+    def _drop(self, connection: DirectConnection) -> None:
+        with self._lock:
+            self._all.discard(connection)
+            self._counts[connection.address] -= 1
+        connection.close()
+
+    def close(self) -> None:
+        """Close what is free; a thread that waits for an answer is told that there will be none."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._all)
+        self._close_free()
+        for connection in connections:
+            connection.end()
+
+    def disown(self) -> None:
+        """In a forked child: the connections are the parent's, and a thread of its may have held the lock."""
+        self._lock = threading.Lock()
+        self._closed = True
+        self._free = {}
+        for connection in self._all:
+            connection.close()
+
+
+_opened: WeakSet[DirectSends] = WeakSet()
+
+
+def _disown() -> None:
+    for direct in list(_opened):
+        direct.disown()
+
+
+os.register_at_fork(after_in_child=_disown)
