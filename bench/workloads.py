@@ -17,6 +17,11 @@ class Kind(Enum):
     def is_java(self) -> bool:
         return self in (Kind.JAVA_SEND, Kind.JAVA_PUSH)
 
+    @property
+    def reads(self) -> bool:
+        """Whether it reads a backlog and stores nothing."""
+        return self in (Kind.RAW_PULL, Kind.JAVA_PUSH)
+
 
 class Flush(Enum):
     """When the brokers answer a send: once the operating system has it, or once the disk has it."""

@@ -75,6 +75,12 @@ int tags_code_of(PyObject *properties, int64_t *code);
 /* Whether some sector that begins inside topic or properties is nothing but zeros; `bytes` begins with a sector. */
 int lacks_sector(const uint8_t *bytes, int64_t text_at, int64_t end, int64_t properties_bytes);
 
+/* Whether `size` bytes are a record that names this place (and this queue, unless NULL), with lengths that fit and a body that
+ * matches its checksum. */
+int is_sound(const uint8_t *record, int64_t size, int64_t log_offset, const int32_t *queue_id, int64_t queue_offset);
+/* The size of a frame that is complete and within the limits, and of its header; 0 for any other. */
+int64_t frame_bytes(const uint8_t *frame, int64_t available, int64_t max_frame, int64_t max_header, int64_t *header_bytes);
+
 EXPORT(crc32);
 EXPORT(take_frames);
 EXPORT(stored_frame);
@@ -91,6 +97,7 @@ EXPORT(measure_batch);
 EXPORT(write_batch);
 EXPORT(read_run);
 EXPORT(sound_run);
+EXPORT(take_pulls);
 EXPORT(by_queue);
 EXPORT(pack_units);
 EXPORT(file_keys);

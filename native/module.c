@@ -3,7 +3,7 @@
 #include "common.h"
 
 /* Raised with every change of what Python passes here or gets back; _impl.py knows the one it needs. */
-#define REVISION 2
+#define REVISION 3
 
 PyObject *name_unique, *name_keys, *name_tags;
 static PyObject *struct_error;
@@ -73,7 +73,8 @@ static PyMethodDef methods[] = {
     METHOD(index_key_hash, "The hash of topic#key in the key index."),
     METHOD(write_record, "Write a record into a buffer."),
     METHOD(is_sound_record, "Whether bytes are the record that belongs there."),
-    METHOD(sound_run, "Stretches of the log that units point at, when all are sound."),
+    METHOD(sound_run, "The records that units point at, when all are sound."),
+    METHOD(take_pulls, "Pulls of a read that are known but for their numbers."),
     METHOD(split_batch, "The messages of a batch send."),
     METHOD(measure_batch, "What the messages of a batch take."),
     METHOD(write_batch, "Write the records of a batch into a buffer."),

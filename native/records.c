@@ -99,8 +99,7 @@ EXPORT(write_record)
     return size < 0 ? NULL : PyLong_FromLongLong(size);
 }
 
-/* Whether `size` bytes are a record that names this place, with lengths that fit and a body that matches its checksum. */
-static int is_sound(const uint8_t *record, int64_t size, int64_t log_offset, const int32_t *queue_id, int64_t queue_offset)
+int is_sound(const uint8_t *record, int64_t size, int64_t log_offset, const int32_t *queue_id, int64_t queue_offset)
 {
     if (size < MIN_RECORD_BYTES || get32(record) != size || get64(record + 28) != log_offset)
         return 0;
@@ -138,68 +137,6 @@ EXPORT(is_sound_record)
         && is_sound((const uint8_t *)view.buf + position, size, log_offset, placed ? &queue_id : NULL, queue_offset);
     PyBuffer_Release(&view);
     return PyBool_FromLong(sound);
-}
-
-/* sound_run(units, max_messages, max_bytes, view, base, end, queue_id, queue_offset, check_crc)
- *
- * As many records as the limits allow, in the order of the units: (how many, their bytes, where each stretch of neighbours
- * begins and ends). None when one of them is not sound, or not between `base`, where the view begins, and `end`. */
-EXPORT(sound_run)
-{
-    int64_t max_messages, max_bytes, base, limit, queue_offset;
-    int32_t queue_id;
-    Py_buffer units, view;
-    if (check_count("sound_run", count, 9) || as_int64(args[1], &max_messages) || as_int64(args[2], &max_bytes)
-        || as_int64(args[4], &base) || as_int64(args[5], &limit) || as_int32(args[6], &queue_id)
-        || as_int64(args[7], &queue_offset) || read_from(args[0], &units))
-        return NULL;
-    int check_crc = PyObject_IsTrue(args[8]);
-    if (read_from(args[3], &view)) {
-        PyBuffer_Release(&units);
-        return NULL;
-    }
-    int64_t last = base + view.len < limit ? base + view.len : limit;
-    int64_t start = -1, end = -1, total = 0, taken = 0;
-    PyObject *spans = PyList_New(0);
-    const uint8_t *unit = units.buf;
-    int odd = 0;
-    for (; spans != NULL && taken < max_messages && (taken + 1) * UNIT_BYTES <= units.len; taken++, unit += UNIT_BYTES) {
-        int64_t log_offset = get64(unit), size = get32(unit + 8);
-        if (total && total + size > max_bytes)
-            break;
-        odd = size <= 0 || log_offset < base || log_offset > last - size
-            || (check_crc && !is_sound((const uint8_t *)view.buf + (log_offset - base), size, log_offset, &queue_id,
-                                       queue_offset + taken));
-        if (odd)
-            break;
-        if (log_offset != end) {
-            if (end >= 0) {
-                PyObject *span = Py_BuildValue("LL", (long long)start, (long long)end);
-                if (span == NULL || PyList_Append(spans, span) < 0)
-                    Py_CLEAR(spans);
-                Py_XDECREF(span);
-            }
-            start = log_offset;
-        }
-        end = log_offset + size;
-        total += size;
-    }
-    PyBuffer_Release(&units);
-    PyBuffer_Release(&view);
-    if (spans == NULL)
-        return NULL;
-    if (odd || !taken) {
-        Py_DECREF(spans);
-        Py_RETURN_NONE;
-    }
-    PyObject *span = Py_BuildValue("LL", (long long)start, (long long)end);
-    if (span == NULL || PyList_Append(spans, span) < 0) {
-        Py_XDECREF(span);
-        Py_DECREF(spans);
-        return NULL;
-    }
-    Py_DECREF(span);
-    return Py_BuildValue("LLN", (long long)taken, (long long)total, spans);
 }
 
 /* split_batch(body, item_type): the messages of a batch send; None when the lengths do not add up. */

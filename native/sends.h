@@ -13,8 +13,6 @@ typedef struct {
     PyObject *ext, *remark, *language;
 } Header;
 
-/* The size of a frame that is complete and within the limits, and of its header; 0 for any other. */
-int64_t frame_bytes(const uint8_t *frame, int64_t available, int64_t max_frame, int64_t max_header, int64_t *header_bytes);
 /* 1 for a header written in the plain way; 0, mostly without an error, for any other. To be forgotten either way. */
 int read_header(const uint8_t *frame, Py_ssize_t header_bytes, Header *header);
 void forget_header(Header *header);

@@ -48,6 +48,15 @@ static inline void put_digits(uint8_t *at, int width, uint64_t value) {
     }
 }
 
+/* Writes a number without leading zeros and returns how many digits it has: at most 20. */
+static inline size_t put_decimal(uint8_t *at, uint64_t value) {
+    size_t width = 1;
+    for (uint64_t rest = value / 10; rest > 0; rest /= 10)
+        width++;
+    put_digits(at, (int)width, value);
+    return width;
+}
+
 static inline void put_hex(uint8_t *at, int width, uint64_t value) {
     while (width-- > 0) {
         at[width] = (uint8_t)"0123456789ABCDEF"[value & 15];
@@ -162,8 +171,10 @@ struct answer {
 };
 
 static inline bool json_number(const uint8_t *text, size_t size, const char *key, long long *value) {
-    char quoted[48];
-    size_t quoted_size = (size_t)snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    char quoted[48] = "\"";
+    size_t key_size = strlen(key), quoted_size = key_size + 3;
+    memcpy(quoted + 1, key, key_size);
+    memcpy(quoted + 1 + key_size, "\":", 2);
     const uint8_t *at = memmem(text, size, quoted, quoted_size), *end = text + size;
     if (at == NULL)
         return false;

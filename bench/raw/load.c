@@ -83,7 +83,7 @@ static void queue_pull(struct reader *r, int64_t now) {
     bool flows = opt.mode == FLOW;
     struct connection *c = &connections[flows ? opt.connections + r->group : r->queue % opt.connections];
     if (c->fd >= 0)
-        put_pull(c, r, take_opaque(c, r, now), flows);
+        put_pull(c, r, take_opaque(c, r, now));
 }
 
 static void record_in(const struct reader *r, const uint8_t *record, size_t size) {

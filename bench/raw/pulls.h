@@ -1,5 +1,7 @@
 /* Pulls: a reader is a queue of a group and keeps one pull in flight, as a push consumer does.
  *
+ * The header of a reader's pulls is built once; only the offset and the opaque differ from pull to pull.
+ *
  * Every body is walked record by record. Without a filter the queue offsets must have no hole; with a tag they must
  * grow, each record must have the tag, and every pass over a queue must select equally many. */
 #ifndef PULLS_H
@@ -22,6 +24,8 @@ struct reader {
     long long offset;
     long long selected, selected_before; /* with a filter: in this pass, and in each one before (-1: none yet) */
     bool done;
+    struct header pull; /* without the digits of the offset, which belong at `offset_at` */
+    size_t offset_at, opaque_at;
 };
 
 static struct reader *readers;
@@ -30,12 +34,15 @@ static uint64_t passes;
 
 static void record_in(const struct reader *r, const uint8_t *record, size_t size); /* told of every sound record */
 
+static void build_pull(struct reader *r, bool waits);
+
 static void make_readers(int groups) {
     const char *offsets = opt.offsets;
     reader_count = groups * opt.queues;
     readers = room(sizeof *readers * (size_t)reader_count);
     for (int i = 0; i < reader_count; i++) {
         readers[i] = (struct reader){.group = i / opt.queues, .queue = i % opt.queues, .selected_before = -1};
+        build_pull(&readers[i], opt.mode == FLOW);
         if (readers[i].queue == 0)
             offsets = opt.offsets;
         if (offsets == NULL)
@@ -47,10 +54,10 @@ static void make_readers(int groups) {
 }
 
 /* Java writes these fields in this order in binary headers, and in the order of a hash map in JSON. */
-static void pull_fields(struct header *h, const struct reader *r, bool waits) {
-    char group[160], queue_text[24], offset_text[24], most_text[24];
+static void build_pull(struct reader *r, bool waits) {
+    char group[160], queue_text[24], most_text[24];
     const char *fields[][2] = {
-        {"consumerGroup", group}, {"topic", opt.topic}, {"queueId", queue_text}, {"queueOffset", offset_text},
+        {"consumerGroup", group}, {"topic", opt.topic}, {"queueId", queue_text}, {"queueOffset", ""},
         {"maxMsgNums", most_text}, {"sysFlag", waits ? "6" : "4" /* with the subscription; 2: may be held */},
         {"commitOffset", "0"}, {"suspendTimeoutMillis", "20000"}, {"subscription", opt.subscription},
         {"subVersion", "0"}, {"expressionType", "TAG"}, {"maxMsgBytes", "2147483647"}, {"bname", opt.broker},
@@ -59,21 +66,32 @@ static void pull_fields(struct header *h, const struct reader *r, bool waits) {
     static const int json_order[] = {2, 6, 8, 7, 12, 5, 10, 13, 1, 0, 4, 3, 9, 11};
     snprintf(group, sizeof group, opt.groups == 1 ? "%s" : "%s-%d", opt.group, r->group);
     snprintf(queue_text, sizeof queue_text, "%d", r->queue);
-    snprintf(offset_text, sizeof offset_text, "%lld", r->offset);
     snprintf(most_text, sizeof most_text, "%d", opt.max_messages);
+    header_begin(&r->pull, opt.binary, CODE_PULL);
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
         int field = opt.binary ? i : json_order[i];
-        header_field(h, fields[field][0], fields[field][1]);
+        size_t at = header_field(&r->pull, fields[field][0], fields[field][1]);
+        if (field == 3)
+            r->offset_at = at;
     }
+    r->opaque_at = header_end(&r->pull, 0);
 }
 
-static void put_pull(struct connection *c, const struct reader *r, uint32_t opaque, bool waits) {
-    struct header h;
-    header_begin(&h, opt.binary, CODE_PULL);
-    pull_fields(&h, r, waits);
-    size_t opaque_at = header_end(&h, 0);
-    patch_opaque(h.bytes + opaque_at, opt.binary, opaque);
-    memcpy(out_room(c, h.size), h.bytes, h.size);
+static void put_pull(struct connection *c, const struct reader *r, uint32_t opaque) {
+    const struct header *h = &r->pull;
+    uint8_t digits[20];
+    size_t width = put_decimal(digits, (uint64_t)r->offset), size = h->size + width;
+    uint8_t *at = out_room(c, size);
+    memcpy(at, h->bytes, r->offset_at);
+    memcpy(at + r->offset_at, digits, width);
+    memcpy(at + r->offset_at + width, h->bytes + r->offset_at, h->size - r->offset_at);
+    put_int32(at, (uint32_t)(size - 4));
+    put_int32(at + 4, (uint32_t)(size - 8) | (opt.binary ? 1u << 24 : 0));
+    if (opt.binary) {
+        put_int32(at + r->offset_at - 4, (uint32_t)width);
+        put_int32(at + h->ext_at, (uint32_t)(size - h->ext_at - 4));
+    }
+    patch_opaque(at + r->opaque_at + (r->opaque_at > r->offset_at ? width : 0), opt.binary, opaque);
 }
 
 static bool is_filtered(void) { return strcmp(opt.subscription, "*") != 0; }

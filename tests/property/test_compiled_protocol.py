@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.golden.wire import load as golden
 from tests.support.twins import (
     any_text,
     compiled,
@@ -26,8 +27,9 @@ from rocketline import _impl
 from rocketline.broker.handlers.send import SendHandlers
 from rocketline.errors import RocketlineError
 from rocketline.protocol import connection, records, stored_answer
+from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
-from rocketline.protocol.connection import Connection, frame_bytes
+from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, frame_bytes
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import decode_properties, encode_properties
@@ -248,3 +250,25 @@ def test_the_send_of_a_java_client_is_plain() -> None:
     assert plain == (
         "t", "TBW102", 4, -1, 0, 1794740515350, 0, 0, False, found, b"UNIQ_KEY\x01AB\x02WAIT\x01true\x02CLUSTER\x01c\x02",
     )  # fmt: skip
+
+
+def test_pulls_of_javas_clients_are_plain() -> None:
+    """They are taken apart into three numbers and what stays."""
+    take_pulls = _impl.quick("take_pulls")
+    seen = 0
+    for frame in golden.frames():
+        if frame.request not in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            continue
+        (command,) = Connection().receive(frame.data)
+        _, key = take_pulls(frame.data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {})
+        if command.is_response:
+            assert key is None
+            continue
+        assert command.ext is not None
+        numbers = command.opaque, int(command.ext["queueOffset"]), int(command.ext["commitOffset"])
+        assert take_pulls(frame.data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {key: "plan"}) == (
+            [("plan", *numbers, len(frame.data))],
+            None,
+        )
+        seen += 1
+    assert seen > 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,13 @@ from rocketline.protocol.records import (
     encode_record,
     topic_part,
 )
+from rocketline.protocol.subscription import build_subscription, tag_test
 from rocketline.store import consume_queue, key_index, reading, record_runs
 from rocketline.store.bulk import put_in_index
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.consume_queue import UNIT, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.message_store import MessageStore, ReadResult, StoreMessage
 from rocketline.store.record_runs import Row, RunReader
 from rocketline.testing.disks import MemoryDisk
 
@@ -168,6 +170,18 @@ class _File:
         return self.view[start:end] if 0 <= start <= end <= self.next_base else None
 
 
+class _Queue:
+    """As much of a consume queue."""
+
+    queue_id, min_offset, max_offset = 0, 0, 100
+
+    def __init__(self, units: bytes) -> None:
+        self._units = memoryview(units)
+
+    def units(self, queue_offset: int, max_bytes: int) -> memoryview:
+        return self._units[:max_bytes]
+
+
 @unhurried
 @given(logs(), st.data(), st.booleans())
 def test_reading_a_queue(log: bytes, data: st.DataObject, check_crc: bool) -> None:
@@ -175,22 +189,75 @@ def test_reading_a_queue(log: bytes, data: st.DataObject, check_crc: bool) -> No
         file = _File(log)
         wrote = readable = min_offset = len(log)
 
-    class Queue:
-        queue_id, min_offset, max_offset = 0, 0, 100
-
     found = starts(log) or [(0, 100)]
     places = data.draw(
         st.lists(st.sampled_from(found) | st.tuples(st.integers(-9, 900), st.integers(-9, 900)), min_size=1)
     )
-    units = memoryview(b"".join(UNIT.pack(position, size, 0) for position, size in places))
+    queue = _Queue(b"".join(UNIT.pack(position, size, 0) for position, size in places))
     reader = reading.Reader.__new__(reading.Reader)
-    reader._log, reader._check_crc, reader._memory_bytes = Log, check_crc, 1 << 40  # type: ignore[assignment]
-    limits = reading._Limits(data.draw(st.integers(1, 8)), data.draw(st.integers(1, 2000)), 8, 8)
-    args = (Queue, units, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 9)), 1 << 20, limits)
-    quickly = reader._read_plain(*args)
+    reader._log, reader._check_crc, reader._home = Log, check_crc, None  # type: ignore[assignment]
+    reader._memory_bytes = data.draw(st.sampled_from([1 << 40, 300]))
+    args = (queue, data.draw(st.integers(0, 2)), data.draw(st.integers(1, 8)), data.draw(st.integers(1, 2000)), None)
+    quickly = reader.read_sound(*args)  # type: ignore[arg-type]
     with pure(reading, "_sound_run"):
-        carefully = reader._read_plain(*args)
-    assert quickly == carefully
+        carefully = reader.read_sound(*args)  # type: ignore[arg-type]
+    assert _joined(quickly) == _joined(carefully)
+
+
+def _joined(found: ReadResult | None) -> tuple[Any, ...] | None:
+    return None if found is None else (*found[:4], b"".join(found.chunks), *found[5:])
+
+
+def tagged_store(tags: list[str], log_segment_bytes: int) -> MessageStore:
+    config = StoreConfig(
+        log_segment_bytes=log_segment_bytes,
+        queue_segment_bytes=UNIT_BYTES * 20,
+        index_enabled=False,
+        max_message_bytes=1000,
+    )
+    store = MessageStore(FOLDER, config, encode_host("127.0.0.1", 1), disk=MemoryDisk(), clock=ManualClock())
+    store.open()
+    for number, tag in enumerate(tags):
+        own = {"TAGS": tag} if tag else {}
+        raw = encode_properties(own).encode()
+        store.append(StoreMessage("t", number % 2, b"x" * (number * 7 % 90), own, raw, 0, 0, 1, encode_host("::1", 1)))
+    store.dispatch()
+    return store
+
+
+@unhurried
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=60),
+    st.sampled_from([4000, 1 << 20]),
+    st.lists(st.tuples(st.integers(0, 9999), st.integers(1, 255), st.booleans()), max_size=3),
+    st.lists(st.tuples(st.integers(-1, 32), st.integers(0, 40), st.integers(1, 900)), min_size=1, max_size=4),
+    st.sampled_from(["a", "a||c", "d", "b||c||d||e||f"]),
+    st.sampled_from([1 << 40, 2000]),
+)
+def test_reading_what_has_a_tag(
+    tags: list[str],
+    log_segment_bytes: int,
+    damage: list[tuple[int, int, bool]],
+    asked: list[tuple[int, int, int]],
+    expression: str,
+    memory_bytes: int,
+) -> None:
+    """Of a log and a queue in which some bytes are wrong."""
+    test = tag_test(build_subscription("t", expression))
+    left = []
+    for is_quick in (True, False):
+        store = tagged_store(tags, log_segment_bytes)
+        store._reader._memory_bytes = memory_bytes
+        for place, wrong, of_queue in damage:
+            file = store._queues.by_key["t", 0].file if of_queue else store._log.file
+            segment = file.first
+            assert segment is not None
+            segment.open()[place % (400 if of_queue else 4000)] ^= wrong
+        with nullcontext() if is_quick else pure(reading, "_sound_run"):
+            left.append([_joined(store.read("t", 0, at, most, test, None, size)) for at, most, size in asked])
+        left[-1].append((store.damage.records, store.damage.units))
+        store.close()
+    assert left[0] == left[1]
 
 
 items = st.builds(BatchItem, int32, st.binary(max_size=80), properties)

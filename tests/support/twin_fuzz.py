@@ -19,7 +19,7 @@ from rocketline import _impl
 from rocketline.errors import RocketlineError
 from rocketline.protocol import connection, records
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
-from rocketline.protocol.connection import Connection, frame_bytes
+from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, frame_bytes
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import BatchItem, decode_batch, encode_batch, encode_record, topic_part
 from rocketline.spark import property_columns, record_table
@@ -43,13 +43,16 @@ _WORDS = (
     b"\x7f\xff\xff\xff",
     b"\xda\xa3\x20\xa7",
 )
+_take_pulls: Callable[..., Any] = _impl.quick("take_pulls")
+_PULL = {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "123", "sysFlag": "6", "commitOffset": "7"}
 _SEND = {"a": "g", "b": "topic", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1794740515350", "h": "0"}
 _SEND |= {"i": "UNIQ_KEY\x017F0000012A1E14C214797DF6A2140000\x02TAGS\x01ü\x02", "k": "false", "n": "broker-a"}
 
 
 def _frames() -> list[bytes]:
     fields: tuple[dict[str, str], ...] = (_SEND, {}, {"queueOffset": "7", "topic": "ü\n"})
-    return [
+    pulls = [frame_bytes(Command(11, dict(_PULL), opaque=7, encoding=encoding)) for encoding in (JSON, ROCKETMQ)]
+    return pulls + [
         frame_bytes(Command(code, dict(ext), b"body", 7, remark=remark, encoding=encoding))
         for encoding in (JSON, ROCKETMQ)
         for ext in fields
@@ -130,6 +133,26 @@ def _sound(data: bytes) -> None:
         assert python(data, 0, size, 0) == compiled(data, 0, size, 0), data
 
 
+def _pulls(data: bytes) -> None:
+    """What is cut out of a request is what it says; with other numbers there it is the same request."""
+    _, key = _take_pulls(data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {})
+    if key is None:
+        return
+    ((_, opaque, queue_offset, commit_offset, end),) = _take_pulls(data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {key: 1})[
+        0
+    ][:1]
+    try:
+        (request,) = Connection().receive(data[:end])
+    except RocketlineError:
+        return
+    ext = request.ext or {}
+    assert (request.opaque, ext["queueOffset"], ext["commitOffset"]) == (
+        opaque,
+        str(queue_offset),
+        str(commit_offset),
+    ), data
+
+
 def _table(data: bytes) -> list[bytes]:
     table = read_table(data, 0)
     return [getattr(table, field.name).tobytes() for field in fields(table)[1:]]
@@ -160,7 +183,9 @@ def run(inputs: int, seed: int) -> None:
         kind = number % 4
         if kind < 2:
             stream = b"".join(random.choices(frames, k=random.randrange(1, 3)))
-            _both(_received, spoil(random, stream), connection, "_take_frames")
+            stream = spoil(random, stream)
+            _both(_received, stream, connection, "_take_frames")
+            _pulls(stream)
         elif kind == 2:
             _both(_split, spoil(random, batch), records, "_split_batch")
         else:

@@ -198,7 +198,7 @@ class Broker:
         self._exporter = self._metrics.exporter()
 
     def _install_handlers(self) -> None:
-        self._router.lane = None
+        self._router.lane = self._router.quick_reads = None
         for router in routers(self.parts):
             self._router.take(audited(router))
 

@@ -112,6 +112,7 @@ def broker_router(
         }
     )
     router.lane = sends.lane(Limits(), queue_time)
+    router.quick_reads = pulls.lane(Limits())
     return router
 
 

@@ -6,13 +6,13 @@ consumer compares the texts again. Other expression types are evaluated elsewher
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 from rocketline.errors import InvalidMessage
 from rocketline.protocol.bodies.heartbeat import MATCH_ALL, TAG, SubscriptionData
 from rocketline.protocol.hashing import tag_hash
 
-TagTest = Callable[[int], bool]
 TextTest = Callable[[str | None], bool]
 
 _INT32_MIN = -(1 << 31)
@@ -57,19 +57,29 @@ def tag_codes(tags: list[str]) -> frozenset[int]:
     return frozenset(map(tag_hash, tags))
 
 
+class TagTest:
+    """Whether a stored tags code is one of a few."""
+
+    __slots__ = ("codes", "packed")
+
+    def __init__(self, codes: frozenset[int]) -> None:
+        self.codes = codes
+        self.packed = array("i", sorted(code for code in codes if _INT32_MIN <= code <= _INT32_MAX)).tobytes()
+        """The same, ascending, as the compiled twin takes them."""
+
+    def __call__(self, tags_code: int) -> bool:
+        if _INT32_MIN <= tags_code <= _INT32_MAX:
+            return tags_code in self.codes
+        # Java casts to int. Only entries that hold something else (a deliver time, an address) are wider.
+        return ((tags_code & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 in self.codes
+
+
 def tag_test(subscription: SubscriptionData) -> TagTest | None:
     """The broker's test of a stored tags code; None when everything matches."""
     codes = frozenset(subscription.code_set)
     if not codes or subscription.sub_string == MATCH_ALL or subscription.expression_type != TAG:
         return None
-
-    def matches(tags_code: int) -> bool:
-        if _INT32_MIN <= tags_code <= _INT32_MAX:
-            return tags_code in codes
-        # Java casts to int. Only entries that hold something else (a deliver time, an address) are wider.
-        return ((tags_code & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 in codes
-
-    return matches
+    return TagTest(codes)
 
 
 def text_test(subscription: SubscriptionData) -> TextTest | None:

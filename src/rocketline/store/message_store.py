@@ -29,6 +29,7 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
 from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
+from rocketline.protocol.subscription import TagTest
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, Lane, Places, Sent, StoreMessage, refused
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
@@ -418,6 +419,18 @@ class MessageStore:
             self._require_open()
             return no_such_queue()
         return self._reader.read(queue, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext)
+
+    def read_sound(
+        self, key: tuple[str, int], queue_offset: int, count: int, max_bytes: int, test: TagTest | None
+    ) -> ReadResult | None:
+        """`read` for those who read very often and have their limits from `limited`: None when there may be something to
+        mend, to wait for or to explain."""
+        queue = self._queues.by_key.get(key)
+        return None if queue is None else self._reader.read_sound(queue, queue_offset, count, max_bytes, test)
+
+    def limited(self, max_messages: int, max_bytes: int) -> tuple[int, int]:
+        """How many messages and bytes somebody gets who asks for so many, of what is in memory."""
+        return self._reader.limited(max_messages, max_bytes)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self._queues.get(topic, queue_id)

@@ -1,4 +1,4 @@
-"""What a read or a query found. Chunks and records are slices of the mapped log: no byte is copied."""
+"""What a read or a query found: slices of the mapped log, or one copy of small records that lie scattered there."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Reading messages by queue offset.
 
 A read looks at units of one consume-queue file, picks those that match, and returns their records as slices of the log;
-records that are neighbours in the log become one slice. Limits: the caller's, those of messages in memory or on disk, and
-800 units looked at; the first message always fits. A caller that asks for more messages than the usual limit allows is
-a bulk reader, for whom larger limits hold: a few long answers cost it and us far less than many short ones.
+records that are neighbours in the log become one slice, and small ones that are scattered may become one copy. Limits: the
+caller's, those of messages in memory or on disk, and 800 units looked at; the first message always fits. A caller that asks
+for more messages than the usual limit allows is a bulk reader, for whom larger limits hold: a few long answers cost it and
+us far less than many short ones.
 
 A record whose bytes do not match its checksum is left out and reported. A unit that does not point at its record is
 mended from the log, where that still has it.
@@ -11,11 +12,14 @@ mended from the log, where that still has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from rocketline._impl import quick
 from rocketline.protocol.records import is_sound_record
+from rocketline.protocol.subscription import TagTest
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, ReadConfig
 from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
@@ -23,7 +27,7 @@ from rocketline.store.damage import Damage
 from rocketline.store.ext_queue import ADDRESS_MAX
 from rocketline.store.mending import mend_unit
 from rocketline.store.read_result import ReadResult, ReadStatus
-from rocketline.store.segment import total_memory_bytes
+from rocketline.store.segment import Segment, total_memory_bytes
 from rocketline.store.tags_codes import AcceptExt, AcceptTags, TagsCodes
 
 AcceptRecord = Callable[[memoryview], bool]
@@ -31,8 +35,8 @@ AcceptRecord = Callable[[memoryview], bool]
 MAX_READ_BYTES = 128 << 20
 MIN_SCAN_BYTES = 16_000
 
-_FOUND = ReadStatus.FOUND
-_sound_run: Callable[..., tuple[int, int, list[tuple[int, int]]] | None] | None = quick("sound_run")
+_FOUND, _NO_MATCH = ReadStatus.FOUND, ReadStatus.NO_MATCHED_MESSAGE
+_sound_run: Callable[..., tuple[int, int, int, list[memoryview]] | None] | None = quick("sound_run")
 
 
 class _Limits(NamedTuple):
@@ -51,6 +55,8 @@ class Reader:
         self._bulk = _bulk_limits(config, self._usual)
         self._codes = codes
         self._memory_bytes = total_memory_bytes() * config.memory_ratio // 100
+        self._home: Segment | None = None
+        """The file of the log that was read last, which is mostly the next one too."""
 
     def in_memory(self, log_offset: int) -> bool:
         """Whether the page cache likely still has what was written at `log_offset`."""
@@ -75,6 +81,10 @@ class Reader:
         max_bytes: int,
         accept_ext: AcceptExt | None,
     ) -> ReadResult:
+        if accept_record is None and accept_ext is None and (accept_tags is None or type(accept_tags) is TagTest):
+            found = self.read_sound(queue, queue_offset, *self.limited(max_messages, max_bytes), accept_tags)
+            if found is not None:
+                return found
         if not queue.min_offset <= queue_offset < queue.max_offset:
             return _out_of_range(queue, queue_offset)
         limits = self._usual
@@ -84,44 +94,61 @@ class Reader:
         units = queue.units(queue_offset, max(MIN_SCAN_BYTES, max_messages * UNIT_BYTES))
         if not units:
             return _nothing(queue, ReadStatus.OFFSET_FOUND_NULL, queue.next_file_offset(queue_offset))
-        if accept_tags is None and accept_record is None and accept_ext is None:
-            found = self._read_plain(queue, units, queue_offset, max_messages, max_bytes, limits)
-            if found is not None:
-                return found
         return self._read_picking(
             queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext, limits
         )
 
-    def _read_plain(
-        self,
-        queue: ConsumeQueue,
-        units: memoryview,
-        queue_offset: int,
-        max_messages: int,
-        max_bytes: int,
-        limits: _Limits,
+    def limited(self, max_messages: int, max_bytes: int) -> tuple[int, int]:
+        """How many messages and bytes somebody gets who asks for so many, of what is in memory."""
+        limits = self._usual if max_messages <= self._usual.memory_messages else self._bulk
+        return max(1, min(max_messages, limits.memory_messages)), min(max_bytes, limits.memory_bytes)
+
+    def read_sound(
+        self, queue: ConsumeQueue, queue_offset: int, count: int, max_bytes: int, test: TagTest | None
     ) -> ReadResult | None:
-        """Everything matches, is in memory and is sound: nothing to choose. None when not so."""
-        log, check_crc = self._log, self._check_crc
-        first, size, _ = UNIT.unpack_from(units)
-        if first < log.file.min_offset or size <= 0 or not self.in_memory(first):
+        """Read where nothing is to be mended, waited for or explained; None when something may be. Limits are `limited`."""
+        if not queue.min_offset <= queue_offset < queue.max_offset:
             return None
-        count = max(1, min(max_messages, limits.memory_messages))
-        max_bytes = min(max_bytes, limits.memory_bytes)
-        if _sound_run is not None and (home := log.file.segment_at(first)) is not None:
-            view = home.open()
+        size = count * UNIT_BYTES
+        units = queue.units(queue_offset, size if test is None or size > MIN_SCAN_BYTES else MIN_SCAN_BYTES)
+        if not units:
+            return None
+        if _sound_run is None:
+            return self._read_each(queue, units, queue_offset, max_bytes) if test is None else None
+        home, log = self._home, self._log
+        view = None if home is None else home.view
+        run = None
+        if home is not None and view is not None:
             run = _sound_run(
-                units, count, max_bytes, view, home.base, log.readable, queue.queue_id, queue_offset, check_crc
-            )
-            if run is not None:
-                return _result(queue, queue_offset, view, home.base, *run)
+                units, count, max_bytes, view, home.base, log.readable, queue.queue_id, queue_offset, self._check_crc,
+                None if test is None else test.packed, log.wrote - self._memory_bytes,
+            )  # fmt: skip
+        if run is None:
+            other = log.file.segment_at(UNIT.unpack_from(units)[0])
+            if other is None or (other is home and view is not None):
+                return None
+            other.open()
+            self._home = other
+            return self.read_sound(queue, queue_offset, count, max_bytes, test)
+        looked, taken, total, chunks = run
+        status = _FOUND if taken else _NO_MATCH
+        found = status, queue_offset + looked, queue.min_offset, queue.max_offset, chunks, taken, total, False
+        return _new_result(ReadResult, found)
+
+    def _read_each(
+        self, queue: ConsumeQueue, units: memoryview, queue_offset: int, max_bytes: int
+    ) -> ReadResult | None:
+        """What units point at, up to so many bytes; None when one of them is not sound."""
+        log, check_crc = self._log, self._check_crc
         spans: list[tuple[int, int]] = []
-        start = end = first
+        start = end = UNIT.unpack_from(units)[0]
+        if not self.in_memory(start):
+            return None
         total = taken = 0
         view = memoryview(b"")
         view_start = view_end = 0
         queue_id = queue.queue_id
-        for log_offset, size, _ in UNIT.iter_unpack(units[: count * UNIT_BYTES]):
+        for log_offset, size, _ in UNIT.iter_unpack(units):
             if total + size > max_bytes and total:
                 break
             if check_crc:
@@ -167,32 +194,36 @@ class Reader:
     ) -> ReadResult:
         log = self._log
         picked = _Picked(limits, max_messages, max_bytes)
-        status = ReadStatus.NO_MATCHED_MESSAGE
-        scanned = 0
-        log_offset = log.min_offset
-        for log_offset, size, tags_code in UNIT.iter_unpack(units):
-            scanned += 1
+        status = _NO_MATCH
+        scanned = len(units) // UNIT_BYTES
+        log_offset = -1
+        number = -1
+        for number in _candidates(units, accept_tags):
+            log_offset, size, tags_code = UNIT.unpack_from(units, number * UNIT_BYTES)
             if tags_code <= ADDRESS_MAX:
                 if not self._codes.accepts(queue, log_offset, tags_code, accept_tags, accept_ext):
                     continue
             elif accept_tags is not None and not accept_tags(tags_code):
                 continue
-            record = self._record(log_offset, size, queue.queue_id, queue_offset + scanned - 1)
+            record = self._record(log_offset, size, queue.queue_id, queue_offset + number)
             if record is None:
                 status = ReadStatus.MESSAGE_WAS_REMOVING
                 if log_offset < log.min_offset and size > 0:
                     continue
-                mended = mend_unit(log, queue, queue_offset + scanned - 1, self._codes, self._damage)
+                mended = mend_unit(log, queue, queue_offset + number, self._codes, self._damage)
                 if mended is None:
                     continue
                 log_offset, record = mended
                 size = len(record)
             if picked.is_full(size, self.in_memory(log_offset)):
-                scanned -= 1
+                scanned = number
                 break
             if accept_record is not None and not accept_record(record):
                 continue
             picked.add(log_offset, record)
+        else:
+            if number != scanned - 1:  # the last ones were passed over unseen
+                log_offset = UNIT.unpack_from(units, (scanned - 1) * UNIT_BYTES)[0]
         lagging = not self.in_memory(log_offset)
         chunks = picked.chunks(log)
         if picked.count:
@@ -252,6 +283,24 @@ class _Picked:
         return [chunk for chunk in slices if chunk is not None]
 
 
+@lru_cache(maxsize=16)
+def _tags_codes(count: int) -> struct.Struct:
+    return struct.Struct(">" + "12xq" * count)
+
+
+def _candidates(units: memoryview, accept_tags: AcceptTags | None) -> Iterable[int]:
+    """Numbers of the units that may match, as far as a look at all their codes at once can tell."""
+    count = len(units) // UNIT_BYTES
+    if type(accept_tags) is not TagTest:
+        return range(count)
+    wanted = accept_tags.codes
+    return [
+        number
+        for number, code in enumerate(_tags_codes(count).unpack(units))
+        if code in wanted or not -0x80000000 <= code <= 0x7FFFFFFF
+    ]
+
+
 def _bulk_limits(config: ReadConfig, usual: _Limits) -> _Limits:
     messages = config.bulk_messages
     if messages <= usual.memory_messages:
@@ -277,23 +326,6 @@ def _nothing(queue: ConsumeQueue, status: ReadStatus, next_queue_offset: int) ->
 
 def no_such_queue() -> ReadResult:
     return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0, False)
-
-
-def _result(
-    queue: ConsumeQueue,
-    queue_offset: int,
-    view: memoryview,
-    base: int,
-    taken: int,
-    total: int,
-    spans: list[tuple[int, int]],
-) -> ReadResult:
-    """What stretches of one file, which begins at `base`, hold."""
-    chunks = [view[start - base : end - base] for start, end in spans]
-    return _new_result(
-        ReadResult,
-        (_FOUND, queue_offset + taken, queue.min_offset, queue.max_offset, chunks, taken, total, False),
-    )
 
 
 _new_result = tuple.__new__

@@ -2,7 +2,18 @@
 
 from rocketline.transport.channel import Channel, Limits
 from rocketline.transport.client import RemotingClient
-from rocketline.transport.router import AtReadEnd, Handler, Lane, Reply, Router
+from rocketline.transport.router import AtReadEnd, Handler, Lane, QuickReads, Reply, Router
 from rocketline.transport.server import RemotingServer
 
-__all__ = ["AtReadEnd", "Channel", "Handler", "Lane", "Limits", "RemotingClient", "RemotingServer", "Reply", "Router"]
+__all__ = [
+    "AtReadEnd",
+    "Channel",
+    "Handler",
+    "Lane",
+    "Limits",
+    "QuickReads",
+    "RemotingClient",
+    "RemotingServer",
+    "Reply",
+    "Router",
+]

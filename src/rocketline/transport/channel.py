@@ -113,10 +113,19 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
-        lane = self._router.lane
-        if lane is not None and not self._connection.is_inside_frame and (served := lane(self, data)) is not None:
+        router, is_inside_frame = self._router, self._connection.is_inside_frame
+        reads = router.quick_reads
+        if reads is not None and not is_inside_frame and (read := reads(self, data)) is not None:
+            buffers, position, codes = read
+            router.note_answered(self, codes)
+            self._write(buffers)
+            if position == len(data):
+                return
+            data = data[position:]
+        lane = router.lane
+        if lane is not None and not is_inside_frame and (served := lane(self, data)) is not None:
             answers, position, count = served
-            self._router.sends[0] += count
+            router.sends[0] += count
             if self._transport is not None:
                 self._transport.write(answers)
             if position == len(data):

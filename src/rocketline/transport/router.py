@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.records import Buffer
 
 if TYPE_CHECKING:
     from rocketline.transport.channel import Channel
@@ -43,6 +44,9 @@ Handler = Callable[["Channel", Command], Reply]
 Lane = Callable[["Channel", bytes], tuple[bytes, int, int] | None]
 """Serves the sends that a read begins with, when they are plain: their answers, where the rest begins, how many they are."""
 
+QuickReads = Callable[["Channel", bytes], tuple[list[Buffer], int, list[tuple[int, int]]] | None]
+"""The same for pulls: their answers in order, where the rest begins, and the codes of requests and answers."""
+
 
 class Router:
     """A table of handlers by request code."""
@@ -50,6 +54,7 @@ class Router:
     def __init__(self, handlers: dict[int, Handler] | None = None) -> None:
         self._handlers: dict[int, Handler] = dict(handlers or {})
         self.lane: Lane | None = None
+        self.quick_reads: QuickReads | None = None
         self.sends = [0]
         """Sends that were answered at once; a router that takes times has more to say about them."""
 
@@ -64,6 +69,10 @@ class Router:
         """Serve what another router serves too."""
         self._handlers.update(other._handlers)
         self.lane = other.lane or self.lane
+        self.quick_reads = other.quick_reads or self.quick_reads
+
+    def note_answered(self, channel: Channel, codes: list[tuple[int, int]]) -> None:
+        """Told of requests that were answered on a quick road, by their codes and those of the answers."""
 
     @property
     def codes(self) -> frozenset[int]:

@@ -86,6 +86,11 @@ class TimedRouter(Router):
                 return reply
         return self._note_reply(channel, request, reply, request.code)
 
+    def note_answered(self, channel: Channel, codes: list[tuple[int, int]]) -> None:
+        took_s = self.monotonic() - self.began
+        for code, response in codes:
+            self._count(channel, code, response, took_s)
+
     def move_sends(self, channel: Channel, count: int, took_s: float) -> None:
         """The sends of a read were counted as quick, and were not."""
         self.sends[0] -= count

@@ -112,3 +112,9 @@ def test_the_examples_of_the_harness_hold(module: ModuleType) -> None:
     found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert found.attempted > 0
     assert found.failed == 0
+
+
+def test_what_reads_has_a_backlog_to_read() -> None:
+    assert {workload.name for workload in WORKLOADS if workload.kind.reads} == {
+        workload.name for workload in WORKLOADS if workload.backlog
+    }

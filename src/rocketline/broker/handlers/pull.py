@@ -12,6 +12,7 @@ from functools import partial
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
+from rocketline.broker.handlers.pull_lane import PullLane
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics import BrokerStatistics
@@ -28,7 +29,7 @@ from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHe
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUSPEND
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Limits, QuickReads, Reply
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +74,7 @@ class PullHandlers:
 
     def pull(self, channel: Channel, request: Command) -> Reply:
         header = PullMessageHeader.decode(request)
-        group = self._check(header)
-        selected = self._select(header, group)
+        selected = self._admit(header)
         if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
             return told
         self._commit(channel, header)
@@ -92,6 +92,15 @@ class PullHandlers:
             selected.accept_properties,
         )
         return answer if waiter is None else waiter
+
+    def lane(self, limits: Limits) -> QuickReads | None:
+        """The quick road for plain pulls; None where there is none."""
+        lane = PullLane.make(self._parts, self._admit, limits)
+        return None if lane is None else lane.serve
+
+    def _admit(self, header: PullMessageHeader) -> Selection:
+        """What a pull selects; RequestRejected when it is refused."""
+        return self._select(header, self._check(header))
 
     def _tell_reset(self, request: Command, header: PullMessageHeader) -> Command | None:
         """The answer that moves a consumer to where an operator put its group; None when nobody did."""

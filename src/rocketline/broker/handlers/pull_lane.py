@@ -1,0 +1,198 @@
+"""The quick road for plain pulls, from bytes to bytes.
+
+A consumer sends the same request again and again, with three numbers that change: where to read, what it has done with, and
+the request's own number. What stays is decoded and checked once and becomes a plan, found again by those very bytes. A pull
+with a plan costs a look at whether the plan still holds, the read, and the head of the answer.
+
+Plans hold until a topic or a group changes, and those of a subscription that came by heartbeat until it is another. A pull
+whose plan is not plain, or which does not simply find sound messages, or finds that none matches, goes the general road
+(`pull.py`), which decides everything else: refusing, holding, moving, mending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketline._impl import quick
+from rocketline.broker.selection import Selection
+from rocketline.errors import RemoteProtocolError, RequestRejected
+from rocketline.protocol.bodies import TAG, SubscriptionData
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.header_codec import decode_header
+from rocketline.protocol.headers import PullMessageHeader
+from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION
+from rocketline.protocol.pulled_answer import PulledAnswer
+from rocketline.protocol.records import Buffer
+from rocketline.protocol.subscription import TagTest
+from rocketline.store.message_store import ReadResult, ReadStatus
+from rocketline.store.reading import MAX_READ_BYTES
+from rocketline.transport import Channel, Limits
+
+if TYPE_CHECKING:
+    from rocketline.broker.handlers.pull import PullParts
+
+MAX_PLANS = 16_384
+MAX_JOINED_BYTES = 1 << 20
+"""Answers of one read are gathered up to this; then the general road looks whether the peer still reads."""
+
+_CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+_STARTS = tuple(start for code in _CODES for start in (b'{"code":%d,' % code, code.to_bytes(2, "big")))
+_Asked = tuple["Plan", int, int, int, int]
+_take_pulls: Callable[[bytes, int, int, dict[bytes, Plan]], tuple[list[_Asked], bytes | None]] | None = quick(
+    "take_pulls"
+)
+Check = Callable[[PullMessageHeader], Selection]
+
+
+class Plan(NamedTuple):
+    """What pulls have in common that differ in their three numbers only."""
+
+    key: bytes
+    code: int
+    encoding: int
+    is_plain: bool
+    group: str
+    topic: str
+    queue_id: int
+    queue: tuple[str, int]
+    max_messages: int
+    max_bytes: int
+    test: TagTest | None
+    commits: bool
+    subscription: SubscriptionData | None
+    """The one of the heartbeat, when the pull brings none."""
+
+
+class PullLane:
+    def __init__(self, parts: PullParts, check: Check, limits: Limits) -> None:
+        """`check` refuses a pull, or tells what it selects."""
+        self._parts = parts
+        self._check = check
+        self._limits = limits.max_frame_bytes, limits.max_header_bytes
+        self._plans: dict[bytes, Plan] = {}
+        self._tables: tuple[object, object] = None, None
+        self._found = _form(ResponseCode.SUCCESS, ReadStatus.FOUND)
+        self._none = _form(ResponseCode.PULL_RETRY_IMMEDIATELY, ReadStatus.NO_MATCHED_MESSAGE)
+
+    @classmethod
+    def make(cls, parts: PullParts, check: Check, limits: Limits) -> PullLane | None:
+        """None where every pull needs the general road."""
+        return None if _take_pulls is None or parts.slave_read or not parts.readable else cls(parts, check, limits)
+
+    def serve(self, channel: Channel, data: bytes) -> tuple[list[Buffer], int, list[tuple[int, int]]] | None:
+        """Serve the pulls that a read begins with, as long as they are plain: the answers in order, where the rest begins,
+        and the codes of requests and answers."""
+        if not data.startswith(_STARTS, 8) or self._parts.offsets.has_resets:
+            return None
+        self._follow_tables()
+        assert _take_pulls is not None
+        asked, unknown = _take_pulls(data, *self._limits, self._plans)
+        out: list[Buffer] = []
+        codes: list[tuple[int, int]] = []
+        position = size = 0
+        for plan, opaque, queue_offset, commit_offset, end in asked:
+            if size > MAX_JOINED_BYTES:
+                break
+            found = self._read(channel, plan, queue_offset, commit_offset)
+            if found is None:
+                break
+            _, next_offset, min_offset, max_offset, chunks, count, total, _ = found
+            form, response = self._found if count else self._none
+            out.append(form.head(plan.encoding, opaque, next_offset, min_offset, max_offset, total))
+            out += chunks
+            codes.append((plan.code, response))
+            size += total
+            position = end
+        else:
+            if unknown is not None:
+                self._learn(data, position, unknown)
+        return (out, position, codes) if codes else None
+
+    def _read(self, channel: Channel, plan: Plan, queue_offset: int, commit_offset: int) -> ReadResult | None:
+        """What a pull gets, counted and with its offset committed; None, and none of that, when it needs the other road."""
+        parts, offsets = self._parts, self._parts.offsets
+        group, topic, queue_id = plan.group, plan.topic, plan.queue_id
+        if (plan.subscription is not None and not self._holds(plan)) or not plan.is_plain:
+            return None
+        monotonic = parts.clock.monotonic
+        started = monotonic()
+        try:
+            found = parts.store.read_sound(plan.queue, queue_offset, plan.max_messages, plan.max_bytes, plan.test)
+        except Exception:  # the general road meets it again, and answers it
+            return None
+        if found is None:
+            return None
+        took_s = monotonic() - started
+        if plan.commits and commit_offset >= 0:
+            offsets.commit(channel.remote, group, topic, queue_id, commit_offset)
+        offsets.note_pulled(group, topic, queue_id, found.next_queue_offset)
+        if found.message_count:
+            parts.statistics.got(group, topic, found.message_count, found.total_bytes, took_s)
+        else:
+            parts.statistics.missed += 1
+        return found
+
+    def _follow_tables(self) -> None:
+        """Forget all plans when a topic or a group has changed."""
+        topics, groups = self._parts.topics.table, self._parts.groups.version
+        if self._tables[0] is not topics or self._tables[1] is not groups:
+            self._plans.clear()
+            self._tables = topics, groups
+
+    def _holds(self, plan: Plan) -> bool:
+        """Whether the subscription is still the one; a plan that does not hold is forgotten."""
+        live = self._parts.consumers.get(plan.group)
+        holds = live is not None and live.subscriptions.get(plan.topic) is plan.subscription
+        if not holds:
+            del self._plans[plan.key]
+        return holds
+
+    def _learn(self, data: bytes, position: int, key: bytes) -> None:
+        """Make a plan for the request at `position`, which is going to be served on the general road."""
+        body_at = position + 8 + int.from_bytes(data[position + 5 : position + 8], "big")
+        try:
+            request = decode_header(data[position + 4], data[position + 8 : body_at], b"")
+            header = PullMessageHeader.decode(request)
+            selected = self._check(header)
+        except (RemoteProtocolError, RequestRejected):
+            return  # and the general road says so
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()  # consumers come and go; those that are here are soon known again
+        subscription = self._subscription(header)
+        asked, test = header.max_msg_bytes, selected.accept_tags
+        max_messages, max_bytes = self._parts.store.limited(
+            header.max_msg_nums, asked if asked is not None and asked > 0 else MAX_READ_BYTES
+        )
+        self._plans[key] = Plan(
+            key,
+            request.code,
+            request.encoding,
+            request.flag == 0 and self._is_plain(header, selected, subscription),
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            (header.topic, header.queue_id),
+            max_messages,
+            max_bytes,
+            test if isinstance(test, TagTest) else None,
+            bool(header.sys_flag & COMMIT_OFFSET),
+            subscription,
+        )
+
+    def _subscription(self, header: PullMessageHeader) -> SubscriptionData | None:
+        live = None if header.sys_flag & SUBSCRIPTION else self._parts.consumers.get(header.consumer_group)
+        return None if live is None else live.subscriptions.get(header.topic)
+
+    def _is_plain(self, header: PullMessageHeader, selected: Selection, subscription: SubscriptionData | None) -> bool:
+        if selected.accept_record is not None or selected.accept_ext is not None:
+            return False
+        if subscription is None:
+            return True
+        # What else a pull without an expression depends on changes by other ways than tables and subscriptions.
+        group = self._parts.groups.table[header.consumer_group]
+        return subscription.expression_type == TAG and group.consume_broadcast_enable
+
+
+def _form(code: ResponseCode, status: ReadStatus) -> tuple[PulledAnswer, int]:
+    return PulledAnswer(code, status.name), int(code)

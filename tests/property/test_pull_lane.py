@@ -1,0 +1,315 @@
+"""The lane of plain pulls answers as the general road does, and leaves a broker as it does, whatever is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.twins import needs_twin, unhurried
+from tests.unit.broker.parts import Parts, Peer, Setup, heartbeat, pull_request, send_request
+
+from rocketline.broker.handlers import pull_lane
+from rocketline.protocol.bodies import SubscriptionGroupConfig
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import JSON, ONEWAY, ROCKETMQ, Command
+from rocketline.protocol.connection import frame_bytes
+from rocketline.protocol.records import decode_messages
+from rocketline.transport import Channel
+from rocketline.transport.timed_router import TimedRouter
+
+pytestmark = needs_twin
+
+TOPICS = ("orders", "others")
+GROUPS = ("readers", "strangers")
+TAGS = ("a", "b", "")
+EXPRESSIONS = [("*", None), ("*", "TAG"), ("a", "TAG"), ("a||b", None), ("c", None), ("x = 1", "SQL92"), ("||", None)]
+
+
+def filled(setup: Setup) -> Parts:
+    """Messages with tags and without, of two topics and two queues, in turn."""
+    parts = Parts(setup)
+    for topic in TOPICS:
+        parts.put_topic(topic, 2)
+    sends = []
+    for number in range(130):
+        properties = {"UNIQ_KEY": f"{number:032X}", "x": str(number % 3)}
+        if tag := TAGS[number % 3]:
+            properties["TAGS"] = tag
+        body = b"%d" % number * (1 + number % 40)
+        sends.append(send_request(TOPICS[number % 7 == 0], body, queue_id=int(number % 5 == 0), properties=properties))
+    peer = parts.peer()
+    peer.send(*sends)
+    peer.send(heartbeat(subscriptions={"orders": "a", "others": "*"}))
+    parts.dispatch()
+    return parts
+
+
+@st.composite
+def pulls(draw: st.DrawFn) -> Command:
+    expression, kind = draw(st.sampled_from(EXPRESSIONS))
+    request = pull_request(
+        draw(st.sampled_from([*TOPICS, "orders", "orders", "unknown"])),
+        draw(st.sampled_from([*GROUPS, "readers"])),
+        code=draw(st.sampled_from([RequestCode.PULL_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])),
+        queue_id=draw(st.sampled_from([0, 0, 0, 1, 2, -1])),
+        queue_offset=draw(st.sampled_from([0, 0, 1, 30, 79, 90, 99, 100, 300, -1])),
+        max_messages=draw(st.sampled_from([32, 32, 32, 1, 5, 0, -3, 50])),
+        sys_flag=draw(st.sampled_from([4, 4, 4, 5, 6, 7, 0, 1, 2, 3, 12])),
+        commit_offset=draw(st.sampled_from([0, 5, 7, -1])),
+        sub_version=draw(st.sampled_from([0, 0, 1, 9])),
+        subscription=expression,
+        expression_type=kind,
+        max_bytes=draw(st.sampled_from([None, None, 0x7FFFFFFF, 700, 1, -1])),
+    )
+    request.opaque = draw(st.integers(0, 9))
+    request.flag = draw(st.sampled_from([0, 0, 0, 0, 0, ONEWAY]))
+    request.encoding = draw(st.sampled_from([JSON, JSON, ROCKETMQ]))
+    return request
+
+
+@st.composite
+def odd(draw: st.DrawFn) -> bytes:
+    """A pull that is not written as clients do, and may be none."""
+    frame = bytearray(frame_bytes(draw(pulls())))
+    place = draw(st.integers(8, len(frame) - 1))
+    if draw(st.booleans()):
+        frame[place] ^= draw(st.integers(1, 255))
+        return bytes(frame)
+    text = bytes(frame[8:])
+    before, after = draw(
+        st.sampled_from(
+            [
+                (b":", b" : "),
+                (b'"queueOffset":"', b'"queueOffset":"7","queueOffset":"'),
+                (b'"queueOffset":"', b'"queueOffset":"0'),
+                (b'"queueOffset":"', b'"queueOffset":"+'),
+                (b'"extFields":{', b'"queueOffset":"1","extFields":{'),
+                (b'"extFields":{', b'"extFields":{"x":"\\"queueOffset\\":\\"1",'),
+                (b'"extFields":{', b'"extFields":{},"extFields":{'),
+                (b'"opaque":', b'"opaque":1,"opaque":'),
+                (b'"opaque":', b'"opaque":-'),
+                (b'"opaque":', b'"opaque":"1","x":'),
+                (b'"opaque":', b'"opaque":99999999999'),
+                (b'"commitOffset"', b'"commitOffseT"'),
+                (b'"', b"'"),
+            ]
+        )
+    )
+    text = text.replace(before, after)
+    return struct.pack(">II", 4 + len(text), frame[4] << 24 | len(text)) + text
+
+
+Event = Callable[[Parts], None]
+
+
+def _damage(parts: Parts) -> None:
+    """A byte of a body in the middle of the log goes wrong."""
+    unit = parts.store.unit_at("orders", 0, 32)
+    segment = parts.store._log.file.segment_at(unit.log_offset) if unit else None
+    if unit and segment:
+        segment.open()[unit.log_offset - segment.base + 88] ^= 1
+
+
+def _misplace(parts: Parts) -> None:
+    """A unit no longer points at its record."""
+    queue = parts.store._queues.get("orders", 0)
+    unit = queue.unit(31) if queue else None
+    if queue and unit:
+        queue.replace(31, unit[0] + 1, *unit[1:])
+
+
+def _arrive(parts: Parts) -> None:
+    parts.peer().send(send_request(queue_id=0))
+    parts.dispatch()
+
+
+EVENTS: dict[str, Event] = {
+    "nothing": lambda parts: None,
+    "topic": lambda parts: parts.put_topic("orders", 2, perm=2),
+    "group": lambda parts: parts.groups.put(SubscriptionGroupConfig(group_name="readers", consume_enable=False)),
+    "barred": lambda parts: parts.groups.allow("readers", "orders", readable=False),
+    "reset": lambda parts: parts.offsets.reset("readers", "orders", 0, 3),
+    "subscription": lambda parts: parts.peer().send(heartbeat(subscriptions={"orders": "b"}, version_ms=5)),
+    "broadcast": lambda parts: parts.peer().send(heartbeat(model="BROADCASTING")),
+    "arrival": _arrive,
+    "damage": _damage,
+    "misplaced": _misplace,
+    "deleted": lambda parts: parts.store.delete_topic("orders"),
+}
+
+
+async def run(setup: Setup, memory_bytes: int, steps: Sequence[bytes | str], lane: bool) -> dict[str, Any]:
+    parts = filled(setup)
+    parts.store._reader._memory_bytes = memory_bytes
+    try:
+        router = TimedRouter(parts.clock.monotonic)
+        router.take(parts.router)
+        assert router.quick_reads is not None
+        if not lane:
+            router.quick_reads = None
+        peer = Peer(router)
+        for step in [*steps, *steps]:
+            if isinstance(step, str):
+                EVENTS[step](parts)
+            elif peer.channel.is_open:
+                peer.channel.data_received(step)
+        await asyncio.sleep(0)
+        held = len(parts.waiters)
+        parts.waiters.answer_all()
+        await asyncio.sleep(0)
+        return _left_by(parts, router, peer) | {"held": held}
+    finally:
+        parts.close()
+        await asyncio.sleep(0)
+
+
+def _left_by(parts: Parts, router: TimedRouter, peer: Peer) -> dict[str, Any]:
+    offsets, statistics = parts.offsets, parts.statistics
+    return {
+        "answers": bytes(peer.transport.written),
+        "open": peer.channel.is_open,
+        "committed": sorted(offsets.items()),
+        "pulled": {key: dict(queues) for key, queues in offsets._pulled.items()},
+        "resets": dict(offsets._resets),
+        "groups": sorted(parts.groups.table),
+        "got": {key: (t.messages, t.size, t.times) for key, t in statistics._gets.items()},
+        "totals": statistics.totals(),
+        "times": dict(router.times()),
+        "damage": (parts.store.damage.records, parts.store.damage.units),
+    }
+
+
+reads = st.lists(pulls().map(frame_bytes) | pulls().map(frame_bytes) | odd(), min_size=1, max_size=4).map(b"".join)
+
+
+@unhurried
+@given(
+    st.lists(reads | reads | st.sampled_from(sorted(EVENTS)), min_size=1, max_size=6), st.sampled_from([1 << 30, 4000])
+)
+def test_both_roads_are_the_same(steps: list[bytes | str], memory_bytes: int) -> None:
+    left = [
+        asyncio.run(run(Setup(timer_slots=120, log_segment_bytes=24 << 10), memory_bytes, steps, lane))
+        for lane in (True, False)
+    ]
+    assert left[0] == left[1]
+
+
+class Watched(TimedRouter):
+    """Tells what went the quick road."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts.clock.monotonic)
+        self.take(parts.router)
+        self.quickly: list[tuple[int, int]] = []
+
+    def note_answered(self, channel: Channel, codes: list[tuple[int, int]]) -> None:
+        self.quickly += codes
+        super().note_answered(channel, codes)
+
+
+def asked(peer: Peer, *requests: Command) -> list[Command]:
+    peer.send(*requests)
+    return peer.received()
+
+
+async def test_a_pull_is_learnt_once_and_served_quickly_from_then_on() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    for number, offset in enumerate((0, 7, 50)):
+        (answer,) = asked(peer, pull_request(queue_offset=offset, commit_offset=offset, sys_flag=5))
+        assert answer.code == ResponseCode.SUCCESS
+        assert decode_messages(answer.body)[0].queue_offset == offset
+        assert len(router.quickly) == number, "all but the first"
+        assert parts.offsets.get("readers", "orders", 0) == offset
+    asked(peer, *[pull_request(queue_offset=offset, sys_flag=5) for offset in (1, 2, 300, 3)])
+    assert len(router.quickly) == 4, "up to the one that cannot be served, and what follows goes its way"
+    assert sum(sum(distribution[0]) for kind, distribution in router.times() if kind.code == 11) == 7
+    parts.close()
+
+
+async def test_nothing_matched_is_an_answer_too() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    answers = [asked(peer, pull_request(subscription="c"))[0] for _ in range(2)]
+    assert router.quickly == [(RequestCode.PULL_MESSAGE, ResponseCode.PULL_RETRY_IMMEDIATELY)]
+    assert [(answer.code, answer.remark, answer.ext) for answer in answers[:1] * 2] == [
+        (answer.code, answer.remark, answer.ext) for answer in answers
+    ]
+    assert parts.statistics.missed == 2
+    parts.close()
+
+
+async def test_a_change_of_tables_or_of_the_subscription_ends_plans() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+
+    def by_heartbeat() -> Command:
+        return pull_request(sys_flag=0, sub_version=1, subscription=None)
+
+    for _ in range(2):
+        (answer,) = asked(peer, by_heartbeat())
+    assert len(router.quickly) == 1
+    assert {message.tag for message in decode_messages(answer.body)} == {"a"}
+    parts.peer().send(heartbeat(subscriptions={"orders": "b"}, version_ms=5))
+    for _ in range(3):  # forgotten, learnt, used
+        (answer,) = asked(peer, by_heartbeat())
+        assert {message.tag for message in decode_messages(answer.body)} == {"b"}
+    assert len(router.quickly) == 2
+    parts.groups.allow("readers", "orders", readable=False)
+    assert asked(peer, by_heartbeat())[0].code == ResponseCode.NO_PERMISSION
+    parts.put_topic("orders", 2, perm=2)
+    assert asked(peer, by_heartbeat())[0].code == ResponseCode.NO_PERMISSION
+    assert len(router.quickly) == 2
+    parts.close()
+
+
+async def test_a_read_of_very_many_pulls_looks_whether_the_peer_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    asked(peer, pull_request())
+    monkeypatch.setattr(pull_lane, "MAX_JOINED_BYTES", 10_000)
+    requests = [pull_request() for _ in range(8)]
+    answers = asked(peer, *requests)
+    assert [answer.opaque for answer in answers] == [request.opaque for request in requests]
+    assert 1 < len(router.quickly) < 8
+    parts.close()
+
+
+async def test_units_with_addresses_instead_of_codes_take_the_general_road() -> None:
+    parts = filled(Setup(timer_slots=120, bitmaps=True))
+    router = Watched(parts)
+    peer = Peer(router)
+    for _ in range(2):
+        (answer,) = asked(peer, pull_request(subscription="a"))
+        assert {message.tag for message in decode_messages(answer.body)} == {"a"}
+    assert not router.quickly
+    parts.close()
+
+
+async def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_lane, "MAX_PLANS", 3)
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    for number in range(1, 9):
+        asked(peer, pull_request(max_messages=number))
+        asked(peer, pull_request(max_messages=number))
+    assert len(router.quickly) == 8
+    assert router.quick_reads is not None
+    assert len(router.quick_reads.__self__._plans) <= 3  # type: ignore[attr-defined]
+    parts.close()
+
+
+async def test_groups_that_may_be_sent_to_slaves_take_the_general_road() -> None:
+    parts = filled(Setup(timer_slots=120, slave_read=True))
+    assert parts.router.quick_reads is None
+    parts.close()
