@@ -43,6 +43,9 @@ HOST = encode_host("127.0.0.1", 10911)
 SIZES = (128, 1024, 4096, 16384, 65536)
 GROUP = 64
 """Appends that wait for the same flush under SYNC_FLUSH."""
+MOST_QUEUES = 10_000
+RUN = 6
+"""Messages in a row that are of the same queue, where growth is measured."""
 
 Rows = list[dict[str, Any]]
 
@@ -56,14 +59,17 @@ def folder(scratch: Path | None) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def messages(body_bytes: int, queues: int, count: int = 1000) -> list[StoreMessage]:
-    """Messages with a unique id each, as a producer sends them, spread over the queues of as many topics as it takes."""
+def messages(body_bytes: int, queues: int, count: int = 1000, run: int = 1) -> list[StoreMessage]:
+    """Messages with a unique id each, as a producer sends them, spread over the queues of as many topics as it takes.
+
+    `run` of them, one after the other, are of the same queue.
+    """
     body = random.Random(1).randbytes(body_bytes)
     made = []
     for number in range(count):
         unique = f"7F0000012A1E14C214797DF6{number:08X}"
         raw = f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02".encode()
-        queue = number % queues
+        queue = number // run % queues
         made.append(
             StoreMessage(
                 f"topic-{queue // 8}", queue % 8, body, {"UNIQ_KEY": unique, "WAIT": "true"}, raw, 0, 0, 1, HOST
@@ -226,7 +232,7 @@ def _opened_in(path: Path, config: StoreConfig) -> tuple[float, float]:
 
 def growth(scratch: Path | None, most_messages: int) -> Rows:
     rows = []
-    for queues in (10, 1000, 10_000):
+    for queues in (10, 1000, MOST_QUEUES):
         rows.append(_growth_row(scratch, 300_000, queues))
     count = 100_000
     while count <= most_messages:
@@ -238,13 +244,12 @@ def growth(scratch: Path | None, most_messages: int) -> Rows:
 def _growth_row(scratch: Path | None, count: int, queues: int) -> dict[str, Any]:
     """Cost of the last appends and of reads anywhere, once there are that many messages and queues."""
     last = 100_000
-    made = messages(128, queues, max(queues, 1000))
-    random.Random(2).shuffle(made)
+    made = _mixed(queues)
     with folder(scratch) as path:
         store = open_store(path, StoreConfig())
         gc.collect()
         before = machine.memory([os.getpid()]).anonymous
-        fill(store, made, max(queues, 1000))
+        fill(store, made, len(made))
         gc.collect()
         per_queue = (machine.memory([os.getpid()]).anonymous - before) / queues
         fill(store, made, count - last)
@@ -252,7 +257,9 @@ def _growth_row(scratch: Path | None, count: int, queues: int) -> dict[str, Any]
         fill(store, made, last)
         append_us = (time.process_time() - cpu) / last * 1e6
         first_us, read_us = _read_us(store, made)
+        stopping = time.perf_counter()
         store.close()
+        stop_s = time.perf_counter() - stopping
     return {
         "messages": count,
         "queues": queues,
@@ -260,7 +267,17 @@ def _growth_row(scratch: Path | None, count: int, queues: int) -> dict[str, Any]
         "first read us": round(first_us, 2),
         "read us": round(read_us, 2),
         "KiB per queue": round(per_queue / 1024, 1) if queues >= 1000 else None,
+        "stop s": round(stop_s, 2),
     }
+
+
+def _mixed(queues: int) -> list[StoreMessage]:
+    """As many messages whatever the number of queues, and as many queues in what is dispatched together: otherwise the
+    bench's own objects, and groups of one message instead of six, would pass for a cost of more queues."""
+    made = messages(128, queues, RUN * MOST_QUEUES, RUN)
+    runs = [made[start : start + RUN] for start in range(0, len(made), RUN)]
+    random.Random(2).shuffle(runs)
+    return [message for run in runs for message in run]
 
 
 def _read_us(store: MessageStore, made: list[StoreMessage], reads: int = 20_000) -> tuple[float, float]:

@@ -83,6 +83,7 @@ async def serve(plan: Plan) -> None:
         assert opened.report is not None
         report = {"after_crash": opened.report.after_crash, **asdict(opened.report)}
         say({"pid": os.getpid(), "port": broker.port, "open_s": opened.seconds, "report": report})
+        syscalls.watch_loop()
         lag = Lag()
         measuring = asyncio.create_task(lag.measure())
         answer_questions(broker, opened, syscalls, lag)
@@ -122,6 +123,7 @@ def stats(broker: Broker, opened: Opened, syscalls: Syscalls, lag: Lag) -> dict[
         "syncs": sum(syscalls.syncs.values()),
         "syncs_after_failure": syscalls.syncs_after_failure,
         "failed_empty": syscalls.failed_empty,
+        "syncs_on_loop": dict(syscalls.on_loop),
         "threads": threading.active_count(),
         "waiting": len(broker.parts.durability._waiting),
         "worst_lag_s": lag.worst_s,

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rocketline import files
-from rocketline.broker.broker import Broker
 from rocketline.broker.durability import Durability, Durable
 from rocketline.broker.handlers import send
+from rocketline.broker.kept import OffLoop
+from rocketline.broker.parts import BrokerParts
+from rocketline.broker.topics import Topics
 from rocketline.errors import StoreError
 from rocketline.store import disk, recovery
 from rocketline.store.commit_log import CommitLog
@@ -168,12 +170,33 @@ def wrong_place_told(patches: Patches) -> None:
 
 def group_offsets_uncapped(patches: Patches) -> None:
     """Groups keep offsets of messages that a power cut took."""
-    patches.set(Broker, "_cap_offsets", lambda self: None)
+    patches.set(BrokerParts, "_cap_offsets", lambda self: None)
 
 
 def new_file_unnamed(patches: Patches) -> None:
     """The folder of a new log file is not flushed, so that its name may be lost."""
     patches.set(disk, "sync_folder", lambda folder: None)
+
+
+def tables_saved_on_the_loop(patches: Patches) -> None:
+    """Whoever changes a table waits for the disk, and everybody with him."""
+
+    def run_here(self: OffLoop, work: Callable[[], None]) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            work()
+        except StoreError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return future
+
+    patches.set(OffLoop, "__call__", run_here)
+
+
+def unsaved_topics_forgotten(patches: Patches) -> None:
+    """A topic that was not saved before a crash stays away, and its messages with it."""
+    patches.set(Topics, "adopt", lambda self, queue_counts: None)
 
 
 FAULTS: dict[str, Callable[[Patches], None]] = {
@@ -192,6 +215,8 @@ FAULTS: dict[str, Callable[[Patches], None]] = {
         wrong_place_told,
         group_offsets_uncapped,
         new_file_unnamed,
+        tables_saved_on_the_loop,
+        unsaved_topics_forgotten,
     )
 }
 

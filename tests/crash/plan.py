@@ -32,6 +32,8 @@ class Troubles(msgspec.Struct, frozen=True):
     """The nth flush of a log file fails with EIO."""
     sync_delay_ms: tuple[int, int] = (0, 0)
     """Every flush takes this much longer, drawn anew each time."""
+    slow_part: str = ""
+    """Only flushes of paths with this in them take longer."""
     no_space_at: int = 0
     """From the nth reservation on there is no space, until told to heal."""
     die_in: str = ""

@@ -96,8 +96,9 @@ def parts() -> list[Part]:
         *(Part("S15", clocks.run, variant, 10, 5) for variant in clocks.VARIANTS),
         Part("S15", timers.run, timers.KILLED, 20, 5),
         *(Part("S22", transactions.run, variant, 20, 25) for variant in transactions.VARIANTS),
-        Part("S23", slow_disk.run, slow_disk.RUNNING, 9, 10),
+        Part("S23", slow_disk.run, slow_disk.RUNNING, 8, 10),
         Part("S23", slow_disk.run, slow_disk.FROM_START, 1, 10),
+        Part("S23", slow_disk.run, slow_disk.TABLES, 1, 10),
         *(Part("S26", ownership.run, variant, 2, 10) for variant in ownership.VARIANTS),
     ]
     if failing_flush.can_strace():

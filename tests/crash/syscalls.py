@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Protocol
+
+from rocketline.store import whole_disk
 
 from .plan import Troubles
 
@@ -32,6 +35,9 @@ class Syscalls:
         """Flushes of the file whose flush failed, since then."""
         self.failed_empty = False
         """Whether that file had nothing in it yet."""
+        self.on_loop: Counter[str] = Counter()
+        """Flushes that the event loop itself waited for since the broker serves, by path."""
+        self._serves = False
         self._troubles = troubles
         self._shadow = shadow
         self._random = Random(troubles.delays_seed)
@@ -50,6 +56,12 @@ class Syscalls:
             ("posix_fallocate", self._reserve),
         ):
             setattr(os, name, replacement)
+        # What is known of is single files: everything at once is not offered.
+        setattr(whole_disk, "KINDS", frozenset())
+
+    def watch_loop(self) -> None:
+        """From now on no flush should hold up the event loop, which is the main thread's."""
+        self._serves = True
 
     def slow_down(self) -> None:
         """From now on flushes take as long as planned."""
@@ -63,8 +75,13 @@ class Syscalls:
         started = time.monotonic()
         path = os.readlink(f"/proc/self/fd/{fd}")
         self.syncs[path] += 1
+        if self._serves and threading.current_thread() is threading.main_thread():
+            self.on_loop[path] += 1
+            import traceback
+
+            traceback.print_stack(limit=14)
         low, high = self._troubles.sync_delay_ms
-        if high and self._is_slow:
+        if high and self._is_slow and self._troubles.slow_part in path:
             time.sleep(self._random.uniform(low, high) / 1000)
         if self._failed >= 0 and os.path.sameopenfile(fd, self._failed):
             self.syncs_after_failure += 1

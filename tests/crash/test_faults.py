@@ -10,7 +10,7 @@ import pytest
 from .faults import FAULTS, planted
 from .outcome import Outcome
 from .plan import Troubles
-from .scenarios import failing_flush, kills, metadata, power_cuts, torn_writes
+from .scenarios import failing_flush, kills, metadata, power_cuts, slow_disk, torn_writes
 
 MOST_SEEDS = 12
 """A fault that shows only when the power fails at a bad moment gets so many chances."""
@@ -41,6 +41,14 @@ async def dies_in_a_save(folder: Path, seed: int, faults: tuple[str, ...]) -> Ou
     return await metadata.run(folder, seed, f"{metadata.TOPICS}, write", faults=faults)
 
 
+async def disk_stalls(folder: Path, seed: int, faults: tuple[str, ...]) -> Outcome:
+    return await slow_disk.run(folder, seed, slow_disk.FROM_START, faults=faults)
+
+
+async def tables_stall(folder: Path, seed: int, faults: tuple[str, ...]) -> Outcome:
+    return await slow_disk.run(folder, seed, slow_disk.TABLES, faults=faults)
+
+
 CAUGHT_BY: dict[str, Runs] = {
     "log_never_flushed": powerless,
     "acknowledged_before_flush": flush_fails,
@@ -52,6 +60,8 @@ CAUGHT_BY: dict[str, Runs] = {
     "wrong_place_told": killed,
     "group_offsets_uncapped": powerless_async,
     "new_file_unnamed": powerless,
+    "tables_saved_on_the_loop": disk_stalls,
+    "unsaved_topics_forgotten": tables_stall,
 }
 CAUGHT_BY_TEARING = {
     "checksum_forgotten": "several sectors",

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.handler_wiring import routers
 from rocketline.broker.handlers.send_back import FailureHook
+from rocketline.broker.kept import OffLoop
 from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.parts import BrokerParts, Surroundings
 from rocketline.broker.queue_time import QueueTime
@@ -41,6 +43,8 @@ T = TypeVar("T")
 
 DISPATCH_AGAIN_S = 1.0
 """Pause before the dispatcher tries again what the disk refused."""
+SAVE_AGAIN_S = 5.0
+"""The same for tables of topics and groups."""
 
 
 class _Periodic(Protocol):
@@ -88,7 +92,7 @@ class Broker:
         )
         self._queue_time = QueueTime(config.send_wait_ms, clock) if config.fails_fast else None
         self._tasks: list[asyncio.Task[None]] = []
-        self._saves: set[asyncio.Future[None]] = set()
+        self._off_loop = OffLoop()
         self._dispatch_scheduled = False
         self._dispatch_again: asyncio.TimerHandle | None = None
         self._running = False
@@ -131,6 +135,7 @@ class Broker:
             self.parts = BrokerParts(self.config, self._surroundings())
             self.parts.open_store()
             undo.callback(self.parts.store.close)
+            undo.push_async_callback(self._off_loop.finish)
             self._build()
             undo.callback(self.parts.timers.close)
             undo.push_async_callback(self._client.close)
@@ -138,6 +143,8 @@ class Broker:
             await self._exporter.start()
             undo.push_async_callback(self._registration.unregister)
             await self._registration.register_all()
+            # The first message must not find the loop waiting for the first file.
+            await self._off_loop(self.parts.store.wait_prepared)
             await self._server.start()
             undo.pop_all()
         self._running = self._serving = True
@@ -148,7 +155,7 @@ class Broker:
 
     def _load_changes(self) -> None:
         file = SavedTable(self._disk, self._root / "config" / "rocketline.settings.json", SavedChanges)
-        self._changing = ChangingConfig(file, self.config, self._clock)
+        self._changing = ChangingConfig(file, self.config, self._clock, self._off_loop)
         self.config = self._changing.load()
         self._changing.on_change = self._reconfigure
 
@@ -183,6 +190,7 @@ class Broker:
             stored=self._stored,
             dispatch=self._dispatch,
             levels_ms=parse_delay_levels(self.config.delay_levels),
+            off_loop=self._off_loop,
             workers=self._workers,
             on_failure=self._on_failure,
             queue_time=self._queue_time,
@@ -255,6 +263,7 @@ class Broker:
         self._spawn(
             self._every(lambda: self.config.flush_delay_offsets_ms / 1000, lambda: self._save(self.parts.delays))
         )
+        self._spawn(self._every(SAVE_AGAIN_S, self._save_refused))
         self._spawn(self.parts.statistics.run())
         self._spawn(self._every(config.filters.save_ms / 1000, lambda: self._save(self.parts.filters)))
         self._spawn(self._every(config.store.timers.flush_interval_ms / 1000, lambda: self._save(self.parts.timers)))
@@ -280,11 +289,12 @@ class Broker:
     async def _save(self, table: _Periodic) -> None:
         data = table.take_changes()
         if data is not None:
-            save = self._loop.run_in_executor(None, table.write, data)
-            self._saves.add(save)
-            save.add_done_callback(self._saves.discard)
             # A thread cannot be cancelled: `close` waits for it, or an old table could overwrite the last one.
-            await asyncio.shield(save)
+            await asyncio.shield(self._off_loop(partial(table.write, data)))
+
+    async def _save_refused(self) -> None:
+        self.parts.topics.save_again()
+        self.parts.groups.save_again()
 
     async def _save_order(self) -> None:
         self.parts.pops.clean()
@@ -318,12 +328,15 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await self._exporter.close()
-        await asyncio.gather(*self._tasks, *self._saves, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._off_loop.finish()
         await self._registration.unregister()
         self.parts.waiters.close()
         self.parts.pops.close_waiters()
         await self._server.close()
         await self._client.close()
+        # The last requests may have changed tables.
+        await self._off_loop.finish()
         self.parts.half_messages.ops.write()
         self.parts.pops.checkpoints.write_all()
         try:
@@ -341,8 +354,18 @@ class Broker:
             log.error("offsets could not be saved: %s", error)
         self._serving = False
         self.parts.timers.close()
-        self.parts.store.close()
+        self.parts.store.close(is_clean=self._save_rest())
         log.info("broker %s stopped", self.name)
+
+    def _save_rest(self) -> bool:
+        """Save what the disk refused so far; False: the next start has to look for topics as after a crash."""
+        try:
+            self.parts.topics.save_rest()
+            self.parts.groups.save_rest()
+        except StoreError as error:
+            log.error("topics and groups could not be saved: %s", error)
+            return False
+        return True
 
 
 def _own_address(bind_host: str) -> str:

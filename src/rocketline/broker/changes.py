@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import field
 
 from rocketline.broker.config import BrokerConfig
+from rocketline.broker.kept import KeptTable, OffLoop, Saving
 from rocketline.broker.saved import SavedTable
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError
@@ -107,8 +109,13 @@ def _is_within(value: str, bounds: Bounds) -> bool:
 class ChangingConfig:
     """The settings a broker runs with, and how they may change."""
 
-    def __init__(self, file: SavedTable[SavedChanges], configured: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self, file: SavedTable[SavedChanges], configured: BrokerConfig, clock: Clock, off_loop: OffLoop | None = None
+    ) -> None:
         self._file = file
+        self._kept = KeptTable(file, SavedChanges(), self._use, off_loop)
+        self._is_changing = False
+        # Settings are checked together: what another operator changes must not slip in between check and use.
         self._configured = values_of(configured)
         self._clock = clock
         self._saved = SavedChanges()
@@ -122,11 +129,9 @@ class ChangingConfig:
 
     def load(self) -> BrokerConfig:
         """The settings with the changes of former runs that still count."""
-        saved = self._file.load()
-        if saved is None:
-            return self.current
+        saved = self._file.load() or SavedChanges()
         kept = {key: change for key, change in saved.changes.items() if self._counts(key, change)}
-        self._saved = SavedChanges(saved.data_version, kept)
+        self._kept.begin(SavedChanges(saved.data_version, kept), is_saved=True)
         self.current = with_values(self.current, {key: change.value for key, change in kept.items()}, "saved change")
         return self.current
 
@@ -145,28 +150,40 @@ class ChangingConfig:
         log.warning("%s=%s, set by an operator instead of %s, counts", key, change.value, configured)
         return True
 
-    def change(self, text: str, who: str) -> None:
-        """Apply an operator's change; ConfigError, and nothing happened, when any part of it cannot be."""
+    def _use(self, content: SavedChanges) -> None:
+        self._saved = content
+
+    def change(self, text: str, who: str) -> Saving:
+        """Apply an operator's change; ConfigError or StoreError, and nothing happened, when any part of it cannot be."""
+        if self._is_changing:
+            raise ConfigError("another change is just being saved; try again")
         values = checked(text)
         new = with_values(self.current, values)
         before, after = values_of(self.current), values_of(new)
-        changed = frozenset(key for key in values if before[key] != after[key])
+        changed = {key: after[key] for key in values if before[key] != after[key]}
         if not changed:
-            return
-        self._save({key: after[key] for key in changed})
+            return None
+        saving = self._kept.change_saved(partial(self._with, changed), partial(self._apply, new, changed, before, who))
+        if saving is not None:
+            self._is_changing = True
+            saving.add_done_callback(self._changed)
+        return saving
+
+    def _apply(self, new: BrokerConfig, changed: dict[str, str], before: dict[str, str], who: str) -> None:
         self.current = new
         for key in sorted(changed):
-            log.warning("%s changes %s from %s to %s", who, key, before[key], after[key])
-        self.on_change(changed)
+            log.warning("%s changes %s from %s to %s", who, key, before[key], changed[key])
+        self.on_change(frozenset(changed))
 
-    def _save(self, values: dict[str, str]) -> None:
-        changes = dict(self._saved.changes)
+    def _changed(self, _: object) -> None:
+        self._is_changing = False
+
+    def _with(self, values: dict[str, str], former: SavedChanges) -> SavedChanges:
+        changes = dict(former.changes)
         for key, value in values.items():
             configured = self._configured[key]
             if value == configured:
                 changes.pop(key, None)
             else:
                 changes[key] = Change(value, configured)
-        new = SavedChanges(self.version.advanced(self._clock.now_ms()), changes)
-        self._file.save(new)
-        self._saved = new
+        return SavedChanges(former.data_version.advanced(self._clock.now_ms()), changes)

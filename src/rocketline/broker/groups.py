@@ -1,9 +1,16 @@
-"""Consumer groups as configured on a broker, kept in config/subscriptionGroup.json."""
+"""Consumer groups as configured on a broker, kept in config/subscriptionGroup.json.
+
+A group comes into being with its first member and is saved soon; what an operator orders is saved before it counts
+(`kept.py`).
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from functools import partial
 
+from rocketline.broker.kept import KeptTable, OffLoop, Saving
 from rocketline.broker.saved import SavedTable
 from rocketline.broker.topics import READ
 from rocketline.clock import Clock
@@ -30,8 +37,16 @@ SYSTEM_PREFIX = "CID_RMQ_SYS_"
 class Groups:
     """All consumer groups by name."""
 
-    def __init__(self, file: SavedTable[SubscriptionGroupWrapper], clock: Clock, *, auto_create: bool = True) -> None:
+    def __init__(
+        self,
+        file: SavedTable[SubscriptionGroupWrapper],
+        clock: Clock,
+        *,
+        auto_create: bool = True,
+        off_loop: OffLoop | None = None,
+    ) -> None:
         self._file = file
+        self._kept = KeptTable(file, SubscriptionGroupWrapper(), self._use, off_loop)
         self._clock = clock
         self.auto_create = auto_create
         self._forbidden: dict[str, dict[str, int]] = {}
@@ -40,17 +55,24 @@ class Groups:
 
     def load(self) -> None:
         saved = self._file.load()
-        if saved is not None:
-            self.table = dict(saved.subscription_group_table)
-            self._forbidden = saved.forbidden_table
-            self.version = saved.data_version
+        table = {} if saved is None else dict(saved.subscription_group_table)
         for name in BUILT_IN:
-            self.table.setdefault(name, SubscriptionGroupConfig(group_name=name))
-        if saved is None or saved.subscription_group_table != self.table:
-            self.save()
+            table.setdefault(name, SubscriptionGroupConfig(group_name=name))
+        is_saved = saved is not None and saved.subscription_group_table == table
+        version, forbidden = (self.version, {}) if saved is None else (saved.data_version, saved.forbidden_table)
+        self._kept.begin(SubscriptionGroupWrapper(version, forbidden, table), is_saved=is_saved)
 
-    def save(self) -> None:
-        self._file.save(self.snapshot())
+    def _use(self, content: SubscriptionGroupWrapper) -> None:
+        self.table, self._forbidden = content.subscription_group_table, content.forbidden_table
+        self.version = content.data_version
+
+    def save_again(self) -> None:
+        """Try once more to save what the disk refused."""
+        self._kept.save_again()
+
+    def save_rest(self) -> None:
+        """Blocks until everything is saved: for a stop."""
+        self._kept.save_rest()
 
     def snapshot(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
@@ -66,7 +88,7 @@ class Groups:
         new = [name for name in names if name not in self.table and self._may_create(name)]
         if new:
             log.info("consumer groups created on first use: %s", ", ".join(new))
-            self._add({name: SubscriptionGroupConfig(group_name=name) for name in new})
+            self.put(*[SubscriptionGroupConfig(group_name=name) for name in new])
         return {name: self.table[name] for name in names if name in self.table}
 
     def _may_create(self, name: str) -> bool:
@@ -88,37 +110,53 @@ class Groups:
         return group
 
     def put(self, *groups: SubscriptionGroupConfig) -> None:
-        self._add({group.group_name: group for group in groups})
+        """Create or change groups at once; saved soon."""
+        self._kept.change(partial(self._with, groups))
 
-    def delete(self, name: str) -> None:
+    def configure(self, *groups: SubscriptionGroupConfig) -> Saving:
+        """Create or change groups by an operator's order: saved before they count."""
+        return self._kept.change_saved(partial(self._with, groups))
+
+    def remove(self, name: str) -> Saving:
         """Forget a group and what it may not read; one of the broker's own comes back at the next start."""
         if name in self.table or name in self._forbidden:
-            table = {other: group for other, group in self.table.items() if other != name}
-            self._replace(table, {group: bits for group, bits in self._forbidden.items() if group != name})
+            return self._kept.change_saved(partial(self._without, name))
+        return None
 
-    def _add(self, groups: dict[str, SubscriptionGroupConfig]) -> None:
-        self._replace(self.table | groups, self._forbidden)
+    def _with(
+        self, groups: Iterable[SubscriptionGroupConfig], former: SubscriptionGroupWrapper
+    ) -> SubscriptionGroupWrapper:
+        table = former.subscription_group_table | {group.group_name: group for group in groups}
+        return SubscriptionGroupWrapper(self._next_version(former), former.forbidden_table, table)
 
-    def _replace(self, table: dict[str, SubscriptionGroupConfig], forbidden: dict[str, dict[str, int]]) -> None:
-        """Saved before it counts: a change that the disk refuses has not happened."""
-        version = self.version.advanced(self._clock.now_ms())
-        self._file.save(SubscriptionGroupWrapper(version, forbidden, table))
-        self.table, self._forbidden, self.version = table, forbidden, version
+    def _without(self, name: str, former: SubscriptionGroupWrapper) -> SubscriptionGroupWrapper:
+        table = {other: group for other, group in former.subscription_group_table.items() if other != name}
+        forbidden = {other: bits for other, bits in former.forbidden_table.items() if other != name}
+        return SubscriptionGroupWrapper(self._next_version(former), forbidden, table)
+
+    def _next_version(self, former: SubscriptionGroupWrapper) -> DataVersion:
+        return former.data_version.advanced(self._clock.now_ms())
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether an administrator has not barred this group from this topic."""
         bits = self._forbidden.get(group, {}).get(topic, 0)
         return bits < 0 or not bits & READ  # a negative number bars nothing, as in Java
 
-    def allow(self, group: str, topic: str, *, readable: bool) -> None:
+    def allow(self, group: str, topic: str, *, readable: bool) -> Saving:
         """Bar a group from a topic, or let it read again. Java's broker lifts all bars of a group with one of them,
         and forgets to save that."""
         if self.may_read(group, topic) == readable:
-            return
-        topics = dict(self._forbidden.get(group, {}))
+            return None
+        return self._kept.change_saved(partial(self._allowing, group, topic, readable))
+
+    def _allowing(
+        self, group: str, topic: str, readable: bool, former: SubscriptionGroupWrapper
+    ) -> SubscriptionGroupWrapper:
+        topics = dict(former.forbidden_table.get(group, {}))
         bits = max(topics.pop(topic, 0), 0)
         bits = bits & ~READ if readable else bits | READ
         if bits:
             topics[topic] = bits
-        others = {name: barred for name, barred in self._forbidden.items() if name != group}
-        self._replace(self.table, others | ({group: topics} if topics else {}))
+        others = {name: barred for name, barred in former.forbidden_table.items() if name != group}
+        forbidden = others | ({group: topics} if topics else {})
+        return SubscriptionGroupWrapper(self._next_version(former), forbidden, former.subscription_group_table)

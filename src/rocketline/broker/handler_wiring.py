@@ -62,9 +62,9 @@ def _main_router(parts: BrokerParts) -> Router:
         OffsetHandlers(store, parts.topics, parts.groups, parts.offsets),
         QueryHandlers(store),
         ClientHandlers(parts.topics, parts.groups, parts.consumers, parts.producers, parts.clock, selections),
-        TopicHandlers(parts.topics, parts.offsets, store, parts.topic_gone),
+        TopicHandlers(parts.topics, parts.offsets, store, parts.topic_gone, parts.mark_store),
         GroupHandlers(parts.groups, parts.offsets),
-        FileHandlers(parts.topics, parts.offsets, store, parts.topic_gone),
+        FileHandlers(parts.topics, parts.offsets, store, parts.topic_gone, parts.mark_store),
         LockHandlers(parts.locks, parts.topics, parts.groups),
         TimerHandlers(
             store=store,

@@ -21,6 +21,7 @@ from rocketline.broker.durability import Durability
 from rocketline.broker.filters import ConsumerFilters
 from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.send_back import FailureHook
+from rocketline.broker.kept import OffLoop, Saving
 from rocketline.broker.metrics.parts import MetricsParts
 from rocketline.broker.pop.ordered import OrderInfoTable
 from rocketline.broker.pop.pops import PopNeeds, Pops
@@ -81,6 +82,8 @@ class Surroundings:
     dispatch: Callable[[], None]
     """Called when something became durable that somebody waits for."""
     levels_ms: tuple[int, ...]
+    off_loop: OffLoop | None = None
+    """Saves tables; None: they are saved on the spot."""
     workers: Workers = ThreadWorker
     timer_slots: int = SLOT_COUNT
     on_failure: FailureHook | None = None
@@ -141,11 +144,13 @@ class BrokerParts:
             clock,
             auto_create=config.topics.auto_create,
             writable=bool(config.permission & WRITE),
+            off_loop=around.off_loop,
         )
         self.groups = Groups(
             self.saved("subscriptionGroup.json", SubscriptionGroupWrapper),
             clock,
             auto_create=config.groups.auto_create,
+            off_loop=around.off_loop,
         )
         self.offsets = ConsumerOffsets(self.saved("consumerOffset.json", ConsumerOffsetTable), clock)
         self.timers = Timers(
@@ -153,6 +158,8 @@ class BrokerParts:
         )
         for table in (self.topics, self.groups, self.offsets, self.delays, self.timers):
             table.load()
+        if self.after_crash:
+            self.topics.adopt(store.queue_counts())
         self._cap_offsets()
 
     def _build_registries(self) -> None:
@@ -218,6 +225,7 @@ class BrokerParts:
                 broker_name=config.name,
                 cluster=config.cluster,
                 is_master=config.broker_id == 0,
+                off_loop=self.around.off_loop,
             ),
         )
         pops.load(after_crash=self.after_crash)
@@ -254,6 +262,13 @@ class BrokerParts:
         if not self.config.groups.tells_members:
             return False
         return config is None or config.notify_consumer_ids_changed_enable
+
+    def mark_store(self) -> Saving:
+        """Have written down how far everything is on disk, off the loop."""
+        if self.around.off_loop is not None:
+            return self.around.off_loop(self.store.mark_now)
+        self.store.mark_now()
+        return None
 
     def suspend_s(self, asked_ms: int) -> float:
         return max(0, asked_ms if self.config.long_polling else self.config.short_polling_ms) / 1000

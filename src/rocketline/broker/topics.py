@@ -1,16 +1,18 @@
 """The topics of a broker: what exists, how many queues, who may read and write; kept in config/topics.json.
 
 A topic comes into being by an administrator, by auto-creation from the template topic TBW102 when the first message
-arrives, or because a consumer group needs its retry or dead-letter topic. Every change gets a new data version, is
-saved before it is told to anyone, and is announced to the name servers.
+arrives, or because a consumer group needs its retry or dead-letter topic. Every change gets a new data version and is
+announced to the name servers. An operator's is saved before it counts; what comes into being by itself is saved soon
+(`kept.py`), and after a crash topics are found again by their queues.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from rocketline.broker.config import TopicConfigDefaults
+from rocketline.broker.kept import Edit, KeptTable, OffLoop, Saving
 from rocketline.broker.saved import SavedTable
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
@@ -30,6 +32,8 @@ UNIT_SUB = 2
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 """The topic of pop mode's check points is called after the cluster."""
+LIGHT_PREFIX = "%LMQ%"
+"""Queues of such topics list records of other topics; they are in no table."""
 MAX_QUEUE_COUNT = 65536
 
 
@@ -81,8 +85,10 @@ class Topics:
         *,
         auto_create: bool = True,
         writable: bool = True,
+        off_loop: OffLoop | None = None,
     ) -> None:
         self._file = file
+        self._kept = KeptTable(file, TopicConfigSerializeWrapper(), self._use, off_loop)
         self._clock = clock
         self._auto_create = auto_create
         self.writable = writable
@@ -96,19 +102,26 @@ class Topics:
     def load(self) -> None:
         """Read topics.json; system topics are there whatever it says."""
         saved = self._file.load()
-        if saved is not None:
-            self.table = dict(saved.topic_config_table)
-            self.version = saved.data_version
+        table = {} if saved is None else dict(saved.topic_config_table)
         for name, topic in self._system.items():
-            if name not in self.table or name == DEFAULT_TOPIC:
-                self.table[name] = topic
+            if name not in table or name == DEFAULT_TOPIC:
+                table[name] = topic
         if not self._auto_create:
-            self.table.pop(DEFAULT_TOPIC, None)
-        if saved is None or saved.topic_config_table != self.table:
-            self.save()
+            table.pop(DEFAULT_TOPIC, None)
+        is_saved = saved is not None and saved.topic_config_table == table
+        version = self.version if saved is None else saved.data_version
+        self._kept.begin(TopicConfigSerializeWrapper(data_version=version, topic_config_table=table), is_saved=is_saved)
 
-    def save(self) -> None:
-        self._file.save(self.snapshot())
+    def _use(self, content: TopicConfigSerializeWrapper) -> None:
+        self.table, self.version = content.topic_config_table, content.data_version
+
+    def save_again(self) -> None:
+        """Try once more to save what the disk refused."""
+        self._kept.save_again()
+
+    def save_rest(self) -> None:
+        """Blocks until everything is saved: for a stop."""
+        self._kept.save_rest()
 
     def snapshot(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(data_version=self.version, topic_config_table=dict(self.table))
@@ -168,8 +181,15 @@ class Topics:
             self.put(new)
 
     def put(self, topics: list[TopicConfig]) -> None:
-        """Create or change topics: saved first, then announced."""
-        self._replace(self.table | {topic.topic_name: topic for topic in topics})
+        """Create or change topics at once; saved soon."""
+        self._kept.change(self._with(topics))
+        self._tell(topics)
+
+    def configure(self, topics: list[TopicConfig]) -> Saving:
+        """Create or change topics by an operator's order: saved first, then they count and are announced."""
+        return self._kept.change_saved(self._with(topics), lambda: self._tell(topics))
+
+    def _tell(self, topics: list[TopicConfig]) -> None:
         if self.on_change is not None:
             self.on_change(topics)
 
@@ -177,17 +197,45 @@ class Topics:
         """Tell the name servers of every topic anew."""
         self.put(list(self.table.values()))
 
-    def delete(self, name: str) -> bool:
-        if name not in self.table:
-            return False
-        self._replace({other: topic for other, topic in self.table.items() if other != name})
-        return True
+    def remove(self, name: str, then: Callable[[], None] | None = None) -> Saving:
+        """Forget a topic; `then` does away with what belongs to it, before a message can make it anew."""
+        if name in self.table:
+            without = self._edit(lambda table: {other: topic for other, topic in table.items() if other != name})
+            return self._kept.change_saved(without, then)
+        if then is not None:
+            then()
+        return None
 
-    def _replace(self, table: dict[str, TopicConfig]) -> None:
-        """Saved before it counts: a change that the disk refuses has not happened."""
-        version = self.version.advanced(self._clock.now_ms())
-        self._file.save(TopicConfigSerializeWrapper(data_version=version, topic_config_table=table))
-        self.table, self.version = table, version
+    def adopt(self, queue_counts: Mapping[str, int]) -> None:
+        """Take up topics that have queues but are not known: a crash came after their first message, before the save.
+
+        They get the template's number of queues, as many as they may have had, so that every queue a producer knows of is
+        there again.
+        """
+        template = self.table.get(DEFAULT_TOPIC)
+        usual, perm = (template.write_queue_nums, template.perm & ~INHERIT) if template else (1, READ | WRITE)
+        found = [
+            _topic(name, min(count, MAX_QUEUE_COUNT) if is_derived(name) else max(count, usual), perm)
+            for name, count in queue_counts.items()
+            if not (name in self.table or self.is_system(name) or name.startswith(LIGHT_PREFIX) or topic_problem(name))
+        ]
+        if found:
+            names = ", ".join(topic.topic_name for topic in found)
+            log.warning("topics found by their queues, a crash came before they were saved: %s", names)
+            self.put(found)
+
+    def _with(self, topics: list[TopicConfig]) -> Edit[TopicConfigSerializeWrapper]:
+        added = {topic.topic_name: topic for topic in topics}
+        return self._edit(lambda table: table | added)
+
+    def _edit(
+        self, change: Callable[[dict[str, TopicConfig]], dict[str, TopicConfig]]
+    ) -> Edit[TopicConfigSerializeWrapper]:
+        """Every change is a new version."""
+        return lambda former: TopicConfigSerializeWrapper(
+            data_version=former.data_version.advanced(self._clock.now_ms()),
+            topic_config_table=change(former.topic_config_table),
+        )
 
     def _for_first_send(self, name: str, template_name: str, queue_count: int, unit_mode: bool) -> TopicConfig:
         if problem := topic_problem(name):

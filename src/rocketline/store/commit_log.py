@@ -373,6 +373,11 @@ class CommitLog:
         if segment.size - position < segment.size // 4:
             self.file.prepare_next(self._make_ready)
 
+    def prepare_first(self) -> None:
+        """Have the first file of a log without any made in the background."""
+        if not len(self.file):
+            self.file.prepare_next(self._make_ready, self.wrote)
+
     def _make_ready(self, segment: Segment) -> None:
         """Spare the roll to a file the wait for its first blocks and pages; runs in the background."""
         segment.reserve(1, RESERVE_BYTES)

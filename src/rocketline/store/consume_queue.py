@@ -29,7 +29,7 @@ from rocketline.store.disk import Disk
 from rocketline.store.ext_queue import ADDRESS_MIN, ExtQueue, ExtQueues
 from rocketline.store.record_runs import Row
 from rocketline.store.segment import MapPool, Segment
-from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.segmented_file import PendingFlush, SegmentedFile
 
 log = logging.getLogger(__name__)
 
@@ -413,6 +413,14 @@ class ConsumeQueue:
         if self.ext is not None:
             self.ext.flush()
         self.file.flush(end)
+
+    def begin_flush(self) -> list[PendingFlush]:
+        """As `flush`, for a flusher that flushes the whole disk and then ends each of these."""
+        self.is_dirty = False
+        pending = [self.file.begin_flush(self.max_offset * UNIT_BYTES)]
+        if self.ext is not None:
+            pending.append(self.ext.file.begin_flush(self.ext.end))
+        return pending
 
     def dirty_bytes(self) -> int:
         return self.max_offset * UNIT_BYTES - self.file.flushed

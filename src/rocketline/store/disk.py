@@ -21,12 +21,14 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
 from rocketline.files import backup_of, replace_file, sync_folder
 from rocketline.store.mapping import FileMap
+from rocketline.store.whole_disk import WholeDisk, open_whole_disk
 
 T = TypeVar("T")
 
@@ -130,7 +132,8 @@ class Disk(Protocol):
     def move_folder(self, source: Path, target: Path) -> None:
         """Give a folder another name on the same disk, durably, together with the names of all files in it."""
 
-    def make_folder(self, folder: Path) -> None: ...
+    def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
+        """Make a folder and those above it; returns which ones still have to be flushed before their names last."""
 
     def exists(self, path: Path) -> bool: ...
 
@@ -141,6 +144,9 @@ class Disk(Protocol):
         """When the content of a file was last changed; wall-clock time."""
 
     def usage(self, path: Path) -> DiskUsage: ...
+
+    def whole(self, folder: Path) -> WholeDisk | None:
+        """The disk a folder is on, to be flushed as a whole; None where only each file can be flushed reliably."""
 
 
 def store_error(error: OSError, doing: str, path: Path) -> StoreError:
@@ -405,13 +411,15 @@ class RealDisk:
             for parent in {source.parent, target.parent}:
                 sync_folder(parent)
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
         with explained("create folder", folder):
-            missing = [path for path in (folder, *folder.parents) if not path.exists()]
+            missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
             folder.mkdir(parents=True, exist_ok=True)
-            for path in reversed(missing):
-                # A file is only as durable as the names that lead to it.
-                sync_folder(path.parent)
+            # A file is only as durable as the names that lead to it.
+            changed = tuple([path.parent for path in reversed(missing)])
+            for parent in changed if durably else ():
+                sync_folder(parent)
+            return () if durably else changed
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -428,6 +436,8 @@ class RealDisk:
             found = os.statvfs(path)
         used = found.f_blocks - found.f_bfree
         return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    whole = staticmethod(open_whole_disk)
 
 
 def is_locked(path: Path) -> bool:

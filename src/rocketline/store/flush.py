@@ -31,9 +31,12 @@ from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import Marks
 from rocketline.store.progress import Progress
+from rocketline.store.whole_disk import WholeDisk
 
 _AT_ONCE, _AT_ONCE_FROM = 8, 64
 _MARK_FILES = 8
+WHOLE_FROM = 256
+"""So many dirty queues are flushed together with all else on their disk."""
 
 
 class Worker(Protocol):
@@ -243,6 +246,7 @@ class QueueFlusher(Rounds):
         clock: Clock,
         on_failed: Callable[[StoreError], None],
         workers: Workers = ThreadWorker,
+        whole: WholeDisk | None = None,
     ) -> None:
         super().__init__("rocketline-flush-queues", config.queue_interval_ms / 1000, on_failed, workers)
         self._log = log
@@ -250,6 +254,7 @@ class QueueFlusher(Rounds):
         self._queues = queues
         self._index = index
         self._marks = marks
+        self._whole = whole
         self._config = config
         self._clock = clock
         self._last_thorough = clock.monotonic()
@@ -282,13 +287,15 @@ class QueueFlusher(Rounds):
         for _ in range(len(dirty)):
             queue = dirty.popleft()
             (waiting if queue.dirty_bytes() < least_bytes else due).append(queue)
-        _flush_all(due)
+        _flush_all(due, self._whole)
         # Still marked dirty, so the owner did not put them back itself.
         dirty.extend(waiting)
 
 
-def _flush_all(queues: list[ConsumeQueue]) -> None:
-    """Many at once: a disk takes several flushes together in about the time of one."""
+def _flush_all(queues: list[ConsumeQueue], whole: WholeDisk | None) -> None:
+    """Many at once: a disk takes several flushes together in about the time of one, and all of them with one call."""
+    if len(queues) >= WHOLE_FROM and whole is not None and _flush_whole(queues, whole):
+        return
     if len(queues) < _AT_ONCE_FROM:
         for queue in queues:
             queue.flush()
@@ -296,3 +303,12 @@ def _flush_all(queues: list[ConsumeQueue]) -> None:
     with ThreadPoolExecutor(_AT_ONCE, "rocketline-flush-queue") as threads:
         for _ in threads.map(ConsumeQueue.flush, queues):
             pass
+
+
+def _flush_whole(queues: list[ConsumeQueue], whole: WholeDisk) -> bool:
+    pending = [part for queue in queues for part in queue.begin_flush()]
+    if not whole.sync():
+        return False
+    for part in pending:
+        part.file.end_flush(part)
+    return True

@@ -27,8 +27,7 @@ from pathlib import Path
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
-from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset
-from rocketline.protocol.records import BatchItem, LogEntry, decode_record, log_entry
+from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, Lane, Places, Sent, StoreMessage, refused
@@ -38,7 +37,9 @@ from rocketline.store.damage import Damage
 from rocketline.store.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
 from rocketline.store.flush import Committer, LogFlusher, QueueFlusher, ThreadWorker, Workers
-from rocketline.store.key_index import MAX_FOUND, KeyIndex
+from rocketline.store.key_index import KeyIndex
+from rocketline.store.key_query import KeyQuery
+from rocketline.store.lookups import StoreLookups
 from rocketline.store.marks import Marks
 from rocketline.store.opening import StoreFiles
 from rocketline.store.progress import Progress
@@ -68,7 +69,6 @@ __all__ = [
 ]
 
 _FOREVER_MS = (1 << 63) - 1
-_QUERY_ROUNDS = 3
 _NOT_OPEN = "the store is not open"
 _NO_POOL = (1 << 31) - 1
 """What Apache's runtime information says of free buffers when there is no pool."""
@@ -76,7 +76,7 @@ _NO_POOL = (1 << 31) - 1
 log = logging.getLogger(__name__)
 
 
-class MessageStore:
+class MessageStore(StoreLookups):
     def __init__(
         self,
         root: Path,
@@ -116,6 +116,7 @@ class MessageStore:
         code_for = self._codes.extended if config.ext.enabled else tags_code_for
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, code_for, config.flush.is_sync)
         self._reader = Reader(self._log, config.reads, self._codes, self.damage, config.check_crc_on_read)
+        self._keys = KeyQuery(self._log, self._index, self._reader) if self._index is not None else None
         self._pool: TransientPool | None = None
         # What is only in a buffer cannot be flushed: with a pool the committer asks, after each commit.
         self._asks_to_flush = config.flush.is_sync or not (config.flush.log_timed or config.transient_pool)
@@ -158,6 +159,11 @@ class MessageStore:
         self._queue_flusher.start()
         if self._committer is not None:
             self._committer.start()
+        self._log.prepare_first()
+
+    def wait_prepared(self) -> None:
+        """Return when the next log file, if one is being made, is there. Blocks; any thread."""
+        self._log.file.wait_prepared()
 
     def _make_flushers(self, checkpoint: Checkpoint, progress: Progress) -> None:
         flush = self.config.flush
@@ -192,6 +198,7 @@ class MessageStore:
             self._clock,
             self._disk_failed,
             self._workers,
+            self._files.whole,
         )
         self._retention = Retention(
             self._disk,
@@ -215,8 +222,11 @@ class MessageStore:
             )
             log.staging.on_full = self._committer.request
 
-    def close(self) -> None:
-        """Flush everything and let go of the folder. Without failure the next open is quick. Idempotent."""
+    def close(self, is_clean: bool = True) -> None:
+        """Flush everything and let go of the folder. Without failure the next open is quick. Idempotent.
+
+        `is_clean`: False has the next open recover as after a crash, because its owner could not write down all it knows.
+        """
         if not self._is_open:
             return
         assert self._log_flusher is not None
@@ -235,7 +245,7 @@ class MessageStore:
                 self._dispatcher.dispatch()
             if self._dispatcher.dispatched >= self._log.wrote:
                 self._queue_flusher.run_round(everything=True)
-                if not self._has_failed:
+                if is_clean and not self._has_failed:
                     assert self._marks is not None
                     if self._marks.make(self._dispatcher.last, with_table=True, closed=True):
                         self._files.note_clean_stop()
@@ -392,9 +402,14 @@ class MessageStore:
         if self._failure:
             self._refusal = self._failure
 
-    def _flush_queues(self) -> bool:
+    def mark_now(self) -> None:
+        """Write down how far everything is on disk. Blocks; any thread. A failure makes the store read-only, as ever."""
         assert self._queue_flusher is not None
         self._queue_flusher.run_round(everything=True)
+
+    def _flush_queues(self) -> bool:
+        assert self._queue_flusher is not None
+        self.mark_now()
         return self._queue_flusher.failure is None
 
     # Reading by queue
@@ -432,46 +447,6 @@ class MessageStore:
         """How many messages and bytes somebody gets who asks for so many, of what is in memory."""
         return self._reader.limited(max_messages, max_bytes)
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.get(topic, queue_id)
-        return queue.min_offset if queue else 0
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset the next readable message will have."""
-        queue = self._queues.get(topic, queue_id)
-        return queue.max_offset if queue else 0
-
-    def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> QueueUnit | None:
-        """Where one message lies; None when it is not there."""
-        queue = self._queues.get(topic, queue_id)
-        unit = queue.unit(queue_offset) if queue else None
-        if queue is None or unit is None:
-            return None
-        log_offset, size, code = unit
-        return QueueUnit(LogOffset(log_offset), size, self._codes.real(queue, log_offset, code))
-
-    def earliest_store_ms(self, topic: str, queue_id: int) -> int:
-        """When the oldest message of a queue was stored; -1 when it has none."""
-        return self.store_ms_of(topic, queue_id, self.min_offset(topic, queue_id))
-
-    def store_ms_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a message was stored; -1 when it is not there."""
-        queue = self._queues.get(topic, queue_id)
-        unit = queue.unit(queue_offset) if queue else None
-        return self._log.store_ms_at(unit[0]) if unit else -1
-
-    def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """First offset stored at or after a time (the maximum when all are older); `upper`: last one at or before it."""
-        queue = self._queues.get(topic, queue_id)
-        return queue.offset_at_time(self._log, timestamp_ms, upper) if queue else 0
-
-    def topics(self) -> set[str]:
-        """Topics that have a consume queue."""
-        return self._queues.topics()
-
-    def queue_ids(self, topic: str) -> list[int]:
-        return sorted(queue_id for name, queue_id in self._queues.by_key if name == topic)
-
     # Reading by log offset and by key
 
     def record_at(self, log_offset: int) -> memoryview | None:
@@ -494,19 +469,9 @@ class MessageStore:
     ) -> QueryResult:
         """Newest messages with a key, oldest first; `index_type` "U": unique ids, "T": a tag, else: unique ids and keys."""
         self._require_open()
-        if self._index is None:
+        if self._keys is None:
             return QueryResult([], 0, 0)
-        index_key = f"T#{key}" if index_type == "T" else key
-        records: list[memoryview] = []
-        for _ in range(_QUERY_ROUNDS):
-            offsets = sorted(set(self._index.find(topic, index_key, begin_ms, end_ms, min(max_count, MAX_FOUND))))
-            candidates = [self._reader.record_at(log_offset) for log_offset in offsets]
-            records = [found for found in candidates if found and _has_key(found, topic, key, index_type)]
-            if records or not offsets:
-                break
-            # Only strangers with the same hash: look at what is older than they are.
-            end_ms = self._log.store_ms_at(offsets[0]) - 1
-        return QueryResult(records, *self._index.updated)
+        return self._keys.find(topic, key, max_count, begin_ms, end_ms, index_type)
 
     # State
 
@@ -524,37 +489,9 @@ class MessageStore:
         return self._refusal
 
     @property
-    def log_min_offset(self) -> int:
-        return self._log.min_offset
-
-    @property
-    def log_next_offset(self) -> int:
-        """Where the next record will be put."""
-        return self._log.wrote
-
-    @property
-    def committed_offset(self) -> int:
-        """Everything in the log below this is in the files; with a transient pool the rest is in its buffers only."""
-        return self._log.readable
-
-    @property
     def free_buffers(self) -> int:
         """Buffers of the transient pool that are not in use; 2147483647 without a pool."""
         return _NO_POOL if self._pool is None else self._pool.free_count
-
-    @property
-    def flushed_offset(self) -> int:
-        """Everything in the log below this is on disk."""
-        return self._log.flushed
-
-    @property
-    def dispatched_offset(self) -> int:
-        """Everything in the log below this is readable."""
-        return self._dispatcher.dispatched
-
-    @property
-    def last_store_ms(self) -> int:
-        return self._log.last_store_ms
 
     def flush_now(self) -> None:
         """Return when everything appended so far is on disk. Blocks: for tools and tests, not for an event loop."""
@@ -566,15 +503,3 @@ class MessageStore:
         self._queue_flusher.run_round(everything=True)
         if self._has_failed:
             raise StoreReadOnly(self._refusal)
-
-
-def _has_key(record: memoryview, topic: str, key: str, index_type: str) -> bool:
-    """The index knows only hashes; this is the message itself."""
-    entry: LogEntry = log_entry(decode_record(record, 0, len(record)))
-    if entry.topic != topic:
-        return False
-    if index_type == "T":
-        return entry.properties.get(TAGS) == key
-    if entry.properties.get(UNIQ_KEY) == key:
-        return True
-    return index_type != "U" and key in entry.properties.get(KEYS, "").split()

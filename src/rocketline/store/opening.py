@@ -27,6 +27,7 @@ from rocketline.store.progress import Progress
 from rocketline.store.rebuild import finish_rebuild
 from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
 from rocketline.store.tags_codes import TagsCodes
+from rocketline.store.whole_disk import WholeDisk
 
 ABORT_NAME = "abort"
 
@@ -45,6 +46,7 @@ class StoreFiles:
     ) -> None:
         self.checkpoint: Checkpoint | None = None
         self.progress: Progress | None = None
+        self.whole: WholeDisk | None = None
         self.must_flush = False
         """Whether queues and index were changed by opening, and must be on disk before anything is taken in."""
         self._root = root
@@ -59,6 +61,8 @@ class StoreFiles:
         """Lock the folder and make its files whole. On a StoreError the folder is left unlocked."""
         self._disk.make_folder(self._root)
         self._lock = self._locked()
+        # Before anything is written: it tells only of what could not be written since.
+        self.whole = self._disk.whole(self._root)
         try:
             return self._recover(dispatcher, codes, damage)
         except BaseException:
@@ -89,6 +93,9 @@ class StoreFiles:
         report = Recovery(self._log, self._queues, self._index, dispatcher, checkpoint, codes, known, damage).run()
         # The log may be shorter than it was: another broker's recovery cut it. The old word must not outlive that.
         progress.note_flushed(self._log.flushed)
+        if self._index is not None:
+            # Now, or the first key would have to wait for the folder's name to last.
+            self._disk.make_folder(self._root / "index")
         self.must_flush = report.after_crash or bool(report.rebuilt) or known.mark is None
         return report
 
@@ -121,7 +128,7 @@ class StoreFiles:
     def close(self) -> None:
         self._log.close()
         self._queues.close()
-        for part in (self._index, self.checkpoint, self.progress):
+        for part in (self._index, self.checkpoint, self.progress, self.whole):
             if part is not None:
                 part.close()
         if self._lock is not None:

@@ -107,11 +107,14 @@ class ReadOnlyDisk:
     def move_folder(self, source: Path, target: Path) -> None:
         _refuse(target)
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
         _refuse(folder)
 
     def lock(self, path: Path) -> FolderLock:
         _refuse(path)
+
+    def whole(self, folder: Path) -> None:
+        return None
 
 
 def _refuse(path: Path) -> NoReturn:

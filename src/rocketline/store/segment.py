@@ -109,6 +109,13 @@ class Segment:
             self._disk.sync_folder(self.path.parent)
             self._is_unnamed = False
 
+    def note_synced(self) -> None:
+        """Everything written before was flushed together with the rest of the disk, its name too."""
+        file = self._file
+        if file is not None:
+            file.is_new = False
+        self._is_unnamed = False
+
     def close(self) -> None:
         file, self._file, self.view = self._file, None, None
         if file is not None:

@@ -8,9 +8,10 @@ up and syncs them. The next file can be made ahead of need by a background threa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from rocketline.errors import DiskFull, FlushFailed, StoreError, WrongFiles
 from rocketline.store.disk import Disk
@@ -21,6 +22,15 @@ PREPARE_FROM_BYTES = 16 << 20
 
 
 _MAX_OFFSET = (1 << 63) - 1
+
+
+class PendingFlush(NamedTuple):
+    """A part of a chain that is flushed together with the rest of its disk."""
+
+    file: SegmentedFile
+    start: int
+    end: int
+    name_count: int
 
 
 class SegmentedFile:
@@ -37,6 +47,8 @@ class SegmentedFile:
         self._pinned = pinned
         self._pool = pool
         self._segments: dict[int, Segment] = {}
+        self._unflushed_names: list[Path] = []
+        """Folders that were given the folders leading here, and are not flushed since."""
         self._worker: ThreadPoolExecutor | None = None
         self._next: Future[Segment] | None = None
 
@@ -125,7 +137,8 @@ class SegmentedFile:
 
     def _make(self, base: int, make_ready: Callable[[Segment], None] | None = None) -> Segment:
         if not self._segments:
-            self._disk.make_folder(self.folder)
+            # What must not be lost has names that last at once; names of the rest can wait for the first flush.
+            self._unflushed_names += self._disk.make_folder(self.folder, durably=self._pinned)
         segment = self._segment(base)
         try:
             segment.open()
@@ -139,14 +152,23 @@ class SegmentedFile:
             raise
         return segment
 
-    def prepare_next(self, make_ready: Callable[[Segment], None] | None = None) -> None:
-        """Have the file after the last one made in the background, and made ready by a function that runs there too."""
+    def prepare_next(self, make_ready: Callable[[Segment], None] | None = None, first: int = 0) -> None:
+        """Have the file after the last one made in the background, and made ready by a function that runs there too.
+
+        Without any file it is the one that holds `first`.
+        """
         last = self.last
-        if self._next is not None or last is None or self.segment_bytes < PREPARE_FROM_BYTES:
+        if self._next is not None or self.segment_bytes < PREPARE_FROM_BYTES:
             return
+        base = last.next_base if last is not None else first // self.segment_bytes * self.segment_bytes
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="rocketline-next-segment")
-        self._next = self._worker.submit(self._make, last.next_base, make_ready)
+        self._next = self._worker.submit(self._make, base, make_ready)
+
+    def wait_prepared(self) -> None:
+        """Return when no file is being made in the background; any thread."""
+        if (preparing := self._next) is not None:
+            wait([preparing])
 
     def _prepared(self) -> Segment | None:
         """The file made ahead, if there is one; a failure is forgotten, because making it now may work or says why not.
@@ -167,9 +189,37 @@ class SegmentedFile:
             segment = self._segments.get(number)
             if segment is not None:
                 self._sync(segment)
+        self._sync_names()
         # A truncation on the owner's side meanwhile has set it back, and then that counts.
         if self.flushed == start:
             self.flushed = end
+
+    def begin_flush(self, end: int) -> PendingFlush:
+        """What to call `end_flush` with, after the whole disk was flushed."""
+        return PendingFlush(self, self.flushed, end, len(self._unflushed_names))
+
+    def end_flush(self, pending: PendingFlush) -> None:
+        """The disk was flushed as a whole since `begin_flush`."""
+        _, start, end, names = pending
+        if end <= start:
+            return
+        for number in range(start // self.segment_bytes, (end - 1) // self.segment_bytes + 1):
+            segment = self._segments.get(number)
+            if segment is not None:
+                segment.note_synced()
+        del self._unflushed_names[:names]
+        if self.flushed == start:
+            self.flushed = end
+
+    def _sync_names(self) -> None:
+        names, self._unflushed_names = self._unflushed_names, []
+        for folder in names:
+            try:
+                self._disk.sync_folder(folder)
+            except StoreError:
+                if self._segments:
+                    raise
+                # Deleted meanwhile, folders and all.
 
     def _sync(self, segment: Segment) -> None:
         try:

@@ -17,6 +17,7 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import StoreError, StoreInUse
 from rocketline.files import backup_of
 from rocketline.store.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, store_error
+from rocketline.store.whole_disk import WholeDisk
 
 SECTOR_BYTES = 512
 
@@ -185,8 +186,9 @@ class MemoryDisk:
         self._folders = {moved(path) for path in self._folders}
         self._files = {moved(path): content for path, content in self._files.items()}
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
         self._folders.update((folder, *folder.parents))
+        return ()
 
     def exists(self, path: Path) -> bool:
         return path in self._files or path in self._folders
@@ -208,9 +210,25 @@ class MemoryDisk:
         used = self.used_elsewhere + sum(content.written_end for content in list(self._files.values()))
         return DiskUsage(self.total_bytes, max(0, self.total_bytes - used))
 
+    def whole(self, folder: Path) -> WholeDisk | None:
+        return _MemoryWhole(self._files)
+
     def _require_folder(self, path: Path) -> None:
         if path.parent not in self._folders:
             raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
+
+
+class _MemoryWhole:
+    def __init__(self, files: dict[Path, _Content]) -> None:
+        self._files = files
+
+    def sync(self) -> bool:
+        for content in list(self._files.values()):
+            content.sync()
+        return True
+
+    def close(self) -> None:
+        pass
 
 
 class _MemoryLock:
@@ -301,9 +319,9 @@ class FaultyDisk:
         self.check("rename", source)
         self._inner.move_folder(source, target)
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
         self.check("make_folder", folder)
-        self._inner.make_folder(folder)
+        return self._inner.make_folder(folder, durably)
 
     def exists(self, path: Path) -> bool:
         return self._inner.exists(path)
@@ -319,6 +337,10 @@ class FaultyDisk:
         self.check("usage", path)
         return self._inner.usage(path)
 
+    def whole(self, folder: Path) -> WholeDisk | None:
+        inner = self._inner.whole(folder)
+        return None if inner is None else _FaultyWhole(self, inner, folder)
+
 
 class _Fault:
     def __init__(self, operation: str, code: int, nth: int, part: str, forever: bool) -> None:
@@ -333,6 +355,23 @@ class _Fault:
             return False
         self._left -= 1
         return self._left == 0 or (self._forever and self._left < 0)
+
+
+class _FaultyWhole:
+    def __init__(self, disk: FaultyDisk, inner: WholeDisk, folder: Path) -> None:
+        self._disk = disk
+        self._inner = inner
+        self._folder = folder
+
+    def sync(self) -> bool:
+        try:
+            self._disk.check("sync_whole", self._folder)
+        except StoreError:
+            return False
+        return self._inner.sync()
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 class _FaultyFile:

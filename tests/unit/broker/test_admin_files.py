@@ -126,7 +126,7 @@ async def test_queues_of_unknown_topics_go_when_asked_for(parts: Parts) -> None:
         send(parts, 1, topic)
         parts.offsets.commit("test", "readers", topic, 0, 1)
     send(parts, 1, DELAY="3")
-    parts.topics.delete("forgotten")
+    parts.topics.remove("forgotten")
     peer = parts.peer()
     peer.send(pull_request(queue_offset=1, sys_flag=0x6))
     assert peer.received() == []

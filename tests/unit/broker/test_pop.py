@@ -319,7 +319,7 @@ async def test_a_group_made_anew_has_nothing_in_flight(make_parts: MakeParts) ->
     put(parts, *numbers(8))
     Popper(parts).pop(4)
     assert Popper(parts).pop(4) == []
-    parts.groups.delete("readers")
+    parts.groups.remove("readers")
     parts.pops.clean()
     parts.offsets.forget_group("readers")
     assert bodies(Popper(parts).pop(4)) == numbers(4)

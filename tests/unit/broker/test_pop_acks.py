@@ -344,7 +344,7 @@ async def test_what_belongs_to_a_deleted_topic_or_group_is_dropped(parts: Parts)
     Popper(parts).pop(invisible_ms=1000)
     Popper(parts, "gone", "kept").pop(invisible_ms=1000)
     parts.peer().ask(Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}))
-    parts.groups.delete("gone")
+    parts.groups.remove("gone")
     parts.pass_time(6)
     assert parts.topics.get(RETRY) is None
     assert parts.topics.get("%RETRY%gone_kept") is None

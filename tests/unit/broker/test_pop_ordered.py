@@ -215,9 +215,9 @@ async def test_what_nobody_needs_any_more_is_dropped(parts: Parts, how: str) -> 
     if how == "time":
         parts.clock.advance(FORGET_AFTER_MS / 1000 + 1)
     elif how == "topic":
-        parts.topics.delete("orders")
+        parts.topics.remove("orders")
     else:
-        parts.groups.delete("readers")
+        parts.groups.remove("readers")
     parts.pops.clean()
     assert parts.pops.ordered.get("orders", "readers", 0) is None
 

@@ -123,10 +123,10 @@ def test_every_change_gets_a_new_version(make: MakeTopics) -> None:
     versions.append(topics.version)
     topics.put([TopicConfig("orders", 4, 4)])
     versions.append(topics.version)
-    topics.delete("orders")
+    topics.remove("orders")
     versions.append(topics.version)
     assert [version.counter for version in versions] == [0, 1, 2, 3]
-    assert not topics.delete("orders")
+    assert not topics.remove("orders")
     assert topics.version.counter == 3
 
 
@@ -148,7 +148,7 @@ def test_a_topic_that_cannot_be_saved_is_neither_announced_nor_there(make: MakeT
     with pytest.raises(StoreError):
         topics.put([TopicConfig("bills", 8, 8)])
     with pytest.raises(StoreError):
-        topics.delete("bills")
+        topics.remove("bills")
     disk.heal()
     assert topics.get("orders") is None
     assert topics.require("bills").write_queue_nums == 2

@@ -155,3 +155,19 @@ def test_a_failed_flush_in_the_background_is_final(disk: WatchedDisk) -> None:
     assert "read-only since a flush failed" in store.reason
     assert not store.append(message()).next_log_offset > 0
     store.close()
+
+
+def test_the_first_file_is_made_before_the_first_message() -> None:
+    memory = MemoryDisk()
+    config = tiny(log_segment_bytes=PREPARE_FROM_BYTES)
+    store = opened(memory, config)
+    store.wait_prepared()
+    assert [entry.name for entry in memory.list(store.root / "commitlog")] == [f"{0:020d}"]
+    after_kill = memory.after_kill()
+    store.close()
+    assert memory.list(store.root / "commitlog") == [], "nobody used it"
+    again = opened(after_kill, config)
+    assert again.append(message()).log_offset == 0
+    again.dispatch()
+    assert again.max_offset("orders", 0) == 1
+    again.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from rocketline.broker.groups import Groups
+from rocketline.broker.kept import when_saved
 from rocketline.broker.pop.modes import STRATEGIES, RequestModes, share_out
 from rocketline.broker.pop.routes import Queues, TopicQueues
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
@@ -81,8 +82,7 @@ class AssignmentHandlers:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER, f"mode {mode.mode[:40]!r} is neither {PULL} nor {POP}"
             )
-        self.modes.put(mode)
-        return request.reply(ResponseCode.SUCCESS)
+        return when_saved([self.modes.put(mode)], lambda: request.reply(ResponseCode.SUCCESS))
 
     def all_modes(self, channel: Channel, request: Command) -> Reply:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(MessageRequestModeTable(self.modes.table)))

@@ -9,8 +9,10 @@ broker with the queue -1. Everything here is a function of sorted lists, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rocketline.broker.config import PopConfig
+from rocketline.broker.kept import KeptTable, OffLoop, Saving
 from rocketline.broker.saved import SavedTable
 from rocketline.message import RETRY_PREFIX, MessageQueue
 from rocketline.protocol.bodies import POP, PULL, MessageRequestModeTable, SetMessageRequestModeRequestBody
@@ -21,22 +23,23 @@ Strategy = Callable[[int, int, Sequence[MessageQueue]], list[MessageQueue]]
 
 
 class RequestModes:
-    def __init__(self, file: SavedTable[MessageRequestModeTable], config: PopConfig) -> None:
+    def __init__(
+        self, file: SavedTable[MessageRequestModeTable], config: PopConfig, off_loop: OffLoop | None = None
+    ) -> None:
         self._file = file
+        self._kept = KeptTable(file, MessageRequestModeTable({}), self._use, off_loop)
         self._config = config
         self.table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def load(self) -> None:
-        saved = self._file.load()
-        if saved is not None:
-            self.table = saved.message_request_mode_map
+        self._kept.begin(self._file.load() or MessageRequestModeTable({}), is_saved=True)
 
-    def put(self, mode: SetMessageRequestModeRequestBody) -> None:
+    def _use(self, content: MessageRequestModeTable) -> None:
+        self.table = content.message_request_mode_map
+
+    def put(self, mode: SetMessageRequestModeRequestBody) -> Saving:
         """Saved before it counts: a change that the disk refuses has not happened."""
-        groups = self.table.get(mode.topic, {}) | {mode.consumer_group: mode}
-        table = self.table | {mode.topic: groups}
-        self._file.save(MessageRequestModeTable(table))
-        self.table = table
+        return self._kept.change_saved(partial(_with_mode, mode))
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
         """What was set, or what holds when nothing was."""
@@ -46,6 +49,11 @@ class RequestModes:
         mode = PULL if topic.startswith(RETRY_PREFIX) else self._config.request_mode
         share = self._config.share_queue_count if mode == POP else 0
         return SetMessageRequestModeRequestBody(topic, group, mode, share)
+
+
+def _with_mode(mode: SetMessageRequestModeRequestBody, former: MessageRequestModeTable) -> MessageRequestModeTable:
+    table = former.message_request_mode_map
+    return MessageRequestModeTable(table | {mode.topic: table.get(mode.topic, {}) | {mode.consumer_group: mode}})
 
 
 def averagely(index: int, member_count: int, queues: Sequence[MessageQueue]) -> list[MessageQueue]:

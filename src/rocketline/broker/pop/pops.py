@@ -9,6 +9,7 @@ from typing import Any
 from rocketline.broker.config import PopConfig
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
+from rocketline.broker.kept import OffLoop
 from rocketline.broker.pop.checkpoints import PopCheckpoints
 from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.modes import RequestModes
@@ -49,6 +50,7 @@ class PopNeeds:
     broker_name: str
     cluster: str
     is_master: bool = True
+    off_loop: OffLoop | None = None
 
 
 class Pops:
@@ -63,7 +65,7 @@ class Pops:
         )
         self.checkpoints = PopCheckpoints(config, revive_log, offsets, clock, self.in_flight)
         self.ordered = OrderedPops(needs.order_file, clock)
-        self.modes = RequestModes(needs.mode_file, config)
+        self.modes = RequestModes(needs.mode_file, config, needs.off_loop)
         self.popping = Popping(
             config=config,
             store=store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketline.broker.changes import MAX_CHANGE_BYTES, ChangingConfig
+from rocketline.broker.kept import when_saved
 from rocketline.broker.wiring import wired
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.bodies import encode_body
@@ -26,7 +27,7 @@ class ConfigurationHandlers:
                 ResponseCode.INVALID_PARAMETER, f"{len(request.body)} bytes are more than {MAX_CHANGE_BYTES}"
             )
         try:
-            self.config.change(request.body.decode(), channel.remote)
+            saving = self.config.change(request.body.decode(), channel.remote)
         except (ConfigError, UnicodeDecodeError) as error:
             raise RequestRejected(ResponseCode.NO_PERMISSION, str(error)) from error
-        return request.reply(ResponseCode.SUCCESS)
+        return when_saved([saving], lambda: request.reply(ResponseCode.SUCCESS))

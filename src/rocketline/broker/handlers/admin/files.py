@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.kept import Saving, when_saved
 from rocketline.broker.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.protocol.codes import ResponseCode
@@ -23,6 +24,8 @@ class FileHandlers:
     store: MessageStore
     topic_gone: Callable[[], None]
     """Told after a deletion, so that held pulls of the topic are answered."""
+    mark_store: Callable[[], Saving]
+    """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
 
     def delete_expired(self, channel: Channel, request: Command) -> Reply:
         """Whatever the hour: some files now, the rest in the passes that follow."""
@@ -42,6 +45,8 @@ class FileHandlers:
             log.warning("topic %s is unknown here: its queues are deleted, as an operator asked", name)
             self.offsets.forget_topic(name)
             self.store.delete_topic(name)
+        saving: Saving = None
         if unused:
             self.topic_gone()
-        return request.reply(ResponseCode.SUCCESS)
+            saving = self.mark_store()
+        return when_saved([saving], lambda: request.reply(ResponseCode.SUCCESS))

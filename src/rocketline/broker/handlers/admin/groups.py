@@ -7,6 +7,7 @@ import logging
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
+from rocketline.broker.kept import Saving, when_saved
 from rocketline.broker.topics import MAX_QUEUE_COUNT
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
@@ -42,8 +43,7 @@ class GroupHandlers:
     def create(self, channel: Channel, request: Command) -> Reply:
         group = decode_body(SubscriptionGroupConfig, request.body)
         _check(group)
-        self.groups.put(group)
-        return request.reply(ResponseCode.SUCCESS)
+        return when_saved([self.groups.configure(group)], lambda: request.reply(ResponseCode.SUCCESS))
 
     def create_all(self, channel: Channel, request: Command) -> Reply:
         """All of them, or none when one cannot be."""
@@ -52,9 +52,8 @@ class GroupHandlers:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, f"{len(groups)} groups are more than {MAX_GROUPS}")
         for group in groups:
             _check(group)
-        if groups:
-            self.groups.put(*groups)
-        return request.reply(ResponseCode.SUCCESS)
+        saving = [self.groups.configure(*groups)] if groups else []
+        return when_saved(saving, lambda: request.reply(ResponseCode.SUCCESS))
 
     def get(self, channel: Channel, request: Command) -> Reply:
         group = self.groups.require(GetGroupConfigHeader.decode(request).group)
@@ -71,7 +70,9 @@ class GroupHandlers:
         header = DeleteGroupHeader.decode(request)
         with_offsets = header.clean_offset or bool(header.remove_offset)
         log.warning("%s deletes group %s%s", channel.remote, header.group_name, " and its offsets" * with_offsets)
-        self.groups.delete(header.group_name)
+        return when_saved([self.groups.remove(header.group_name)], lambda: self._deleted(request, header, with_offsets))
+
+    def _deleted(self, request: Command, header: DeleteGroupHeader, with_offsets: bool) -> Command:
         if with_offsets:
             self.offsets.forget_group(header.group_name)
         return request.reply(ResponseCode.SUCCESS)
@@ -79,9 +80,13 @@ class GroupHandlers:
     def forbid(self, channel: Channel, request: Command) -> Reply:
         """Without `readable` it only tells."""
         header = GroupForbiddenHeader.decode(request)
+        saving: Saving = None
         if header.readable is not None:
             log.info("%s: may group %s read %s? %s", channel.remote, header.group, header.topic, header.readable)
-            self.groups.allow(header.group, header.topic, readable=header.readable)
+            saving = self.groups.allow(header.group, header.topic, readable=header.readable)
+        return when_saved([saving], lambda: self._told(request, header))
+
+    def _told(self, request: Command, header: GroupForbiddenHeader) -> Command:
         state = GroupForbidden(header.group, header.topic, self.groups.may_read(header.group, header.topic))
         return request.reply(ResponseCode.SUCCESS, body=encode_body(state), remark="")
 

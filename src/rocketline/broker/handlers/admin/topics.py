@@ -6,8 +6,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
+from rocketline.broker.kept import Saving, when_saved
 from rocketline.broker.topics import MAX_QUEUE_COUNT, Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
@@ -54,6 +56,8 @@ class TopicHandlers:
     store: MessageStore
     topic_gone: Callable[[], None]
     """Told after a deletion, so that held pulls of the topic are answered."""
+    mark_store: Callable[[], Saving]
+    """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
 
     def create(self, channel: Channel, request: Command) -> Reply:
         header = CreateTopicHeader.decode(request)
@@ -68,9 +72,8 @@ class TopicHandlers:
         )
         self._check(topic)
         topic.attributes = _changed(self._attributes_of(header.topic), header.attributes or "")
-        self.topics.put([topic])
         log.info("%s sets topic %s: %s", channel.remote, header.topic, topic)
-        return request.reply(ResponseCode.SUCCESS)
+        return when_saved([self.topics.configure([topic])], lambda: request.reply(ResponseCode.SUCCESS))
 
     def create_all(self, channel: Channel, request: Command) -> Reply:
         """All of them, or none when one cannot be."""
@@ -82,10 +85,11 @@ class TopicHandlers:
             # Tools write the sign of a change into the name; a bare name sets.
             given = (f"{name if name[:1] in '+-' else '+' + name}={value}" for name, value in topic.attributes.items())
             topic.attributes = _changed(self._attributes_of(topic.topic_name), ",".join(given))
+        saving: Saving = None
         if topics:
-            self.topics.put(topics)
+            saving = self.topics.configure(topics)
             log.info("%s sets %d topics: %s", channel.remote, len(topics), ", ".join(t.topic_name for t in topics))
-        return request.reply(ResponseCode.SUCCESS)
+        return when_saved([saving], lambda: request.reply(ResponseCode.SUCCESS))
 
     def create_static(self, channel: Channel, request: Command) -> Reply:
         topic = CreateTopicHeader.decode(request).topic
@@ -119,13 +123,18 @@ class TopicHandlers:
             problem = f"the topic[{header.topic}] is conflict with system topic"
         if problem is not None:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
-        for name in (header.topic, *self._redelivery_topics(header.topic)):
-            self.topics.delete(name)
-            self.offsets.forget_topic(name)
-            self.store.delete_topic(name)
-        self.topic_gone()
         log.warning("%s deletes topic %s", channel.remote, header.topic)
-        return request.reply(ResponseCode.SUCCESS)
+        names = (header.topic, *self._redelivery_topics(header.topic))
+        saving = [self.topics.remove(name, partial(self._forget, name)) for name in names]
+        return when_saved(saving, lambda: self._gone(request))
+
+    def _gone(self, request: Command) -> Reply:
+        self.topic_gone()
+        return when_saved([self.mark_store()], lambda: request.reply(ResponseCode.SUCCESS))
+
+    def _forget(self, name: str) -> None:
+        self.offsets.forget_topic(name)
+        self.store.delete_topic(name)
 
     def _redelivery_topics(self, topic: str) -> list[str]:
         """Where groups that popped the topic find its messages again: a new topic of this name must not begin with them."""
