@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,9 +23,9 @@ from bench.generators import LoadFailed, RawLoad
 from bench.loads import BODY_BYTES, Loads
 from bench.redis_side import RedisSide
 from bench.results import Plan, Run
-from bench.sides import READY_TIMEOUT_S, Side, SideFailed
+from bench.server_side import ServerSide
+from bench.sides import Side, SideFailed
 from bench.workloads import WORKLOADS, Workload
-from tests.support.apache import free_port
 
 PROGRAMS = {"redis": "redis-server", "nats": "nats-server"}
 STREAM = "bench"
@@ -41,35 +40,14 @@ class RedisPeer(RedisSide):
         self.call([b"DEL", STREAM.encode()])
 
 
-class NatsPeer(Side):
+class NatsPeer(ServerSide):
     """nats-server with one stream in files."""
 
-    def __init__(self, label: str, core: int, program: str) -> None:
-        super().__init__(label)
-        self._core = core
-        self._program = program
-        self._process: subprocess.Popen[bytes] | None = None
+    def arguments(self, port: int, directory: Path) -> list[str]:
+        return ["--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", str(directory)]
 
-    def start_empty(self, directory: Path) -> None:
-        directory.mkdir(parents=True)
-        self._launch(directory)
-
-    def _launch(self, directory: Path) -> None:
-        port = free_port()
-        command = [shutil.which("taskset") or "taskset", "-c", str(self._core), self._program]
-        command += ["--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", str(directory)]
-        with (directory / "server.log").open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.broker = f"127.0.0.1:{port}"
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while True:
-            try:
-                self._ask("STREAM.CREATE", {"name": STREAM, "subjects": [STREAM], "storage": "file"})
-                return
-            except OSError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise SideFailed(f"{self._program} does not serve: {error}") from error
-            time.sleep(0.05)
+    def greet(self) -> None:
+        self._ask("STREAM.CREATE", {"name": STREAM, "subjects": [STREAM], "storage": "file"})
 
     def _ask(self, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
         """One request to the stream's interface."""
@@ -92,18 +70,6 @@ class NatsPeer(Side):
 
     def empty(self) -> None:
         self._ask("STREAM.PURGE", {})
-
-    def pids(self) -> list[int]:
-        return [self._process.pid] if self._process else []
-
-    def stop(self) -> None:
-        self.crash()
-
-    def crash(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
 
 
 Peer = RedisPeer | NatsPeer

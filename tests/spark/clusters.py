@@ -14,17 +14,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-START_LIMIT_S = 120.0
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""Programs that live for seconds are not worth being compiled well."""
+from tests.spark.class_archive import archive_option
 
-QUICK = {
+START_LIMIT_S = 120.0
+_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": QUICK_JVM,
-    "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -33,7 +30,18 @@ QUICK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
-"""Settings of every session of the tests."""
+
+
+def quick_jvm() -> str:
+    """Programs that live for seconds are not worth being compiled well. Hadoop runs a `chmod` for every file it makes:
+    without VFORK each is two new processes instead of one."""
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djdk.lang.Process.launchMechanism=VFORK"
+    return f"{options} -Xlog:disable {archive_option()}".rstrip()
+
+
+def quick() -> dict[str, str]:
+    """Settings of every session of the tests."""
+    return {**_SETTINGS, **{f"spark.{side}.extraJavaOptions": quick_jvm() for side in ("driver", "executor")}}
 
 
 def bin_path(name: str) -> str:
@@ -52,7 +60,7 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": "",
         "SPARK_DAEMON_MEMORY": "192m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
+        "SPARK_DAEMON_JAVA_OPTS": quick_jvm(),
     }
     common = ("--host", "127.0.0.1", "--webui-port", "0")
     with ExitStack() as stack:
@@ -73,7 +81,7 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
 def connect_server(folder: Path, python_path: str) -> Iterator[str]:
     """The address of a Connect server of two cores."""
     settings = {
-        **QUICK,
+        **quick(),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

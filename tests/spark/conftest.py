@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.clusters import QUICK
+from tests.spark.class_archive import make_archive
+from tests.spark.clusters import quick
 from tests.support.java import JavaUnavailable, tool
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def require_spark() -> None:
         if os.environ.get("CI", "").lower() == "true":
             pytest.fail(f"CI must have Java: {error}", pytrace=False)
         pytest.skip(str(error))
+    make_archive()
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master("local[2]").appName("rocketline tests")
         places = {"spark.sql.warehouse.dir": scratch / "warehouse", "spark.local.dir": scratch / "local"}
-        for name, value in {**QUICK, **places, "spark.driver.memory": "768m"}.items():
+        for name, value in {**quick(), **places, "spark.driver.memory": "768m"}.items():
             builder = builder.config(name, str(value))
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")

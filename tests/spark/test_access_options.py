@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkFiles
 from tests.support.tls import CA_FILE, CLIENT_CERTIFICATE, is_signed_by, tls_front
 from tests.unit.client.fakes import FakeCluster, fake_cluster
 
@@ -114,3 +117,40 @@ async def test_tasks_sign_and_encrypt(cluster: FakeCluster) -> None:
         RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.PULL_MESSAGE,
     }  # fmt: skip
     assert all(is_signed_by(request, "shop", "secret-12345678") for request in requests)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of shipped files, as a task knows it."""
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("given", ["ca.pem", "/only/on/the/driver/ca.pem"])
+def test_a_file_is_found_by_name_among_those_shipped_with_the_job(shipped: Path, given: str) -> None:
+    shutil.copy(CA_FILE, shipped)
+    options = {"rocketmq.tls": "true", "rocketmq.tls.caFile": given, **CERTIFICATE}
+    endpoint = pickle.loads(pickle.dumps(parse(**options).endpoint))
+    for found in (endpoint.client_options["tls"], client_options(options)["tls"]):
+        assert found.ca_file == str(shipped / "ca.pem")
+        # What is where the option says stays.
+        assert (found.certificate, found.key) == tuple(
+            map(str, (CLIENT_CERTIFICATE[name] for name in ("certificate", "key")))
+        )
+        found.context()
+    assert endpoint.access.tls.ca_file == given, "another executor looks for itself"
+
+
+@pytest.mark.parametrize("name", ["caFile", "certificate", "key"])
+def test_a_file_that_is_nowhere_is_named_with_what_to_do(shipped: Path, name: str) -> None:
+    options = {"rocketmq.tls": "true", **CERTIFICATE, f"rocketmq.tls.{name}": "/not/here.pem"}
+    with pytest.raises(
+        ConfigError, match=r"/not/here.pem is not to be seen on .*, and no here.pem was shipped .*--files"
+    ):
+        parse(**options).endpoint.reader()
+
+
+def test_without_a_job_nothing_is_shipped() -> None:
+    with pytest.raises(ConfigError, match="no never-shipped was shipped with the job"):
+        client_options({"rocketmq.tls": "true", "rocketmq.tls.caFile": "never-shipped"})

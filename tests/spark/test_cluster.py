@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.spark.clusters import QUICK, as_conf, bin_path, run_program, standalone_cluster
+from tests.spark.clusters import as_conf, bin_path, quick, run_program, standalone_cluster
 from tests.spark.conftest import ROOT, require_spark
 from tests.spark.jobs.on_a_cluster import ROWS, number_of
 from tests.spark.live import send, stored
@@ -22,7 +22,7 @@ from rocketline.testing import LocalCluster
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
 
 LIMIT_S = 300
-SETTINGS = {**QUICK, "spark.executor.memory": "512m", "spark.sql.execution.arrow.maxRecordsPerBatch": "50"}
+SETTINGS = {"spark.executor.memory": "512m", "spark.sql.execution.arrow.maxRecordsPerBatch": "50"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_table_a_stream_and_rows_sent_again_after_an_executor_was_killed(
         said = run_program(
             [
                 bin_path("spark-submit"), "--master", master, "--py-files", str(tmp_path / "rocketline.zip"),
-                *as_conf(SETTINGS), job, brokers.namesrv, "orders", "target", str(tmp_path),
+                *as_conf({**quick(), **SETTINGS}), job, brokers.namesrv, "orders", "target", str(tmp_path),
             ],
             LIMIT_S,
             PYTHONPATH="",
@@ -71,6 +71,7 @@ def test_an_audit_with_everything_in_an_archive(cluster: tuple[str, Path], tmp_p
     store = fill(tmp_path / "store", 1000)
     package(tmp_path / "rocketline.tar.gz")
     settings = {
+        **quick(),
         **SETTINGS,
         "spark.archives": f"{tmp_path / 'rocketline.tar.gz'}#rocketline_package",
         "spark.executorEnv.PYTHONPATH": "rocketline_package",

@@ -13,14 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from tests.spark.conftest import ROOT
 from tests.spark.live import forget, forgetful_cluster, send, stored
 from tests.support.admin import consume_stats, create_topic, eventually
+from tests.support.tls import CA_FILE
 
 from rocketline.client.bulk_reader import BulkReader
 from rocketline.message import MessageQueue
+from rocketline.spark.shipped_files import on_this_machine
 from rocketline.testing import LocalCluster
+from rocketline.transport.access import Access
+from rocketline.transport.tls import Tls
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -229,11 +234,30 @@ def test_mistakes_reach_the_user_as_they_were_told(spark: SparkSession, cluster:
         ).save()
 
 
+def test_a_certificate_shipped_with_the_job_is_found_by_its_name(
+    spark: SparkSession, cluster: LocalCluster, topic: str
+) -> None:
+    def found(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        path = on_this_machine(Access(tls=Tls(ca_file="/not/here/ca.pem"))).tls.ca_file  # type: ignore[union-attr]
+        for _ in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([path])], names=["path"])
+
+    tls = {"rocketmq.tls": "true", "rocketmq.tls.caFile": "ca.pem"}
+    with pytest.raises(Exception, match="was shipped with the job: have it under this path"):
+        table(spark, cluster, subscribe=topic, **tls).count()
+    spark.sparkContext.addFile(str(CA_FILE))
+    # Our broker does not take TLS: that it was asked shows that the certificate is there.
+    with pytest.raises(Exception, match="it closed the connection during the TLS handshake"):
+        table(spark, cluster, subscribe=topic, pullTimeoutMs="2000", **tls).count()
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(found, "path string").collect()
+    assert Path(row.path).read_bytes() == CA_FILE.read_bytes() and Path(row.path) != CA_FILE
+
+
 DRIVER = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from tests.spark.clusters import QUICK
+from tests.spark.clusters import quick
 
 namesrv, topic, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
@@ -248,7 +272,7 @@ def held(batches):
         yield batch.slice(3)
 
 builder = SparkSession.builder.master("local[1]").config("spark.driver.memory", "512m")
-for name, value in QUICK.items():
+for name, value in quick().items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 frame = spark.readStream.format("rocketmq").options(

@@ -90,7 +90,7 @@ def classpath(*coordinates: str) -> str:
     if cached is not None:
         return cached
     # One lock for all coordinates: two Mavens downloading into one local repository can harm each other.
-    with _locked(BUILD / "maven" / "lock"):
+    with locked(BUILD / "maven" / "lock"):
         cached = _usable_classpath(result)
         if cached is not None:
             return cached
@@ -113,7 +113,7 @@ def compile_java(sources_dir: Path, classpath: str, name: str) -> Path:
     classes = BUILD / "java" / f"{name}-{content.hexdigest()[:16]}"
     if classes.is_dir():
         return classes
-    with _locked(BUILD / "java" / "lock"):
+    with locked(BUILD / "java" / "lock"):
         if not classes.is_dir():
             _run_javac(sources, classpath, classes)
     return classes
@@ -195,7 +195,8 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Alone among all processes that lock the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

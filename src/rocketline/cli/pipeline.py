@@ -254,7 +254,7 @@ def audit(
     from rocketline.store.inspection import Verdict
 
     broker, stores, is_damaged = broker_config(config, settings), stores_in(folder), False
-    with open_session("audit", master, _settings(conf)) as spark, explained():
+    with open_session("audit", master, _settings(conf), tasks_only=True) as spark, explained():
         for store in stores:
             report = run(spark, store, _tell, broker.store)
             is_damaged |= report.verdict is Verdict.DAMAGED
@@ -279,7 +279,7 @@ def rebuild(
     from rocketline.pipelines.session import open_session
 
     broker, stores = broker_config(config, settings), stores_in(folder)
-    with open_session("rebuild", master, _settings(conf)) as spark, explained():
+    with open_session("rebuild", master, _settings(conf), tasks_only=True) as spark, explained():
         for store in stores:
             print("\n".join(rebuild_lines(str(store.name), run(spark, store, _tell, broker))), flush=True)
 

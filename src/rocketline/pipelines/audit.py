@@ -28,7 +28,7 @@ from rocketline.store.stretch_check import Stretch, StretchReport, Told, check_l
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASKS_PER_CORE = 8
+TASKS_PER_CORE = 16
 LEAST_BYTES = 4 << 20
 MOST_BYTES = 256 << 20
 
@@ -93,7 +93,7 @@ def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[Stretch]
 def fair_share(whole: int, cores: int) -> int:
     """
     >>> fair_share(1 << 30, 4) >> 20, fair_share(1000, 4) >> 20
-    (32, 4)
+    (16, 4)
     """
     return min(max(-(-whole // (cores * TASKS_PER_CORE)), LEAST_BYTES), MOST_BYTES)
 

@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ _MAX_SECONDS = 0x7FFFFFFF
 KEY = np.dtype([("hash", "<u4"), ("log_offset", "<i8"), ("store_ms", "<i8"), ("previous", "<u4")])
 """A key on its way into the index; `previous` is set by `link_piece`."""
 
+Share = tuple["NDArray[Any]", int]
+"""A stretch of a piece: its keys, and how many of the piece come before it."""
+
 
 def link_piece(keys: NDArray[Any], slots: int) -> None:
     """Set in each key of a piece the number of the one before it in its slot, counted from 1; 0 for none."""
@@ -37,58 +40,65 @@ def link_piece(keys: NDArray[Any], slots: int) -> None:
     keys["previous"] = previous
 
 
-def write_index_file(path: Path, shares: Iterable[tuple[NDArray[Any], int]], slots: int, entries: int) -> None:
+def write_index_file(
+    path: Path, shares: Iterable[Share], slots: int, entries: int, before: Iterable[Share] = (), *, is_last: bool = True
+) -> None:
     """Write the keys of all shares, at least one and fewer than `entries`, and bring the file to the disk.
 
-    A share is a stretch of a piece: its keys, and how many of the piece come before it.
+    Several may write a part of one file each, in any order: a part is told what comes `before` its own keys, and the last
+    one writes header and slots.
     """
-    with path.open("wb") as file:
+    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
         entries_at = _HEADER.size + slots * 4
         file.truncate(entries_at + entries * _ENTRY.itemsize)
-        # Entry 0 is never used.
-        file.seek(entries_at + _ENTRY.itemsize)
         made = _Links(slots)
-        for keys, before in shares:
-            made.write(file, keys, before)
+        for keys, skipped in before:
+            made.link(keys, skipped)
+        # Entry 0 is never used.
+        file.seek(entries_at + (made.count + 1) * _ENTRY.itemsize)
+        for keys, skipped in shares:
+            file.write(made.entries(keys, skipped).tobytes())
         assert 0 < made.count < entries
-        file.seek(0)
-        begin, end = made.first, made.last
-        file.write(
-            _HEADER.pack(
-                begin["store_ms"], end["store_ms"], begin["log_offset"], end["log_offset"], made.roots, made.count + 1
-            )
-        )
-        file.write(made.newest.astype(">i4").tobytes())
+        if is_last:
+            file.seek(0)
+            file.write(made.header())
+            file.write(made.newest.astype(">i4").tobytes())
         file.flush()
         os.fsync(file.fileno())
 
 
 class _Links:
-    """A file of which some shares were written."""
+    """A file of which some shares are known."""
 
     def __init__(self, slots: int) -> None:
         self.newest = np.zeros(slots, np.int32)
         """For each slot its last entry."""
         self.count = 0
-        self.roots = 0
-        """Entries that none comes before: as many as slots are in use."""
-        self.first: Any = None
-        self.last: Any = None
+        self._first: Any = None
+        self._last: Any = None
 
-    def write(self, file: BinaryIO, keys: NDArray[Any], before: int) -> None:
-        if not len(keys):
-            return
-        self.first, self.last = keys[0] if self.first is None else self.first, keys[-1]
-        written = np.empty(len(keys), _ENTRY)
-        written["hash"], written["log_offset"] = keys["hash"], keys["log_offset"]
-        seconds = (keys["store_ms"] - self.first["store_ms"]) // 1000
-        written["seconds"] = np.clip(seconds, 0, _MAX_SECONDS)
-        written["previous"] = self._link(keys, before)
-        file.write(written.tobytes())
+    def header(self) -> bytes:
+        begin, end = self._first, self._last
+        # As many slots are in use as there are entries that none comes before.
+        used = int(np.count_nonzero(self.newest))
+        return _HEADER.pack(
+            begin["store_ms"], end["store_ms"], begin["log_offset"], end["log_offset"], used, self.count + 1
+        )
 
-    def _link(self, keys: NDArray[Any], before: int) -> NDArray[np.int32]:
+    def entries(self, keys: NDArray[Any], skipped: int) -> NDArray[Any]:
+        """Those of the next share."""
+        made = np.empty(len(keys), _ENTRY)
+        made["previous"] = self.link(keys, skipped)
+        made["hash"], made["log_offset"] = keys["hash"], keys["log_offset"]
+        seconds = (keys["store_ms"] - self._first["store_ms"]) // 1000
+        made["seconds"] = np.clip(seconds, 0, _MAX_SECONDS)
+        return made
+
+    def link(self, keys: NDArray[Any], skipped: int) -> NDArray[np.int32]:
+        """For each key of the next share the entry before it; a share is never empty."""
+        self._first, self._last = keys[0] if self._first is None else self._first, keys[-1]
         slot_of = keys["hash"] % np.uint32(len(self.newest))
-        within = keys["previous"].astype(np.int32) - np.int32(before)
+        within = keys["previous"].astype(np.int32) - np.int32(skipped)
         is_first = within <= 0
         previous = np.where(is_first, self.newest[slot_of], within + np.int32(self.count))
         is_last = np.ones(len(keys), np.bool_)
@@ -96,7 +106,6 @@ class _Links:
         last = np.flatnonzero(is_last)
         self.newest[slot_of[last]] = last + (self.count + 1)
         self.count += len(keys)
-        self.roots += int(np.count_nonzero(previous == 0))
         return previous
 
 

@@ -11,10 +11,12 @@ run that was killed leaves nothing to be undone. For tables that grow for years,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketline.errors import ConfigError
 from rocketline.pipelines.archive import archive, archived
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 ORDER = "order_id string, customer string, amount decimal(18,2), at timestamp"
 FIRST_FIELDS = ("order_id", "customer", "amount", "at")
+_TIME = re.compile(r"(\d+ +(milli)?seconds?|\d+ +(minute|hour|day|week)s?)( +(?=\d)|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ class Gold:
     late_after: str = "5 minutes"
     namesrv: str | None = None
     topic: str | None = None
+
+    def __post_init__(self) -> None:
+        # Spark would say so in its own words, and only when everything before is done.
+        for name, value in (("window", self.window), ("late_after", self.late_after)):
+            if _TIME.sub("", value.strip()) or not value.strip():
+                raise ConfigError(
+                    f"{name} {value!r} is no length of time: write it like '1 minute', '90 seconds' or '1 hour 30 minutes'"
+                )
 
 
 USUAL = Gold()

@@ -3,7 +3,7 @@
 1. By stretch of the log: its units, in runs of consecutive numbers, and its keys with their hashes, linked among each
    other, go to piece files.
 2. By queue and by index file: a task puts the runs of its queues in the order of the log, with the code a broker uses; a
-   file of the index is made of its share of the keys, counted through all pieces.
+   file of the index is made of its share of the keys, counted through all pieces, by several tasks when files are few.
 
 Everything happens in the folder that `store.rebuild` puts in place of the old ones at the end; a failed or killed run
 leaves the store as it was. The driver holds the store's lock. A task that is tried again writes the same once more.
@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import shutil
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -28,7 +28,7 @@ import numpy as np
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays import deliver_time_codes
 from rocketline.pipelines.audit import fair_share, stretches
-from rocketline.pipelines.index_file import KEY, link_piece, write_index_file
+from rocketline.pipelines.index_file import KEY, Share, link_piece, write_index_file
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketline.store.bulk import QueueKey, by_queue, with_codes
@@ -44,7 +44,7 @@ from rocketline.store.read_only import ReadOnlyDisk
 from rocketline.store.rebuild import PARTS, Plan, RebuildResult, TagsCodeFor
 from rocketline.store.rebuild import rebuild as rebuild_store
 from rocketline.store.record_runs import Row
-from rocketline.store.scan import LogScan
+from rocketline.store.scan import LogScan, collector_off
 from rocketline.store.stretch_check import Stretch, StretchReport, join
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PIECES = "pieces"
+PARTS_OF_INDEX = 4
+"""Tasks that write one file, at most: each goes through all keys before its own."""
 
 
 class ReadTask(msgspec.Struct):
@@ -100,11 +102,17 @@ class QueueWork(msgspec.Struct):
         return sum(run.count for _, run in self.runs)
 
 
+KeyShare = tuple[int, int, int]
+"""Piece, first key, count."""
+
+
 class IndexWork(msgspec.Struct):
-    """A file of the index, and its share of the keys: (piece, first key, count)."""
+    """A part of an index file: its share of the keys, and those of the file that come before."""
 
     name: str
-    shares: list[tuple[int, int, int]]
+    before: list[KeyShare]
+    shares: list[KeyShare]
+    is_last: bool = True
 
 
 class WriteTask(msgspec.Struct):
@@ -180,8 +188,10 @@ def _write_tasks(plan: Plan, read: Sequence[ReadResult], cores: int) -> tuple[li
     config = plan.config
     empty = WriteTask(str(plan.folder), config.queue_segment_bytes, config.index_slots, config.index_entries)
     files = list(_index_files([result.keys for result in read], config, plan.clock.now_ms()))
-    # A file of the index is the longest task: they go first.
-    tasks = [msgspec.structs.replace(empty, index=file) for file in files]
+    parts = min(-(-cores // max(1, len(files))), PARTS_OF_INDEX)
+    # Parts of the index are the longest tasks, and the later ones of a file longer than those before: they go first.
+    pieces = [part for name, shares in files for part in reversed(_index_parts(name, shares, parts))]
+    tasks = [msgspec.structs.replace(empty, index=part) for part in pieces]
     tasks += [msgspec.structs.replace(empty, queues=share) for share in _shared_out(_queues(read), cores * 2)]
     return tasks, len(files)
 
@@ -207,7 +217,16 @@ def _shared_out(queues: list[QueueWork], shares: int) -> list[list[QueueWork]]:
     return [share for share in found if share]
 
 
-def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Iterator[IndexWork]:
+def _index_parts(name: str, shares: list[KeyShare], parts: int) -> list[IndexWork]:
+    """Entries in so many parts, and one more for header and slots, for which all keys must be gone through."""
+    if parts == 1:
+        return [IndexWork(name, [], shares)]
+    cuts = sorted({len(shares) * number // parts for number in range(parts + 1)})
+    entries = [IndexWork(name, shares[:start], shares[start:end], is_last=False) for start, end in pairwise(cuts)]
+    return [*entries, IndexWork(name, shares, [])]
+
+
+def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Iterator[tuple[str, list[KeyShare]]]:
     """Files are filled one after the other; entry 0 of each is never used. They are named by time, one after the other."""
     ends = list(accumulate(counts))
     room, total = config.index_entries - 1, ends[-1] if ends else 0
@@ -221,7 +240,7 @@ def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Ite
             count = min(stop, ends[piece]) - at
             shares.append((piece, first, count))
             at += count
-        yield IndexWork(str(name + number), shares)
+        yield str(name + number), shares
 
 
 def _make_durable(plan: Plan) -> None:
@@ -230,6 +249,7 @@ def _make_durable(plan: Plan) -> None:
         plan.disk.sync_folder(folder)
 
 
+@collector_off()
 def read_stretch(task: ReadTask) -> ReadResult:
     """Walk a stretch of the log; units and keys go to files, what they are is the result."""
     segments = segments_of(ReadOnlyDisk(), chain_files(ReadOnlyDisk(), Path(task.log)))
@@ -333,8 +353,10 @@ def write_files(task: WriteTask) -> WriteResult:
     """Write the files of some queues, or one of the index."""
     folder = Path(task.folder)
     if task.index is not None:
-        shares = ((_read_keys(folder, *share), share[1]) for share in task.index.shares)
-        write_index_file(folder / INDEX_FOLDER / task.index.name, shares, task.slots, task.entries)
+        part = task.index
+        before, shares = _read_shares(folder, part.before), _read_shares(folder, part.shares)
+        path = folder / INDEX_FOLDER / part.name
+        write_index_file(path, shares, task.slots, task.entries, before, is_last=part.is_last)
         return WriteResult()
     config = StoreConfig(queue_segment_bytes=task.queue_file_bytes)
     queues = ConsumeQueues(RealDisk(), folder / QUEUE_FOLDER, config)
@@ -356,6 +378,6 @@ def _write_queue(queues: ConsumeQueues, pieces: Path, work: QueueWork) -> None:
     queue.flush()
 
 
-def _read_keys(folder: Path, piece: int, first: int, count: int) -> NDArray[Any]:
-    path = folder / PIECES / f"{piece}.keys"
-    return np.fromfile(path, KEY, count, offset=first * KEY.itemsize)
+def _read_shares(folder: Path, shares: Iterable[KeyShare]) -> Iterator[Share]:
+    for piece, first, count in shares:
+        yield np.fromfile(folder / PIECES / f"{piece}.keys", KEY, count, offset=first * KEY.itemsize), first

@@ -24,16 +24,21 @@ if TYPE_CHECKING:
 
 DEFAULT_MASTER = "local[*]"
 _WANTED = {"pyspark": ((4, 2), None), "pyarrow": ((18,), None), "numpy": ((1, 26), None), "pandas": ((2, 2), (3,))}
+_HARDLY_COMPILED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_TASKS_ONLY = {f"spark.{side}.defaultJavaOptions": _HARDLY_COMPILED for side in ("driver", "executor")}
+"""A JVM that only hands out tasks gains nothing from compiling itself well, which takes seconds of the tasks' cores. These
+options come before `extraJavaOptions`, which can take them back."""
 _INSTALL = "install them with `pip install 'rocketline[spark]'`"
 
 
 @contextmanager
 def open_session(
-    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, tasks_only: bool = False
 ) -> Iterator[SparkSession]:
     """A session for one pipeline; ConfigError says what this machine lacks.
 
-    `master` may also be the address of a Spark Connect server, sc://host:port.
+    `master` may also be the address of a Spark Connect server, sc://host:port. `tasks_only`: Spark has no rows to handle,
+    only functions to run (`run_tasks`).
     """
     check_libraries()
     from pyspark.sql import SparkSession
@@ -42,11 +47,11 @@ def open_session(
     if active is not None:
         yield active
         return
-    is_remote = master is not None and master.startswith("sc://")
+    is_remote = _is_remote(master)
     if not is_remote:
         check_java()
     with _workers_find_us():
-        session = _build(name, master, dict(settings or {}), is_remote)
+        session = _build(name, master, {**(_TASKS_ONLY if tasks_only and not is_remote else {}), **(settings or {})})
         try:
             yield session
         finally:
@@ -96,9 +101,10 @@ def _workers_find_us() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _build(name: str, master: str | None, settings: dict[str, str], is_remote: bool) -> SparkSession:
+def _build(name: str, master: str | None, settings: dict[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    is_remote = _is_remote(master)
     builder = SparkSession.builder.appName(f"rocketline {name}")
     builder = builder.remote(master or "") if is_remote else builder.master(master or DEFAULT_MASTER)
     defaults = {"spark.sql.session.timeZone": "UTC"}
@@ -129,6 +135,10 @@ def _started(builder: Any, master: str) -> SparkSession:
     except (Py4JJavaError, PySparkException) as error:
         cause = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
         raise ConfigError(f"Spark cannot be started with master {master}: {str(cause).splitlines()[0]}") from error
+
+
+def _is_remote(master: str | None) -> bool:
+    return master is not None and master.startswith("sc://")
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:

@@ -9,8 +9,9 @@
 | rocketmq.tls.certificate, rocketmq.tls.key, rocketmq.tls.keyPassword | none | the client's own certificate |
 | rocketmq.tls.checkHost, rocketmq.tls.verify | true | whether a server's certificate must name its address, and be trusted |
 
-Files must lie under the same path on the driver and on every executor. What is secret travels to the executors inside the
-pickled options and is shown nowhere: not in plans, where Spark hides options that are called like this, nor in errors.
+Files lie under the same path on the driver and on every executor, or are shipped with the job and found by their names
+(`shipped_files`). What is secret travels to the executors inside the pickled options and is shown nowhere: not in plans,
+where Spark hides options that are called like this, nor in errors.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from rocketline.errors import ConfigError
 from rocketline.protocol.signing import Credentials
 from rocketline.spark.options import Options
+from rocketline.spark.shipped_files import on_this_machine
 from rocketline.transport.access import Access
 from rocketline.transport.tls import Tls
 
@@ -44,8 +46,13 @@ def parse_access(options: Options, also_known: tuple[str, ...]) -> Access:
 
 def client_options(given: Mapping[str, str]) -> dict[str, Any]:
     """`credentials` and `tls` for a client that works beside Spark, of options with these names."""
-    access = parse_access(Options("rocketmq", given), ())
-    return {"credentials": access.credentials, "tls": access.tls or False}
+    return arguments(parse_access(Options("rocketmq", given), ()))
+
+
+def arguments(access: Access) -> dict[str, Any]:
+    """The same of what was parsed; files are looked for on this machine."""
+    here = on_this_machine(access)
+    return {"credentials": here.credentials, "tls": here.tls or False}
 
 
 def _suggestion(name: str) -> str:

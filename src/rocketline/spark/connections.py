@@ -16,7 +16,7 @@ from rocketline.client.bulk_reader import BulkReader
 from rocketline.client.identity import parse_name_servers
 from rocketline.errors import ConfigError
 from rocketline.protocol.names import group_problem
-from rocketline.spark.access_options import parse_access
+from rocketline.spark.access_options import arguments, parse_access
 from rocketline.spark.options import Options
 from rocketline.transport.access import OPEN, Access
 
@@ -57,8 +57,8 @@ class Endpoint:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """For every client that connects there."""
-        return {"credentials": self.access.credentials, "tls": self.access.tls or False}
+        """For every client that connects there from this machine."""
+        return arguments(self.access)
 
 
 _idle: dict[tuple[int, Endpoint], BulkReader] = {}

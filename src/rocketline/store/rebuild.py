@@ -39,7 +39,7 @@ from rocketline.store.key_index import KeyIndex, index_count
 from rocketline.store.marks import TABLE_NAME
 from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
 from rocketline.store.progress import IndexShape, Progress
-from rocketline.store.scan import Gap, LogScan
+from rocketline.store.scan import Gap, LogScan, collector_off
 from rocketline.store.segment import Segment
 
 BUILDING = "rebuild.tmp"
@@ -189,6 +189,7 @@ def _build(plan: Plan) -> RebuildResult:
     return result
 
 
+@collector_off()
 def _file_all(plan: Plan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
     """Walk the log once and file every record found."""
     others = plan.other_topics

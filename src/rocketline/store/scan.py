@@ -11,7 +11,9 @@ which alone decides and gives the reason.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import repeat
 from typing import NamedTuple
 
@@ -42,6 +44,21 @@ _CHUNK_BYTES = 1 << 20
 _ZEROS = bytes(_CHUNK_BYTES)
 # Both record magics begin with these bytes.
 _MAGIC_START = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
+_MAGIC_AT = 4
+"""In a record, behind its size."""
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """For a walk over a whole log: its rows are tuples by the thousand with no cycle among them, and looking for one took
+    longer than all the rest."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Stop(NamedTuple):
@@ -90,6 +107,8 @@ class LogScan:
         """Offsets of blanks that do not say the size they have; they are followed all the same."""
         self._segments = list(segments)
         self._end = end
+        self._saw_zeros_only = False
+        """Whether `skip` found nothing behind the last stop, not even something that is no record."""
         self._check_crc = check_crc
         self._parse_properties = parse_properties or index_properties
         self._runs = RunReader(check_crc, parse_properties)
@@ -100,7 +119,7 @@ class LogScan:
 
     def rows(self) -> Iterator[list[Row]]:
         """The same walk without making entries."""
-        self.stop = None
+        self.stop, self._saw_zeros_only = None, False
         while self.stop is None:
             segment = self._segment_at(self.next_log_offset)
             if segment is None or self.next_log_offset == self._end:
@@ -180,7 +199,7 @@ class LogScan:
         """After a stop: go to the next sound record and return what lies before it; None when none follows."""
         assert self.stop is not None
         start = self.next_log_offset
-        found = self.find_record(start + 1)
+        found, self._saw_zeros_only = self._search(start + 1)
         if found is None:
             return None
         self.next_log_offset = found
@@ -189,29 +208,33 @@ class LogScan:
 
     def find_record(self, start: int) -> int | None:
         """Where the first sound record begins at or after `start`."""
+        return self._search(start)[0]
+
+    def _search(self, start: int) -> tuple[int | None, bool]:
+        """The same, and whether all that was looked at are zeros: in each file what is from the first possible magic on."""
+        saw_zeros_only = True
         for segment in self._segments:
             first = max(0, start - segment.base)
             limit = self._limit(segment, segment.size)
-            for position in _magic_positions(segment, first + 4, limit):
-                try:
-                    sound_record(segment, position - 4, limit, self._check_crc)
-                except CorruptRecord:
-                    continue
-                return segment.base + position - 4
-        return None
+            for at, piece in _filled_pieces(segment, first + _MAGIC_AT, limit):
+                saw_zeros_only = False
+                for position in _magic_positions(at, piece):
+                    try:
+                        sound_record(segment, position - _MAGIC_AT, limit, self._check_crc)
+                    except CorruptRecord:
+                        continue
+                    return segment.base + position - _MAGIC_AT, False
+        return None, saw_zeros_only
 
     def data_follows(self) -> bool:
         """Whether anything but zeros lies behind the place where reading ended."""
         start = self.next_log_offset
         for segment in self._segments:
-            view = segment.open()
-            limit = self._limit(segment, segment.size)
-            for position in range(max(0, start - segment.base), limit, _CHUNK_BYTES):
-                end = min(position + _CHUNK_BYTES, limit)
-                piece = bytes(view[position:end])
-                segment.forget(position, end)
-                if not _is_empty(piece):
-                    return True
+            first, limit = max(0, start - segment.base), self._limit(segment, segment.size)
+            if self._saw_zeros_only:
+                limit = min(limit, first + 1 + _MAGIC_AT)  # `skip` has seen the rest
+            if next(_filled_pieces(segment, first, limit), None) is not None:
+                return True
         return False
 
 
@@ -233,23 +256,24 @@ def sound_record(segment: Segment, position: int, limit: int, check_crc: bool = 
     return record
 
 
-def _magic_positions(segment: Segment, start: int, limit: int) -> Iterator[int]:
-    """Where in a file the bytes of a magic stand."""
+def _filled_pieces(segment: Segment, start: int, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Pieces of a file that are not all zeros, with their places; what is cut by the end of one is whole in the next."""
     view = segment.open()
     while start < limit:
         end = min(start + _CHUNK_BYTES, limit)
         piece = bytes(view[start:end])
         segment.forget(start, end)
-        # Most of what is searched is the rest of the last file, up to a gigabyte of it.
-        found = -1 if _is_empty(piece) else piece.find(_MAGIC_START)
-        while found >= 0:
-            yield start + found
-            found = piece.find(_MAGIC_START, found + 1)
+        # Most of what is looked through is the rest of the last file, up to a gigabyte of it.
+        if piece != _ZEROS[: len(piece)]:
+            yield start, piece
         if end == limit:
             return
         start = end - len(_MAGIC_START) + 1
 
 
-def _is_empty(piece: bytes) -> bool:
-    """Whether a piece of a file, of a chunk at most, is nothing but zeros."""
-    return piece == _ZEROS[: len(piece)]
+def _magic_positions(start: int, piece: bytes) -> Iterator[int]:
+    """Where the bytes of a magic stand in a piece that begins at `start`."""
+    found = piece.find(_MAGIC_START)
+    while found >= 0:
+        yield start + found
+        found = piece.find(_MAGIC_START, found + 1)

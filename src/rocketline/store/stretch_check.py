@@ -37,7 +37,7 @@ from rocketline.store.folder import (
 )
 from rocketline.store.index_check import AreLinked, IndexCheck, IndexContent, IndexTotals, sum_up
 from rocketline.store.queue_check import Limits, LogRecords, QueuesCheck, QueueUnits
-from rocketline.store.scan import END_OF_LOG, Gap, LogScan, Stop
+from rocketline.store.scan import END_OF_LOG, Gap, LogScan, Stop, collector_off
 from rocketline.store.segment import MapPool, Segment
 
 Told = tuple[str, str, str, bool]
@@ -87,6 +87,7 @@ class StretchReport(msgspec.Struct):
 WHOLE = Stretch()
 
 
+@collector_off()
 def check_stretch(
     folder: StoreFolder, config: StoreConfig, disk: Disk, limits: Limits, stretch: Stretch = WHOLE
 ) -> StretchReport:

@@ -15,6 +15,7 @@ from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays import deliver_time_codes
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreInUse
+from rocketline.pipelines import rebuild as module
 from rocketline.pipelines.index_file import KEY, are_linked, link_piece, write_index_file
 from rocketline.pipelines.rebuild import rebuild
 from rocketline.store.config import StoreConfig
@@ -56,10 +57,12 @@ def test_what_is_built_equals_what_a_broker_wrote(spark: SparkSession, tmp_path:
     assert (result.records, result.units, result.index_files, result.gaps) == (3000, 3000, 6, [])
 
 
-@pytest.mark.parametrize("stretch_bytes", [3_000, 10_000_000])
+@pytest.mark.parametrize(("stretch_bytes", "cores"), [(3_000, 1), (10_000_000, 1), (20_000, 16)])
 def test_it_equals_a_rebuild_in_one_walk_also_with_damage_and_deleted_topics(
-    tmp_path: Path, stretch_bytes: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretch_bytes: int, cores: int
 ) -> None:
+    # With more cores than there are index files, several tasks write one.
+    monkeypatch.setattr(module, "parallelism", lambda _: cores)
     root = fill(tmp_path / "store")
     log = sorted((root / "commitlog").iterdir())
     for path, at in ((log[0], 5_000), (log[1], 64 * 1024 - 4_000), (log[2], 0)):
@@ -122,6 +125,12 @@ def test_an_index_file_of_all_entries_at_once(tmp_path: Path, count: int, pieces
     made = (tmp_path / "made").read_bytes()
     assert made == index.files[0].path.read_bytes()
     index.close()
+    # In parts, the last one first; and once more, as when a task is tried again.
+    for _ in range(2):
+        for at in reversed(range(len(taken))):
+            is_last = at == len(taken) - 1
+            write_index_file(tmp_path / "parts", taken[at : at + 1], 100, 1000, taken[:at], is_last=is_last)
+    assert (tmp_path / "parts").read_bytes() == made
     assert are_linked(memoryview(made), 100, count + 1)
     for place in (40, 40 + 4 * (hashes[-1] % 100), 440 + 20 * count + 16, 440 + 20 * (count // 2 + 1) + 16):
         for wrong in (0, 1, count, count + 1, -1):

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from rocketline.cli.main import main
 from rocketline.errors import ConfigError
@@ -48,12 +50,41 @@ def test_without_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
+    ("master", "tasks_only", "is_quick"),
+    [(None, True, True), ("spark://h:7077", True, True), ("sc://h:15002", True, False), ("local[1]", False, False)],
+)
+def test_a_jvm_that_only_hands_out_tasks_compiles_little(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, tasks_only: bool, is_quick: bool
+) -> None:
+    # A session that is never started: what it would have been started with.
+    asked: dict[str, str] = {}
+
+    def started(builder: Any, master: str) -> Any:
+        asked.update(builder._options)
+        raise ConfigError("not now")
+
+    monkeypatch.setattr(session, "_started", started)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    mine = {"spark.driver.extraJavaOptions": "-Dmine"}
+    with pytest.raises(ConfigError, match="not now"), session.open_session("x", master, mine, tasks_only=tasks_only):
+        pass
+    quick = [asked.get(f"spark.{side}.defaultJavaOptions") for side in ("driver", "executor")]
+    assert all("TieredStopAtLevel=1" in (options or "") for options in quick) == is_quick
+    assert asked["spark.driver.extraJavaOptions"] == "-Dmine"
+
+
+@pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["archive", "x"], "where from"),
         (["replay", "--path", "x"], "where to"),
         (["audit", "/nowhere/at/all"], "does not exist"),
         (["package", "x.rar"], "--py-files"),
+        (
+            ["medallion", "x", "--path", "y", "--window", "5 minuts"],
+            "window '5 minuts' is no length of time: write it like",
+        ),
+        (["medallion", "x", "--path", "y", "--late-after", "soon"], "late_after 'soon' is no length of time"),
         (["archive", "x", "--path", "y", "--conf", "cores"], "--conf cores"),
     ],
 )

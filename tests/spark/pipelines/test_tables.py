@@ -153,3 +153,14 @@ def test_a_table_for_people(spark: SparkSession) -> None:
     outcome = Outcome.of("numbers", spark.range(5).selectExpr("id", "id * 1000 AS big"), 3)
     assert (outcome.columns, outcome.rows[-1]) == (["id", "big"], ["2", "2,000"])
     assert outcome.notes == ["only the first 3 rows are shown"]
+
+
+@pytest.mark.parametrize("text", ["1 minute", "90 SECONDS", "1 hour 30 minutes", " 500 milliseconds ", "2 weeks"])
+def test_lengths_of_time_that_spark_takes(text: str) -> None:
+    assert medallion.Gold(window=text, late_after=text).window == text
+
+
+@pytest.mark.parametrize("text", ["", "minute", "5", "5m", "1 minute,", "1 minute2 hours", "1 minute') OR TRUE"])
+def test_what_is_no_length_of_time_is_told_before_anything_is_done(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no length of time"):
+        medallion.Gold(late_after=text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,7 @@ from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import BLANK_BYTES, MAGIC_BLANK, LogEntry, log_entry, read_start
 from rocketline.store.commit_log import CommitLog, StoreMessage
 from rocketline.store.record_runs import index_properties
-from rocketline.store.scan import END_OF_LOG, LogScan, Stop, sound_record
+from rocketline.store.scan import END_OF_LOG, LogScan, Stop, collector_off, sound_record
 from rocketline.store.segment import Segment
 from rocketline.testing.disks import MemoryDisk
 
@@ -240,14 +241,48 @@ def test_a_blank_with_a_wrong_size_is_followed_and_told() -> None:
     assert scan.odd_blanks == [blank]
 
 
-def test_garbage_behind_the_end_is_told() -> None:
-    log = filled()
-    flip(log, log.wrote + 100)
+@pytest.mark.parametrize("behind", [8, 9, 100, -1])
+def test_garbage_behind_the_end_is_told(behind: int) -> None:
+    log = filled(segment_bytes=1 << 16)
+    flip(log, log.wrote + behind if behind > 0 else (1 << 16) + behind)
     scan = LogScan(log.file, 0)
     scanned(scan)
     assert scan.stop == Stop(log.wrote, END_OF_LOG, False)
+    assert scan.data_follows()
     assert scan.skip() is None
     assert scan.data_follows()
+
+
+@pytest.mark.parametrize("place", [0, 4, 5, 4096, 4096 + 3, 4096 + 4, 8191])
+def test_a_byte_that_no_record_can_begin_with_is_told_too(place: int) -> None:
+    """After two empty files were searched for records, all of it but a few bytes is known to be zeros."""
+    disk = MemoryDisk()
+    disk.make_folder(LOG)
+    segments = [Segment(disk, LOG / f"{base:020d}", base, 4096) for base in (0, 4096)]
+    scan = LogScan(segments, 0)
+    assert not scanned(scan)
+    assert scan.skip() is None
+    assert not scan.data_follows()
+    segments[place // 4096].open()[place % 4096] = 1
+    scan = LogScan(segments, 0)
+    assert not scanned(scan)
+    assert scan.skip() is None
+    assert scan.data_follows()
+
+
+def test_the_collector_rests_during_a_walk_and_is_as_it_was_afterwards() -> None:
+    assert gc.isenabled()
+    with pytest.raises(KeyError), collector_off():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collector_off():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 @settings(max_examples=150, deadline=None)
