@@ -21,6 +21,7 @@ from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.disk import Disk
+from rocketline.store.dispatch import Dispatched
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.progress import PROOF_BYTES, Mark, Progress
 
@@ -72,7 +73,7 @@ class Marks:
         self._leaving = ""
         self._saved_table: QueueTable | None = None
 
-    def make(self, last: LogEntry | None, with_table: bool, closed: bool = False) -> None:
+    def make(self, last: LogEntry | Dispatched | None, with_table: bool, closed: bool = False) -> None:
         """Note that everything up to and including `last` is on disk; nothing is written when nothing changed."""
         self._flush_log()
         if last is not None and self._log.flushed < last.log_offset + last.size:
@@ -100,7 +101,7 @@ class Marks:
         if with_table:
             self.save_table()
 
-    def _proof(self, last: LogEntry | None) -> tuple[int, int, int]:
+    def _proof(self, last: LogEntry | Dispatched | None) -> tuple[int, int, int]:
         record = self._log.record_at(last.log_offset) if last is not None else None
         if last is None or record is None:
             return 0, 0, 0

@@ -1,8 +1,22 @@
 """asyncio around the sans-IO protocol: channels, a server and a client."""
 
-from rocketline.transport.channel import Channel, Limits
+from rocketline.transport.channel import DEFAULT_LIMITS, Channel, Limits
 from rocketline.transport.client import RemotingClient
-from rocketline.transport.router import AtReadEnd, Handler, Lane, Reply, Router
+from rocketline.transport.lane import Lane, Read, Served
+from rocketline.transport.router import AtReadEnd, Handler, Reply, Router
 from rocketline.transport.server import RemotingServer
 
-__all__ = ["AtReadEnd", "Channel", "Handler", "Lane", "Limits", "RemotingClient", "RemotingServer", "Reply", "Router"]
+__all__ = [
+    "DEFAULT_LIMITS",
+    "AtReadEnd",
+    "Channel",
+    "Handler",
+    "Lane",
+    "Limits",
+    "Read",
+    "RemotingClient",
+    "RemotingServer",
+    "Reply",
+    "Router",
+    "Served",
+]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.transport.lane import Lane
 
 if TYPE_CHECKING:
     from rocketline.transport.channel import Channel
@@ -40,8 +41,6 @@ class AtReadEnd:
 
 Reply = Command | bytes | AtReadEnd | Awaitable[Command | None] | None
 Handler = Callable[["Channel", Command], Reply]
-Lane = Callable[["Channel", bytes], tuple[bytes, int, int] | None]
-"""Serves the sends that a read begins with, when they are plain: their answers, where the rest begins, how many they are."""
 
 
 class Router:
@@ -64,6 +63,10 @@ class Router:
         """Serve what another router serves too."""
         self._handlers.update(other._handlers)
         self.lane = other.lane or self.lane
+
+    def count_sends(self, channel: Channel, sends: int, batches: int) -> None:
+        """So many sends (310) and batches (320) were served in the lane."""
+        self.sends[0] += sends
 
     @property
     def codes(self) -> frozenset[int]:
