@@ -16,15 +16,12 @@ static uint8_t *put_number(uint8_t *at, int64_t number)
     return at;
 }
 
-int is_plain_id(PyObject *text)
+int is_plain_id(const uint8_t *text, Py_ssize_t size)
 {
-    if (!PyUnicode_Check(text) || !PyUnicode_IS_ASCII(text) || !PyUnicode_GET_LENGTH(text))
-        return 0;
-    const uint8_t *letters = PyUnicode_1BYTE_DATA(text);
-    for (Py_ssize_t at = 0; at < PyUnicode_GET_LENGTH(text); at++)
-        if (!Py_ISALNUM(letters[at]))
+    for (Py_ssize_t at = 0; at < size; at++)
+        if (!Py_ISALNUM(text[at]))
             return 0;
-    return 1;
+    return size > 0;
 }
 
 #define PUT(text) at = put_bytes(at, text, sizeof(text) - 1)
@@ -67,19 +64,32 @@ EXPORT(offset_ids)
     return ids;
 }
 
-uint8_t *put_answer(uint8_t *start, PyObject *head, PyObject *tail, int64_t opaque, int64_t log_offset, int64_t queue_id,
-                    int64_t queue_offset, PyObject *unique_id)
+/* The ids of a batch but for the host of the first. */
+static uint8_t *put_ids(uint8_t *at, PyObject *host, const Stored *stored)
+{
+    at = put_offset_id(at, stored->log_offsets[0]);
+    for (Py_ssize_t number = 1; number < stored->count; number++) {
+        *at++ = ',';
+        at = put_bytes(at, PyBytes_AS_STRING(host), (size_t)PyBytes_GET_SIZE(host));
+        at = put_offset_id(at, stored->log_offsets[number]);
+    }
+    return at;
+}
+
+uint8_t *put_answer(uint8_t *start, PyObject *head, PyObject *tail, PyObject *host, const Stored *stored)
 {
     uint8_t *at = put_bytes(start + 8, PyBytes_AS_STRING(head), (size_t)PyBytes_GET_SIZE(head));
-    at = put_offset_id(at, log_offset);
+    at = put_ids(at, host, stored);
     PUT("\",\"queueId\":\"");
-    at = put_number(at, queue_id);
+    at = put_number(at, stored->queue_id);
     PUT("\",\"queueOffset\":\"");
-    at = put_number(at, queue_offset);
-    PUT("\",\"transactionId\":\"");
-    at = put_bytes(at, PyUnicode_1BYTE_DATA(unique_id), (size_t)PyUnicode_GET_LENGTH(unique_id));
+    at = put_number(at, stored->queue_offset);
+    if (stored->unique.at != NULL) {
+        PUT("\",\"transactionId\":\"");
+        at = put_bytes(at, stored->unique.at, (size_t)stored->unique.size);
+    }
     PUT("\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
-    at = put_number(at, opaque);
+    at = put_number(at, stored->opaque);
     at = put_bytes(at, PyBytes_AS_STRING(tail), (size_t)PyBytes_GET_SIZE(tail));
     put32(start, (uint32_t)(at - start - 4));
     put32(start + 4, (uint32_t)(at - start - 8));
@@ -91,23 +101,25 @@ static uint8_t *put_field(uint8_t *at, const char *name, const uint8_t *value, s
     at = put16(at, (uint16_t)strlen(name));
     at = put_bytes(at, name, strlen(name));
     at = put32(at, (uint32_t)size);
-    return put_bytes(at, value, size);
+    return size ? put_bytes(at, value, size) : at;
 }
 
-uint8_t *put_binary_answer(uint8_t *start, PyObject *const *parts, int64_t opaque, int64_t log_offset, int64_t queue_id,
-                           int64_t queue_offset, PyObject *unique_id)
+uint8_t *put_binary_answer(uint8_t *start, PyObject *const *parts, const Stored *stored)
 {
-    uint8_t text[64 + 128], *at = start + 8, *fields;
+    uint8_t text[32], *at = start + 8, *fields, *ids;
     at = put_bytes(at, PyBytes_AS_STRING(parts[0]), (size_t)PyBytes_GET_SIZE(parts[0]));
-    at = put32(at, (uint32_t)opaque);
+    at = put32(at, (uint32_t)stored->opaque);
     at = put_bytes(at, PyBytes_AS_STRING(parts[1]), (size_t)PyBytes_GET_SIZE(parts[1]));
     fields = at += 4;
     at = put_bytes(at, PyBytes_AS_STRING(parts[2]), (size_t)PyBytes_GET_SIZE(parts[2]));
-    uint8_t *id_end = put_offset_id(put_bytes(text, PyBytes_AS_STRING(parts[3]), (size_t)PyBytes_GET_SIZE(parts[3])), log_offset);
-    at = put_field(at, "msgId", text, (size_t)(id_end - text));
-    at = put_field(at, "queueId", text, (size_t)(put_number(text, queue_id) - text));
-    at = put_field(at, "queueOffset", text, (size_t)(put_number(text, queue_offset) - text));
-    at = put_field(at, "transactionId", PyUnicode_1BYTE_DATA(unique_id), (size_t)PyUnicode_GET_LENGTH(unique_id));
+    ids = at = put_field(at, "msgId", NULL, 0);
+    at = put_bytes(at, PyBytes_AS_STRING(parts[3]), (size_t)PyBytes_GET_SIZE(parts[3]));
+    at = put_ids(at, parts[3], stored);
+    put32(ids - 4, (uint32_t)(at - ids));
+    at = put_field(at, "queueId", text, (size_t)(put_number(text, stored->queue_id) - text));
+    at = put_field(at, "queueOffset", text, (size_t)(put_number(text, stored->queue_offset) - text));
+    if (stored->unique.at != NULL)
+        at = put_field(at, "transactionId", stored->unique.at, (size_t)stored->unique.size);
     put32(fields - 4, (uint32_t)(at - fields));
     put32(start, (uint32_t)(at - start - 4));
     put32(start + 4, 1u << 24 | (uint32_t)(at - start - 8));
@@ -126,13 +138,16 @@ EXPORT(stored_frame)
         PyErr_SetString(PyExc_TypeError, "head and tail are bytes");
         return NULL;
     }
-    if (log_offset < 0 || !is_plain_id(args[6]))
+    if (!PyUnicode_Check(args[6]) || !PyUnicode_IS_ASCII(args[6]) || log_offset < 0
+        || !is_plain_id(PyUnicode_1BYTE_DATA(args[6]), PyUnicode_GET_LENGTH(args[6])))
         Py_RETURN_NONE;
     PyObject *frame = PyBytes_FromStringAndSize(NULL, ANSWER_BYTES(args[0], args[1], args[6]));
     if (frame == NULL)
         return NULL;
+    Span unique = {PyUnicode_1BYTE_DATA(args[6]), PyUnicode_GET_LENGTH(args[6])};
+    Stored stored = {opaque, queue_id, queue_offset, 1, &log_offset, unique};
     uint8_t *start = (uint8_t *)PyBytes_AS_STRING(frame);
-    uint8_t *end = put_answer(start, args[0], args[1], opaque, log_offset, queue_id, queue_offset, args[6]);
+    uint8_t *end = put_answer(start, args[0], args[1], NULL, &stored);
     _PyBytes_Resize(&frame, end - start);
     return frame;
 }

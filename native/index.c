@@ -1,5 +1,5 @@
 /* The key index: entries of many messages at once. */
-#include "common.h"
+#include "filing.h"
 
 #define HEADER_BYTES 40
 #define ENTRY_BYTES 20
@@ -13,12 +13,9 @@ typedef struct {
     uint32_t topic_hash;
 } File;
 
-static void put_entry(File *file, PyObject *prefix, PyObject *key, int64_t log_offset, int64_t store_ms)
+static void put_hash(File *file, uint32_t hash, int64_t log_offset, int64_t store_ms)
 {
-    uint32_t hash = file->topic_hash;
-    if (prefix != NULL)
-        hash = java_hash_text(hash, prefix);
-    int64_t positive = (int32_t)java_hash_text(hash, key);
+    int64_t positive = (int32_t)hash;
     positive = positive < 0 ? -positive : positive;
     if (positive == 0x80000000)
         positive = 0;
@@ -36,6 +33,14 @@ static void put_entry(File *file, PyObject *prefix, PyObject *key, int64_t log_o
     entry = put32(entry, (uint32_t)(seconds > INT32_MAX ? INT32_MAX : seconds));
     put32(entry, (uint32_t)previous);
     put32(slot, (uint32_t)file->number++);
+}
+
+static void put_entry(File *file, PyObject *prefix, PyObject *key, int64_t log_offset, int64_t store_ms)
+{
+    uint32_t hash = file->topic_hash;
+    if (prefix != NULL)
+        hash = java_hash_text(hash, prefix);
+    put_hash(file, java_hash_text(hash, key), log_offset, store_ms);
 }
 
 /* A property that is there and not empty, borrowed; NULL without one. */
@@ -83,6 +88,26 @@ static int put_row(File *file, int64_t limit, PyObject *row, PyObject *tag_mark)
     return fits;
 }
 
+/* From the arguments (view, slots, number, limit, begin_ms); -1 with an error. The view is to be released. */
+static int open_file(PyObject *const *args, File *file, int64_t *limit, Py_buffer *view)
+{
+    if (as_int64(args[1], &file->slots) || as_int64(args[2], &file->number) || as_int64(args[3], limit)
+        || as_int64(args[4], &file->begin_ms))
+        return -1;
+    if (file->slots < 1 || file->slots > INT32_MAX || file->number < 1 || *limit > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "no index file has such numbers");
+        return -1;
+    }
+    if (write_to(args[0], view))
+        return -1;
+    file->bytes = view->buf;
+    if (*limit <= 0 || view->len >= HEADER_BYTES + file->slots * 4 + *limit * ENTRY_BYTES)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "an index file of %zd bytes has no room for %lld entries", view->len, (long long)*limit);
+    PyBuffer_Release(view);
+    return -1;
+}
+
 /* file_keys(view, slots, number, limit, begin_ms, rows, start)
  *
  * Adds entries for rows from `start` on as long as the entries of a whole row fit below number `limit`; the first gets
@@ -92,22 +117,14 @@ EXPORT(file_keys)
     int64_t limit, start, last = -1;
     File file = {0};
     Py_buffer view;
-    if (check_count("file_keys", count, 7) || as_int64(args[1], &file.slots) || as_int64(args[2], &file.number)
-        || as_int64(args[3], &limit) || as_int64(args[4], &file.begin_ms) || as_int64(args[6], &start))
+    if (check_count("file_keys", count, 7) || as_int64(args[6], &start))
         return NULL;
-    if (!PyList_Check(args[5]) || start < 0 || file.slots < 1 || file.slots > INT32_MAX || file.number < 1 || limit > INT32_MAX)
-        return PyErr_Format(PyExc_ValueError, "no index file has such numbers");
-    if (write_to(args[0], &view))
+    if (!PyList_Check(args[5]) || start < 0)
+        return PyErr_Format(PyExc_ValueError, "file_keys needs a list of rows and a place in it");
+    if (open_file(args, &file, &limit, &view))
         return NULL;
-    file.bytes = view.buf;
-    int fits = 1;
     PyObject *tag_mark = PyUnicode_FromString("T#");
-    if (tag_mark == NULL)
-        fits = -1;
-    else if (limit > 0 && view.len < HEADER_BYTES + file.slots * 4 + limit * ENTRY_BYTES) {
-        PyErr_Format(PyExc_ValueError, "an index file of %zd bytes has no room for %lld entries", view.len, (long long)limit);
-        fits = -1;
-    }
+    int fits = tag_mark == NULL ? -1 : 1;
     for (; fits > 0 && start < PyList_GET_SIZE(args[5]); start += fits > 0) {
         int64_t before = file.number;
         fits = put_row(&file, limit, PyList_GET_ITEM(args[5], (Py_ssize_t)start), tag_mark);
@@ -119,4 +136,78 @@ EXPORT(file_keys)
     if (fits < 0)
         return NULL;
     return Py_BuildValue("LLLL", (long long)start, (long long)file.number, (long long)file.fresh, (long long)last);
+}
+
+/* The words of a property; NULL with an error. */
+static PyObject *words_of(Span text)
+{
+    PyObject *whole = replaced_text(text.at, text.size);
+    PyObject *words = whole == NULL ? NULL : PyUnicode_Split(whole, NULL, -1);
+    Py_XDECREF(whole);
+    return words;
+}
+
+/* File one record of a stretch as `put_row` does: 1 if it was, 0 if there is no room for all of its entries. */
+static int put_listed(File *file, int64_t limit, const Listed *listed)
+{
+    Properties found;
+    uint32_t topic = 0, unique, tag;
+    find_properties(listed->properties.at, listed->properties.size, &found);
+    PyObject *words = found.keys.at == NULL ? NULL : words_of(found.keys);
+    if ((found.keys.at != NULL && words == NULL) || hash_span(&topic, listed->topic)) {
+        Py_XDECREF(words);
+        return -1;
+    }
+    topic = unique = topic * 31 + '#';
+    tag = (topic * 31 + 'T') * 31 + '#';
+    Py_ssize_t word_count = words == NULL ? 0 : PyList_GET_SIZE(words);
+    int fits = file->number + (found.unique.at != NULL) + word_count + (found.tags.at != NULL) <= limit;
+    if (fits && (hash_span(&unique, found.unique) || hash_span(&tag, found.tags)))
+        fits = -1;
+    if (fits > 0) {
+        if (found.unique.at != NULL)
+            put_hash(file, unique, listed->log_offset, listed->store_ms);
+        for (Py_ssize_t number = 0; number < word_count; number++)
+            put_hash(file, java_hash_text(topic, PyList_GET_ITEM(words, number)), listed->log_offset, listed->store_ms);
+        if (found.tags.at != NULL)
+            put_hash(file, tag, listed->log_offset, listed->store_ms);
+    }
+    Py_XDECREF(words);
+    return fits;
+}
+
+/* file_stretch(view, slots, number, limit, begin_ms, log, base, start, end)
+ *
+ * As `file_keys`, for records of the log from `start` to `end`. Gives (where it stopped, next number, slots taken that were free,
+ * offset and store time of the last record that has entries or -1). */
+EXPORT(file_stretch)
+{
+    int64_t limit, last = -1, last_ms = 0;
+    File file = {0};
+    Py_buffer view;
+    Stretch stretch;
+    Listed listed;
+    if (check_count("file_stretch", count, 9) || open_stretch(args + 5, &stretch))
+        return NULL;
+    if (open_file(args, &file, &limit, &view)) {
+        PyBuffer_Release(&stretch.view);
+        return NULL;
+    }
+    int64_t position = stretch.start;
+    int fits = 1;
+    while (fits > 0 && next_listed(&stretch, position, &listed)) {
+        int64_t before = file.number;
+        fits = put_listed(&file, limit, &listed);
+        if (file.number != before) {
+            last = listed.log_offset;
+            last_ms = listed.store_ms;
+        }
+        position += fits > 0 ? listed.size : 0;
+    }
+    PyBuffer_Release(&view);
+    PyBuffer_Release(&stretch.view);
+    if (fits < 0)
+        return NULL;
+    return Py_BuildValue("LLLLL", (long long)position, (long long)file.number, (long long)file.fresh, (long long)last,
+                         (long long)last_ms);
 }

@@ -2,44 +2,62 @@
  *
  * What it does for a send is what the general road does (handlers/send.py, commit_log.py), and only where nothing is special about
  * it: a topic that is known, a queue it has, properties that ask for nothing, room in what is reserved of the file. The first
- * frame of any other kind ends the run. Nothing of a message counts before everything that can fail has succeeded. */
+ * frame of any other kind ends the run. Nothing of a message counts before everything that can fail has succeeded; the messages
+ * of a batch count together. */
 #include "sends.h"
 
 #define SEND_V2 310
+#define SEND_BATCH 320
 #define SMALL_BYTES 1024 /* larger ones are counted one by one */
+#define MAX_BATCH 8192 /* messages; more are left to the general road */
+#define ITEM_BYTES 22 /* of a message of a batch without its body and properties */
 
 enum {
-    MAX_FRAME, MAX_HEADER, ENTRY_TYPE, PLACES, QUEUE_OFFSETS, ADDED, ADDED_TEXT, STORE_HOST, MAX_BODY, MAX_RECORD, ANSWER_HEAD,
-    ANSWER_TAIL, BINARY_PARTS, LANE_FIELDS = BINARY_PARTS + 4,
+    MAX_FRAME, MAX_HEADER, PLACES, WAITS, QUEUE_OFFSETS, ADDED_TEXT, STORE_HOST, MAX_BODY, MAX_RECORD, ANSWER_HEAD, ANSWER_TAIL,
+    BINARY_PARTS, HOST = BINARY_PARTS + 3, LANE_FIELDS,
 };
+
+typedef struct {
+    uint8_t *bytes;
+    size_t used, capacity;
+} Room;
 
 /* What is the same for all sends of a call, and what has been made so far. */
 typedef struct {
     PyObject *lane, *born_host;
     uint8_t *log; /* memory of the file that begins at `base` */
-    int64_t base, limit, wrote, store_ms, max_body, max_record;
-    PyObject *entries, *runs; /* owned */
-    uint8_t *answers;
-    size_t used, capacity, answer_bytes; /* of one answer at most, without its unique id */
+    int64_t base, limit, wrote, store_ms, max_frame, max_header, max_body, max_record;
+    PyObject *runs; /* owned */
+    Room answers, texts; /* `texts`: of the header at hand, without escapes, and the properties to store */
+    size_t answer_bytes; /* of one answer at most, without its unique id and further offset ids */
+    long long sends, batches; /* requests served, by their codes */
     PyObject *run_topic; /* borrowed from the places */
-    int64_t run_count, run_bytes;
+    int64_t run_count, run_bytes, run_times;
 } Lane;
 
-static PyObject *name_sharding;
+/* A send that was found to be plain. */
+typedef struct {
+    Span topic, unique;
+    int64_t queue_id, sys_flag, born_ms, flag, times;
+    const uint8_t *properties;
+    Py_ssize_t properties_bytes;
+    int batch, binary;
+    int32_t opaque;
+} Send;
 
 static PyObject *of(const Lane *lane, int number) { return PyTuple_GET_ITEM(lane->lane, number); }
 
-/* Room for one more answer. */
-static int reserve(Lane *lane, size_t size)
+/* Room for so many more bytes. */
+static int reserve(Room *room, size_t size)
 {
-    if (lane->capacity - lane->used >= size)
+    if (room->capacity - room->used >= size)
         return 1;
-    size_t wanted = lane->capacity * 2 > lane->used + size ? lane->capacity * 2 : lane->used + size;
-    uint8_t *grown = PyMem_Realloc(lane->answers, wanted);
+    size_t wanted = room->capacity * 2 > room->used + size ? room->capacity * 2 : room->used + size;
+    uint8_t *grown = PyMem_Realloc(room->bytes, wanted);
     if (grown == NULL)
         return 0;
-    lane->answers = grown;
-    lane->capacity = wanted;
+    room->bytes = grown;
+    room->capacity = wanted;
     return 1;
 }
 
@@ -47,35 +65,108 @@ static int end_run(Lane *lane)
 {
     if (!lane->run_count)
         return 1;
-    PyObject *run = Py_BuildValue("OLL", lane->run_topic, (long long)lane->run_count, (long long)lane->run_bytes);
+    PyObject *run = Py_BuildValue("OLLL", lane->run_topic, (long long)lane->run_count, (long long)lane->run_bytes,
+                                  (long long)lane->run_times);
     int kept = run != NULL && PyList_Append(lane->runs, run) == 0;
     Py_XDECREF(run);
-    lane->run_count = lane->run_bytes = 0;
+    lane->run_count = lane->run_bytes = lane->run_times = 0;
     return kept;
 }
 
-/* Count a message for the statistics: neighbours of one topic together. */
-static int counted(Lane *lane, PyObject *topic, int64_t size)
+/* Count messages for the statistics: neighbours of one topic together, unless they are large on the average. */
+static void counted(Lane *lane, PyObject *topic, int64_t messages, int64_t size)
 {
-    if ((lane->run_topic != topic || size > SMALL_BYTES || lane->run_bytes > SMALL_BYTES * lane->run_count) && !end_run(lane))
-        return 0;
+    if ((lane->run_topic != topic || size > SMALL_BYTES * messages || lane->run_bytes > SMALL_BYTES * lane->run_count)
+        && !end_run(lane))
+        PyErr_Clear(); /* it is stored: that a figure is missing must not end it */
     lane->run_topic = topic;
-    lane->run_count++;
+    lane->run_count += messages;
     lane->run_bytes += size;
-    return 1;
+    lane->run_times++;
+}
+
+static int number_field(const SendHeader *header, char letter, int64_t low, int64_t high, int64_t *number)
+{
+    Span field = header->fields[letter - 'a'];
+    return read_number(field.at, field.size, low, high, number);
+}
+
+/* As `number_field`, for one that may be missing: then `*number` stays as it is. */
+static int number_or_none(const SendHeader *header, char letter, int64_t *number)
+{
+    return header->fields[letter - 'a'].at == NULL || number_field(header, letter, INT32_MIN, INT32_MAX, number);
+}
+
+/* Whether a field is "true" or "false"; false when it is not there. */
+static int switch_field(const SendHeader *header, char letter, int *on)
+{
+    Span field = header->fields[letter - 'a'];
+    *on = field.size == 4 && memcmp(field.at, "true", 4) == 0;
+    return *on || field.at == NULL || (field.size == 5 && memcmp(field.at, "false", 5) == 0);
+}
+
+/* Whether a send is plain, by its header. */
+static int read_send(const Lane *lane, const SendHeader *header, Send *send)
+{
+    int64_t ignored;
+    int unit_mode;
+    Span properties = header->fields['i' - 'a'];
+    send->topic = header->fields['b' - 'a'];
+    send->times = 0;
+    if (header->fields[0].at == NULL || header->fields['c' - 'a'].at == NULL || send->topic.size < 1 || *send->topic.at == '%'
+        || properties.at == NULL || !number_field(header, 'd', INT32_MIN, INT32_MAX, &ignored)
+        || !number_field(header, 'e', 0, INT32_MAX, &send->queue_id)
+        || !number_field(header, 'f', INT32_MIN, INT32_MAX, &send->sys_flag)
+        || !number_field(header, 'g', INT64_MIN, INT64_MAX, &send->born_ms)
+        || !number_field(header, 'h', INT32_MIN, INT32_MAX, &send->flag) || !number_or_none(header, 'j', &send->times)
+        || !number_or_none(header, 'l', &ignored) || !switch_field(header, 'k', &unit_mode)
+        || !switch_field(header, 'm', &send->batch) || send->sys_flag & NOT_FOR_CLIENTS)
+        return 0;
+    if (header->numbers[FLAG] != 0 || (header->numbers[CODE] != SEND_V2 && (header->numbers[CODE] != SEND_BATCH || !send->batch)))
+        return 0;
+    Properties found;
+    find_properties(properties.at, properties.size, &found);
+    send->unique = found.unique;
+    send->properties = properties.at;
+    send->properties_bytes = properties.size;
+    send->opaque = header->numbers[OPAQUE];
+    /* Where answers wait for the disk, there may be senders who do not want to. */
+    if (of(lane, WAITS) == Py_True && found.wait.at != NULL && (found.wait.size != 4 || memcmp(found.wait.at, "true", 4) != 0))
+        return 0;
+    /* A message must have an id, or the broker makes one; a batch has none, its messages do. */
+    return !found.special && (found.unique.at != NULL ? is_plain_id(found.unique.at, found.unique.size) : send->batch);
+}
+
+/* Put what the broker adds behind the properties. */
+static int complete_properties(Lane *lane, Send *send)
+{
+    PyObject *added = of(lane, ADDED_TEXT);
+    size_t size = (size_t)send->properties_bytes;
+    int open = size && send->properties[size - 1] != 2;
+    if (size > MAX_PROPERTIES_BYTES)
+        return 0;
+    uint8_t *start = lane->texts.bytes + lane->texts.used, *at = put_bytes(start, send->properties, size);
+    if (open)
+        *at++ = 2;
+    at = put_bytes(at, PyBytes_AS_STRING(added), (size_t)PyBytes_GET_SIZE(added));
+    send->properties = start;
+    send->properties_bytes = at - start;
+    return send->properties_bytes <= MAX_PROPERTIES_BYTES && !looks_lost(start, send->properties_bytes);
 }
 
 /* The place of a send: (topic, the same as records have it, keys of its queues); NULL when there is none. */
-static PyObject *place_of(const Lane *lane, const PlainSend *send)
+static PyObject *place_of(const Lane *lane, const Send *send)
 {
-    PyObject *place = PyDict_GetItemWithError(of(lane, PLACES), send->topic);
+    PyObject *topic = plain_text(send->topic.at, send->topic.size);
+    PyObject *place = topic == NULL ? NULL : PyDict_GetItemWithError(of(lane, PLACES), topic);
+    Py_XDECREF(topic);
     if (place == NULL || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 3 || !PyBytes_Check(PyTuple_GET_ITEM(place, 1))
         || !PyTuple_Check(PyTuple_GET_ITEM(place, 2)))
         return NULL;
-    return send->queue_id >= 0 && send->queue_id < PyTuple_GET_SIZE(PyTuple_GET_ITEM(place, 2)) ? place : NULL;
+    return send->queue_id < PyTuple_GET_SIZE(PyTuple_GET_ITEM(place, 2)) ? place : NULL;
 }
 
-static int read_head(const Lane *lane, const PlainSend *send, PyObject *place, PyObject *queue_key, Head *head)
+static int read_head(const Lane *lane, const Send *send, PyObject *place, PyObject *queue_key, Head *head)
 {
     PyObject *next = PyDict_GetItemWithError(of(lane, QUEUE_OFFSETS), queue_key);
     if ((next == NULL && PyErr_Occurred()) || (next != NULL && as_int64(next, &head->queue_offset)))
@@ -99,71 +190,112 @@ static int read_head(const Lane *lane, const PlainSend *send, PyObject *place, P
     return 1;
 }
 
-/* List and write a message that has a place; 0 leaves everything as it was. */
-static int store(Lane *lane, const Head *head, const PlainSend *send, PyObject *place, PyObject *queue_key, const uint8_t *body,
-                 int64_t body_bytes, int64_t size)
+/* Take numbers of a queue; 0 leaves everything as it was. */
+static int take_numbers(const Lane *lane, PyObject *queue_key, int64_t next_offset)
 {
-    PyObject *topic = PyTuple_GET_ITEM(place, 0);
-    PyObject *entry = new_entry(of(lane, ENTRY_TYPE), head, size, topic, send->properties);
-    PyObject *next = PyLong_FromLongLong(head->queue_offset + 1);
-    int stored = entry != NULL && next != NULL && PyList_Append(lane->entries, entry) == 0;
-    if (stored && PyDict_SetItem(of(lane, QUEUE_OFFSETS), queue_key, next) < 0) {
-        PyList_SetSlice(lane->entries, PyList_GET_SIZE(lane->entries) - 1, PyList_GET_SIZE(lane->entries), NULL);
-        stored = 0;
-    }
-    if (stored) {
-        put_record(lane->log + (lane->wrote - lane->base), head, (int32_t)size, body, (int32_t)body_bytes,
-                   PyBytes_AS_STRING(send->stored), (uint16_t)PyBytes_GET_SIZE(send->stored));
-        lane->wrote += size;
-        if (!counted(lane, topic, size))
-            PyErr_Clear(); /* it is stored: that a figure is missing must not end it */
-    }
-    Py_XDECREF(entry);
+    PyObject *next = PyLong_FromLongLong(next_offset);
+    int taken = next != NULL && PyDict_SetItem(of(lane, QUEUE_OFFSETS), queue_key, next) == 0;
     Py_XDECREF(next);
-    return stored;
+    return taken;
 }
 
-static int serve(Lane *lane, const Header *header, int binary, const PlainSend *send, const uint8_t *body, int64_t body_bytes)
+/* Tell the sender, and the statistics; room for the answer is there. */
+static void answer(Lane *lane, const Send *send, PyObject *topic, int64_t size, const Stored *stored)
 {
-    PyObject *place = place_of(lane, send), *unique = PyDict_GetItemWithError(send->properties, name_unique);
-    if (place == NULL || unique == NULL || !is_plain_id(unique) || PyDict_Contains(send->properties, name_sharding))
-        return 0;
-    PyObject *queue_key = PyTuple_GET_ITEM(PyTuple_GET_ITEM(place, 2), (Py_ssize_t)send->queue_id);
-    Head head;
-    if (!read_head(lane, send, place, queue_key, &head))
-        return 0;
-    Py_ssize_t properties_bytes = PyBytes_GET_SIZE(send->stored);
-    int64_t size = size_with(&head, body_bytes, properties_bytes);
-    if (body_bytes > lane->max_body || properties_bytes > MAX_PROPERTIES_BYTES || size > lane->max_record
-        || size > lane->limit - lane->wrote || looks_lost((const uint8_t *)PyBytes_AS_STRING(send->stored), properties_bytes)
-        || !reserve(lane, lane->answer_bytes + (size_t)PyUnicode_GET_LENGTH(unique)))
-        return 0;
-    if (!store(lane, &head, send, place, queue_key, body, body_bytes, size))
-        return 0;
-    uint8_t *start = lane->answers + lane->used, *end;
-    if (binary)
-        end = put_binary_answer(start, &PyTuple_GET_ITEM(lane->lane, BINARY_PARTS), header->numbers[OPAQUE], head.log_offset,
-                                send->queue_id, head.queue_offset, unique);
+    uint8_t *start = lane->answers.bytes + lane->answers.used, *end;
+    if (send->binary)
+        end = put_binary_answer(start, &PyTuple_GET_ITEM(lane->lane, BINARY_PARTS), stored);
     else
-        end = put_answer(start, of(lane, ANSWER_HEAD), of(lane, ANSWER_TAIL), header->numbers[OPAQUE], head.log_offset,
-                         send->queue_id, head.queue_offset, unique);
-    lane->used += (size_t)(end - start);
+        end = put_answer(start, of(lane, ANSWER_HEAD), of(lane, ANSWER_TAIL), of(lane, HOST), stored);
+    lane->answers.used += (size_t)(end - start);
+    counted(lane, topic, stored->count, size);
+}
+
+static int serve_one(Lane *lane, Send *send, PyObject *place, PyObject *queue_key, Head *head, const uint8_t *body,
+                     int64_t body_bytes)
+{
+    if (body_bytes > lane->max_body || !complete_properties(lane, send))
+        return 0;
+    int64_t size = size_with(head, body_bytes, send->properties_bytes);
+    if (size > lane->max_record || size > lane->limit - lane->wrote
+        || !reserve(&lane->answers, lane->answer_bytes + (size_t)send->unique.size)
+        || !take_numbers(lane, queue_key, head->queue_offset + 1))
+        return 0;
+    Stored stored = {send->opaque, send->queue_id, head->queue_offset, 1, &head->log_offset, send->unique};
+    put_record(lane->log + (lane->wrote - lane->base), head, (int32_t)size, body, (int32_t)body_bytes, send->properties,
+               (uint16_t)send->properties_bytes);
+    lane->wrote += size;
+    answer(lane, send, PyTuple_GET_ITEM(place, 0), size, &stored);
+    return 1;
+}
+
+/* How many messages a batch has that are to be stored as they are, and what their records take; 0 for any other body. */
+static Py_ssize_t measure(const Lane *lane, const Head *head, const uint8_t *at, int64_t left, int64_t *total)
+{
+    int64_t bodies = 0;
+    Py_ssize_t count = 0;
+    for (*total = 0; left > 0; count++) {
+        int64_t size = left < ITEM_BYTES ? -1 : get32(at), body_bytes = left < ITEM_BYTES ? -1 : get32(at + 16);
+        int64_t properties_bytes = size - ITEM_BYTES - body_bytes;
+        if (count == MAX_BATCH || body_bytes < 0 || size > left || properties_bytes < 0
+            || (int16_t)get16(at + 20 + body_bytes) != properties_bytes
+            || looks_lost(at + ITEM_BYTES + body_bytes, (Py_ssize_t)properties_bytes))
+            return 0;
+        bodies += body_bytes;
+        *total += size_with(head, body_bytes, properties_bytes);
+        at += size;
+        left -= size;
+    }
+    return bodies > lane->max_body || *total > lane->limit - lane->wrote ? 0 : count;
+}
+
+static int serve_batch(Lane *lane, Send *send, PyObject *place, PyObject *queue_key, Head *head, const uint8_t *body,
+                       int64_t body_bytes)
+{
+    int64_t log_offsets[MAX_BATCH], total, first = head->queue_offset;
+    Py_ssize_t count = measure(lane, head, body, body_bytes, &total);
+    size_t ids_bytes = (size_t)count * (size_t)(17 + PyBytes_GET_SIZE(of(lane, HOST)));
+    if (!count || !reserve(&lane->answers, lane->answer_bytes + (size_t)send->unique.size + ids_bytes)
+        || !take_numbers(lane, queue_key, first + count))
+        return 0;
+    for (Py_ssize_t number = 0; number < count; number++, head->queue_offset++) {
+        int32_t item_bytes = get32(body), stored_bytes = get32(body + 16), properties_bytes = item_bytes - ITEM_BYTES - stored_bytes;
+        int64_t size = size_with(head, stored_bytes, properties_bytes);
+        head->flag = get32(body + 12);
+        head->log_offset = log_offsets[number] = lane->wrote;
+        put_record(lane->log + (lane->wrote - lane->base), head, (int32_t)size, body + 20, stored_bytes,
+                   body + ITEM_BYTES + stored_bytes, (uint16_t)properties_bytes);
+        lane->wrote += size;
+        body += item_bytes;
+    }
+    Stored stored = {send->opaque, send->queue_id, first, count, log_offsets, send->unique};
+    answer(lane, send, PyTuple_GET_ITEM(place, 0), total, &stored);
     return 1;
 }
 
 /* 1 when the frame was a plain send and is stored and answered. */
 static int serve_frame(Lane *lane, const uint8_t *frame, int64_t header_bytes, int64_t body_bytes)
 {
-    Header header;
-    PlainSend send;
-    int served = 0;
-    if (read_header(frame, (Py_ssize_t)header_bytes, &header) && header.numbers[CODE] == SEND_V2 && header.numbers[FLAG] == 0
-        && read_plain_send(header.ext, of(lane, ADDED), of(lane, ADDED_TEXT), &send) > 0) {
-        served = serve(lane, &header, frame[4], &send, frame + 8 + header_bytes, body_bytes);
-        forget_send(&send);
-    }
-    forget_header(&header);
-    return served;
+    SendHeader header;
+    Send send;
+    Head head;
+    lane->texts.used = 0;
+    /* Escapes take more than what they stand for; and the properties are put there a second time. */
+    if (!reserve(&lane->texts, 2 * (size_t)header_bytes + 1 + (size_t)PyBytes_GET_SIZE(of(lane, ADDED_TEXT)))
+        || !locate_header(frame, (Py_ssize_t)header_bytes, lane->texts.bytes, &header) || !read_send(lane, &header, &send))
+        return 0;
+    lane->texts.used = (size_t)header_bytes;
+    send.binary = frame[4];
+    PyObject *place = place_of(lane, &send);
+    if (place == NULL)
+        return 0;
+    PyObject *queue_key = PyTuple_GET_ITEM(PyTuple_GET_ITEM(place, 2), (Py_ssize_t)send.queue_id);
+    const uint8_t *body = frame + 8 + header_bytes;
+    if (!read_head(lane, &send, place, queue_key, &head)
+        || !(send.batch ? serve_batch : serve_one)(lane, &send, place, queue_key, &head, body, body_bytes))
+        return 0;
+    *(header.numbers[CODE] == SEND_V2 ? &lane->sends : &lane->batches) += 1;
+    return 1;
 }
 
 static int is_host(PyObject *host)
@@ -171,77 +303,95 @@ static int is_host(PyObject *host)
     return PyBytes_Check(host) && (PyBytes_GET_SIZE(host) == 8 || PyBytes_GET_SIZE(host) == 20);
 }
 
-static int is_lane(PyObject *lane, PyObject *born_host)
+static int is_lane(PyObject *lane)
 {
-    if (name_sharding == NULL && (name_sharding = PyUnicode_InternFromString("__SHARDINGKEY")) == NULL)
-        return 0;
     int sound = PyTuple_Check(lane) && PyTuple_GET_SIZE(lane) == LANE_FIELDS && PyDict_Check(PyTuple_GET_ITEM(lane, PLACES))
-        && PyDict_Check(PyTuple_GET_ITEM(lane, QUEUE_OFFSETS)) && is_host(PyTuple_GET_ITEM(lane, STORE_HOST)) && is_host(born_host);
+        && PyDict_Check(PyTuple_GET_ITEM(lane, QUEUE_OFFSETS)) && PyBytes_Check(PyTuple_GET_ITEM(lane, ADDED_TEXT))
+        && is_host(PyTuple_GET_ITEM(lane, STORE_HOST));
     for (int number = ANSWER_HEAD; sound && number < LANE_FIELDS; number++)
         sound = PyBytes_Check(PyTuple_GET_ITEM(lane, number));
-    if (sound && PyBytes_GET_SIZE(PyTuple_GET_ITEM(lane, LANE_FIELDS - 1)) <= 128)
+    if (sound && PyBytes_GET_SIZE(PyTuple_GET_ITEM(lane, HOST)) <= 128)
         return 1;
     PyErr_SetString(PyExc_TypeError, "that is no lane");
     return 0;
 }
 
-/* (where the rest begins, answers, entries, how far the log is written, what to count); None when no send was served. */
-static PyObject *result(Lane *lane, int64_t position)
+/* Serve the sends that a read begins with; where the rest begins. */
+static int64_t serve_read(Lane *lane, const uint8_t *data, int64_t length)
 {
-    PyObject *made = NULL;
-    if (lane->entries != NULL && PyList_GET_SIZE(lane->entries) == 0) {
-        Py_CLEAR(lane->entries);
-        Py_CLEAR(lane->runs);
-        if (!PyErr_Occurred())
-            made = Py_NewRef(Py_None);
-    } else if (lane->entries != NULL && lane->runs != NULL) {
-        PyErr_Clear(); /* what ended the run is met again on the general road */
-        end_run(lane);
-        made = Py_BuildValue("Ly#OLO", (long long)position, (const char *)lane->answers, (Py_ssize_t)lane->used, lane->entries,
-                             (long long)lane->wrote, lane->runs);
-        Py_CLEAR(lane->entries);
-        Py_CLEAR(lane->runs);
-    }
-    PyMem_Free(lane->answers);
-    return made;
+    int64_t position = 0, size, header_bytes;
+    while ((size = frame_bytes(data + position, length - position, lane->max_frame, lane->max_header, &header_bytes)) > 0
+           && serve_frame(lane, data + position, header_bytes, size - 8 - header_bytes))
+        position += size;
+    PyErr_Clear(); /* what ended the run is met again on the general road */
+    return position;
 }
 
-/* serve_sends(data, born_host, lane, view, base, limit, wrote, store_ms)
+/* One read: its answers, and whether there is more in it, are noted; 0 with an error. */
+static int take_read(Lane *lane, PyObject *read, Py_ssize_t number, PyObject *answers, PyObject *rests)
+{
+    Py_buffer data;
+    if (!PyTuple_Check(read) || PyTuple_GET_SIZE(read) < 2 || !is_host(PyTuple_GET_ITEM(read, 1))) {
+        PyErr_SetString(PyExc_TypeError, "a read has bytes and a host");
+        return 0;
+    }
+    if (read_from(PyTuple_GET_ITEM(read, 0), &data))
+        return 0;
+    lane->born_host = PyTuple_GET_ITEM(read, 1);
+    lane->answers.used = 0;
+    int64_t position = serve_read(lane, data.buf, data.len);
+    PyObject *answer = position ? PyBytes_FromStringAndSize((const char *)lane->answers.bytes, (Py_ssize_t)lane->answers.used)
+                                : Py_NewRef(Py_None);
+    PyObject *rest = position < data.len ? Py_BuildValue("nL", number, (long long)position) : NULL;
+    int noted = answer != NULL && PyList_Append(answers, answer) == 0 && !PyErr_Occurred()
+        && (rest == NULL || PyList_Append(rests, rest) == 0);
+    Py_XDECREF(answer);
+    Py_XDECREF(rest);
+    PyBuffer_Release(&data);
+    return noted;
+}
+
+/* serve_sends(reads, lane, view, base, limit, wrote, store_ms)
  *
- * `view` is the memory of the file of the log that begins at `base`; up to `limit` it may be written without further ado. */
+ * A read begins with bytes and the host they came from. `view` is the memory of the file of the log that begins at `base`; up to
+ * `limit` it may be written without further ado. Gives, when some send was served, for each read its answers or None, (number,
+ * position) where there is more in one, how far the log is written, requests by code, and what to count. */
 EXPORT(serve_sends)
 {
     Lane lane = {0};
-    Py_buffer data, view;
-    int64_t max_frame, max_header, position = 0, size, header_bytes;
-    if (check_count("serve_sends", count, 8) || !is_lane(args[2], args[1]) || as_int64(args[4], &lane.base)
-        || as_int64(args[5], &lane.limit) || as_int64(args[6], &lane.wrote) || as_int64(args[7], &lane.store_ms)
-        || as_int64(PyTuple_GET_ITEM(args[2], MAX_FRAME), &max_frame)
-        || as_int64(PyTuple_GET_ITEM(args[2], MAX_HEADER), &max_header)
-        || as_int64(PyTuple_GET_ITEM(args[2], MAX_BODY), &lane.max_body)
-        || as_int64(PyTuple_GET_ITEM(args[2], MAX_RECORD), &lane.max_record) || read_from(args[0], &data))
+    Py_buffer view;
+    if (check_count("serve_sends", count, 7) || !is_lane(args[1]) || as_int64(args[3], &lane.base)
+        || as_int64(args[4], &lane.limit) || as_int64(args[5], &lane.wrote) || as_int64(args[6], &lane.store_ms)
+        || as_int64(PyTuple_GET_ITEM(args[1], MAX_FRAME), &lane.max_frame)
+        || as_int64(PyTuple_GET_ITEM(args[1], MAX_HEADER), &lane.max_header)
+        || as_int64(PyTuple_GET_ITEM(args[1], MAX_BODY), &lane.max_body)
+        || as_int64(PyTuple_GET_ITEM(args[1], MAX_RECORD), &lane.max_record))
         return NULL;
-    if (write_to(args[3], &view)) {
-        PyBuffer_Release(&data);
+    if (!PyList_Check(args[0]) || lane.wrote < lane.base)
+        return PyErr_Format(PyExc_ValueError, "serve_sends needs a list of reads and a file that can be written to");
+    if (write_to(args[2], &view))
         return NULL;
-    }
-    lane.lane = args[2];
+    lane.lane = args[1];
     lane.answer_bytes = 512;
     for (int number = ANSWER_HEAD; number < LANE_FIELDS; number++)
-        lane.answer_bytes += (size_t)PyBytes_GET_SIZE(PyTuple_GET_ITEM(args[2], number));
-    lane.born_host = args[1];
+        lane.answer_bytes += (size_t)PyBytes_GET_SIZE(PyTuple_GET_ITEM(args[1], number));
     lane.log = view.buf;
-    lane.entries = PyList_New(0);
-    lane.runs = PyList_New(0);
     if (lane.limit > lane.base + view.len)
         lane.limit = lane.base + view.len;
-    int open = lane.entries != NULL && lane.runs != NULL && lane.wrote >= lane.base;
-    while (open && (size = frame_bytes((const uint8_t *)data.buf + position, data.len - position, max_frame, max_header,
-                                       &header_bytes)) > 0) {
-        open = serve_frame(&lane, (const uint8_t *)data.buf + position, header_bytes, size - 8 - header_bytes);
-        position += open ? size : 0;
-    }
+    PyObject *answers = PyList_New(0), *rests = PyList_New(0), *made = NULL;
+    lane.runs = PyList_New(0);
+    int open = answers != NULL && rests != NULL && lane.runs != NULL;
+    for (Py_ssize_t number = 0; open && number < PyList_GET_SIZE(args[0]); number++)
+        open = take_read(&lane, PyList_GET_ITEM(args[0], number), number, answers, rests);
     PyBuffer_Release(&view);
-    PyBuffer_Release(&data);
-    return result(&lane, position);
+    if (open && lane.sends + lane.batches == 0)
+        made = Py_NewRef(Py_None);
+    else if (open && end_run(&lane))
+        made = Py_BuildValue("OOLLLO", answers, rests, (long long)lane.wrote, lane.sends, lane.batches, lane.runs);
+    Py_XDECREF(answers);
+    Py_XDECREF(rests);
+    Py_XDECREF(lane.runs);
+    PyMem_Free(lane.answers.bytes);
+    PyMem_Free(lane.texts.bytes);
+    return made;
 }

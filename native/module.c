@@ -3,7 +3,7 @@
 #include "common.h"
 
 /* Raised with every change of what Python passes here or gets back; _impl.py knows the one it needs. */
-#define REVISION 3
+#define REVISION 4
 
 PyObject *name_unique, *name_keys, *name_tags;
 static PyObject *struct_error;
@@ -82,6 +82,9 @@ static PyMethodDef methods[] = {
     METHOD(by_queue, "Rows by queue."),
     METHOD(pack_units, "Units of a consume queue."),
     METHOD(file_keys, "Entries of a key index."),
+    METHOD(stretch_units, "Units of records in the log, by queue."),
+    METHOD(stretch_entries, "Entries of records in the log."),
+    METHOD(file_stretch, "Entries of a key index for records in the log."),
     METHOD(locate_run, "Where sound records and their parts are."),
     METHOD(wrong_bodies, "Bodies that do not match their checksums."),
     METHOD(lay_out, "Stretches of a buffer laid end to end."),

@@ -5,7 +5,7 @@ static const char *const special_names[] = {
     "POP_CK", "CLUSTER", "MSG_REGION", "TRACE_ON", "DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TRAN_MSG",
 };
 #define SPECIAL_COUNT (sizeof special_names / sizeof *special_names)
-#define NOT_FOR_CLIENTS 0xCC /* transactional, or a batch kept as one record */
+#define SHARDING_KEY "__SHARDINGKEY" /* counts as another kind of message */
 
 static PyObject *specials[SPECIAL_COUNT], *letters[14], *true_text, *false_text;
 
@@ -24,6 +24,16 @@ static int ready(void)
     return true_text == NULL || false_text == NULL ? -1 : 0;
 }
 
+int is_special(Span name)
+{
+    for (size_t number = 0; number <= SPECIAL_COUNT; number++) {
+        const char *special = number < SPECIAL_COUNT ? special_names[number] : SHARDING_KEY;
+        if (*special == *name.at && strlen(special) == (size_t)name.size && memcmp(special, name.at, (size_t)name.size) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 /* A field as text, borrowed; NULL when it is not there. */
 static PyObject *field(PyObject *ext, char letter)
 {
@@ -31,18 +41,10 @@ static PyObject *field(PyObject *ext, char letter)
     return value != NULL && PyUnicode_Check(value) ? value : NULL;
 }
 
-/* Whether a field is a plain number within limits; one that is not there is `*number` already, if it may be missing. */
-static int number_field(PyObject *ext, char letter, int optional, int64_t low, int64_t high, int64_t *number)
+int read_number(const uint8_t *digits, Py_ssize_t size, int64_t low, int64_t high, int64_t *number)
 {
-    PyObject *value = field(ext, letter);
-    if (value == NULL)
-        return optional;
-    Py_ssize_t size = PyUnicode_GET_LENGTH(value), at = 0;
-    if (!PyUnicode_IS_ASCII(value))
-        return 0;
-    const uint8_t *digits = PyUnicode_1BYTE_DATA(value);
     int negative = size > 0 && digits[0] == '-';
-    at = negative;
+    Py_ssize_t at = negative;
     if (size - at < 1 || size - at > 18 || (digits[at] == '0' && size > 1))
         return 0;
     int64_t found = 0;
@@ -53,6 +55,16 @@ static int number_field(PyObject *ext, char letter, int optional, int64_t low, i
     }
     *number = negative ? -found : found;
     return *number >= low && *number <= high;
+}
+
+/* Whether a field is a plain number within limits; one that is not there is `*number` already, if it may be missing. */
+static int number_field(PyObject *ext, char letter, int optional, int64_t low, int64_t high, int64_t *number)
+{
+    PyObject *value = field(ext, letter);
+    if (value == NULL)
+        return optional;
+    return PyUnicode_IS_ASCII(value)
+        && read_number(PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value), low, high, number);
 }
 
 /* Whether a field is "true" or "false"; false when it is not there. */

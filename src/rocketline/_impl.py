@@ -17,7 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
-REVISION = 3
+REVISION = 4
 """Of the functions in `native/`: a twin left over from another state of the source is not used."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.twins import (
     any_text,
     compiled,
+    few,
     int32,
     int64,
     needs_twin,
@@ -26,7 +27,9 @@ from tests.support.twins import (
 )
 
 from rocketline import _impl
+from rocketline._impl import quick
 from rocketline.clock import ManualClock
+from rocketline.errors import CorruptRecord
 from rocketline.protocol import records
 from rocketline.protocol.command import Command
 from rocketline.protocol.message_ids import encode_host
@@ -372,3 +375,62 @@ def test_index(made: list[Row], step: int) -> None:
 def test_nonsense_is_refused(name: str, args: list[Any]) -> None:
     with suppress(TypeError, ValueError, struct.error, BufferError, msgspec.MsgspecError):
         getattr(_impl._compiled, name)(*args)
+
+
+def stretch_of(log: bytes) -> list[LogEntry] | None:
+    """The entries of records that make up all of a log, by Python; None when there is something else in it."""
+    found, position = [], 0
+    while position < len(log):
+        try:
+            record = records.decode_record(log, position, len(log))
+        except (CorruptRecord, UnicodeDecodeError):
+            return None
+        found.append(records.log_entry(record))
+        position += record.size
+    return found
+
+
+@few
+@given(logs())
+def test_what_is_filed_straight_from_the_log(log: bytes) -> None:
+    args = memoryview(log), 0, 0, len(log)
+    entries = quick("stretch_entries")(*args, LogEntry)
+    if entries is not None:
+        assert entries == stretch_of(log)
+    units = quick("stretch_units")(*args)
+    if units is None:
+        return
+    rows, count, *last = units
+    assert count == len(entries)
+    assert last == [entries[-1].log_offset, entries[-1].size, entries[-1].store_ms]
+    for topic, queue_id, number, log_offset, packed, end in rows:
+        own = [entry for entry in entries if (entry.topic, entry.queue_id) == (topic, queue_id)]
+        assert packed == b"".join(UNIT.pack(entry.log_offset, entry.size, entry.tags_code) for entry in own)
+        assert (own[0].queue_offset, own[0].log_offset) == (number, log_offset)
+        assert [entry.queue_offset for entry in own] == list(range(number, number + len(own)))
+        assert end == own[-1].log_offset + own[-1].size
+    assert sum(len(row[4]) for row in rows) == count * UNIT_BYTES
+
+
+@few
+@given(logs(), st.integers(1, 12), st.integers(0, 3))
+def test_indexing_straight_from_the_log(log: bytes, limit: int, begin_ms: int) -> None:
+    slots, size = 7, 40 + 7 * 4 + 12 * 20
+    one, other = bytearray(size), bytearray(size)
+    done, *told = quick("file_stretch")(memoryview(one), slots, 1, limit, begin_ms, memoryview(log), 0, 0, len(log))
+    entries = stretch_of(log[:done])
+    assert entries is not None
+    rows = [tuple(entry) for entry in entries]
+    number, count, fresh, last = quick("file_keys")(memoryview(other), slots, 1, limit, begin_ms, rows, 0)
+    assert number == len(rows)
+    assert told == [count, fresh, *((rows[last][0], rows[last][6]) if last >= 0 else (-1, 0))]
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("base", "start", "end"), [(0, 0, 11), (5, 4, 6), (0, 6, 5), (-1, -1, 20), (1 << 62, 1 << 62, -5)]
+)
+def test_a_stretch_outside_its_file_is_an_error(base: int, start: int, end: int) -> None:
+    for name, more in (("stretch_units", ()), ("stretch_entries", (LogEntry,))):
+        with pytest.raises(ValueError, match="not in that file"):
+            quick(name)(memoryview(bytes(10)), base, start, end, *more)

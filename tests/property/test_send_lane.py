@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count, pairwise
+from math import inf
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.twins import needs_twin, unhurried
-from tests.unit.broker.parts import Parts, Peer, Setup
+from tests.support.twins import few, needs_twin, unhurried
+from tests.unit.broker.parts import GatedDisk, Parts, Peer, Setup
 
+from rocketline.broker.handler_wiring import routers
+from rocketline.broker.handlers.send import MAX_LANE_QUEUES
+from rocketline.broker.waiting_answers import NOT_IN_TIME
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import JSON, ONEWAY, ROCKETMQ, Command
 from rocketline.protocol.connection import frame_bytes
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.properties import encode_properties
+from rocketline.protocol.records import BatchItem, encode_batch
+from rocketline.store.config import UNIT_BYTES
+from rocketline.transport import Limits
+from rocketline.transport.lane import MANY
 
 pytestmark = needs_twin
 
@@ -33,10 +44,19 @@ properties = st.builds(
     ),
 )
 topics = st.sampled_from(["plain", "plain", "other", "unknown", "%RETRY%g", "", "t" * 130])
+items = st.builds(
+    BatchItem,
+    st.sampled_from([0, 0, 7, -1]),
+    st.binary(max_size=30) | st.just(b"x" * 1500),
+    properties.map(str.encode)
+    | st.sampled_from([b"", b"\xff\x01\xfe\x02", b"TAGS\x01\xe4\x02", b"x\0", b"KEYS\x01k1 \x1ck2\x02"]),
+)
+"""Of a batch: what they say is stored as it is."""
 
 
 @st.composite
 def sends(draw: st.DrawFn) -> bytes:
+    batch = draw(st.sampled_from([False, False, True]))
     header = SendMessageHeader(
         producer_group="p",
         topic=draw(topics),
@@ -50,12 +70,16 @@ def sends(draw: st.DrawFn) -> bytes:
         reconsume_times=draw(st.sampled_from([0, 0, 7])),
         unit_mode=False,
         max_reconsume_times=None,
-        batch=False,
+        batch=batch,
     )
+    if batch:
+        body = encode_batch(draw(st.lists(items, max_size=4))) + draw(st.sampled_from([b"", b"", b"", b"\0"]))
+    else:
+        body = draw(st.binary(max_size=40)) * draw(st.sampled_from([1, 1, 1, 30]))
     command = Command(
-        RequestCode.SEND_MESSAGE_V2,
+        draw(st.sampled_from([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE if batch else 310])),
         header.encode(),
-        draw(st.binary(max_size=40)) * draw(st.sampled_from([1, 1, 1, 30])),
+        body,
         opaque=draw(st.integers(0, 9)),
         flag=draw(st.sampled_from([0, 0, 0, 0, ONEWAY])),
         encoding=draw(st.sampled_from([JSON, ROCKETMQ])),
@@ -85,8 +109,8 @@ def reads_of(frames: Sequence[bytes], cuts: Sequence[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(places) if start < end]
 
 
-async def run(reads: Sequence[bytes], lane: bool) -> dict[str, Any]:
-    parts = Parts(Setup(log_segment_bytes=64 << 10, timer_slots=120))
+async def run(reads: Sequence[bytes], lane: bool, sync_flush: bool = False) -> dict[str, Any]:
+    parts = Parts(Setup(log_segment_bytes=64 << 10, timer_slots=120, sync_flush=sync_flush))
     try:
         parts.put_topic("plain")
         parts.put_topic("other", 1)
@@ -98,8 +122,16 @@ async def run(reads: Sequence[bytes], lane: bool) -> dict[str, Any]:
             parts.clock.advance(0.001)
             if peer.channel.is_open:
                 peer.channel.data_received(data)
+                parts.dispatch()
+        while peer.channel.waiting_count:
+            await asyncio.sleep(0.001)
         parts.dispatch()
-        return _left_by(parts, peer)
+        left = _left_by(parts, peer)
+        if sync_flush:  # the order of answers and of their fields does not matter
+            left["answers"] = sorted(
+                (a.opaque, a.code, sorted((a.ext or {}).items()), a.remark or "") for a in peer.received()
+            )
+        return left
     finally:
         parts.close()
         await asyncio.sleep(0)
@@ -107,7 +139,8 @@ async def run(reads: Sequence[bytes], lane: bool) -> dict[str, Any]:
 
 def _left_by(parts: Parts, peer: Peer) -> dict[str, Any]:
     queues = [(topic, queue_id) for topic in ("plain", "other", "unknown") for queue_id in range(4)]
-    statistics = parts.statistics
+    statistics, index = parts.statistics, parts.store._index
+    assert index is not None
     return {
         "answers": bytes(peer.transport.written),
         "open": peer.channel.is_open,
@@ -116,6 +149,10 @@ def _left_by(parts: Parts, peer: Peer) -> dict[str, Any]:
         else [],
         "wrote": parts.store._log.wrote,
         "queues": [[bytes(chunk) for chunk in parts.store.read(*queue, 0, 32).chunks] for queue in queues],
+        "units": {key: bytes(queue.units(0, queue.max_offset * UNIT_BYTES) or b"") for key, queue in _by_key(parts)},
+        "index": [bytes(file._view[: file._entries_at + 20 * file.count]) for file in index.files],
+        "indexed": index.updated,
+        "dispatched": (parts.store.dispatched_offset, getattr(parts.store._dispatcher.last, "log_offset", -1)),
         "found": [len(parts.store.query("plain", key, 32).records) for key in (PLAIN["UNIQ_KEY"], "k1")],
         "totals": statistics.totals(),
         "puts": {topic: (t.messages, t.size, t.times) for topic, t in statistics._puts.items()},
@@ -127,13 +164,17 @@ def _left_by(parts: Parts, peer: Peer) -> dict[str, Any]:
     }
 
 
+def _by_key(parts: Parts) -> list[tuple[Any, Any]]:
+    return [(key, queue) for key, queue in parts.store._queues.by_key.items() if queue.max_offset]
+
+
 frames = sends() | sends() | sends() | others | damaged()
 
 
 @unhurried
 @given(st.lists(frames, min_size=1, max_size=12), st.lists(st.integers(0), max_size=3))
 def test_both_roads_leave_the_same(frames: list[bytes], cuts: list[int]) -> None:
-    reads = reads_of(frames, cuts)
+    reads = [plain(9), *reads_of(frames, cuts)]
     left = []
     for lane in (True, False):
         with patch.object(UniqueIds, "next", side_effect=(f"{number:032X}" for number in count())):
@@ -141,8 +182,66 @@ def test_both_roads_leave_the_same(frames: list[bytes], cuts: list[int]) -> None
     assert left[0] == left[1]
 
 
-def plain(number: int, topic: str = "plain") -> bytes:
-    header = SendMessageHeader("p", topic, "TBW102", 4, 0, 0, 1, 0, encode_properties(PLAIN))
+@few
+@given(st.lists(sends() | sends() | others, min_size=1, max_size=8), st.lists(st.integers(0), max_size=3))
+def test_both_roads_leave_the_same_when_answers_wait_for_the_disk(frames: list[bytes], cuts: list[int]) -> None:
+    reads = [plain(9), *reads_of(frames, cuts)]
+    left = []
+    for lane in (True, False):
+        with patch.object(UniqueIds, "next", side_effect=(f"{number:032X}" for number in count())):
+            left.append(asyncio.run(run(reads, lane, sync_flush=True)))
+    assert left[0] == left[1]
+
+
+CLIENTS = 2 * MANY
+
+
+def told_to(number: int, random: Random) -> list[bytes]:
+    """What one client writes, as it is read: sends to a queue of its own, some other requests, frames in pieces."""
+    frames = [plain(opaque, queue_id=number) for opaque in range(20)]
+    frames[5] = frame_bytes(Command(9999, {}, opaque=5))
+    frames[9] = plain(9, "unknown", number)
+    reads: list[bytes] = []
+    for frame in frames:
+        cut = random.choice([0, 0, 0, 50])
+        reads += [frame[:cut], frame[cut:]] if cut else [frame]
+    return reads
+
+
+async def run_together(many: float) -> tuple[int, list[Any]]:
+    """How many were served by the lane; for each client what it was told, and what its queue holds."""
+    random = Random(1)
+    parts = Parts(Setup(timer_slots=120))
+    parts.put_topic("plain", CLIENTS)
+    peers = [parts.peer(("192.0.2.5", 40000 + number)) for number in range(CLIENTS)]
+    reads = [told_to(number, random) for number in range(CLIENTS)]
+    with patch("rocketline.transport.lane.MANY", many):
+        while any(reads):
+            for peer, own in zip(peers, reads):
+                for _ in range(random.randrange(3)):
+                    if own:
+                        peer.channel.data_received(own.pop(0))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    left = []
+    for number, peer in enumerate(peers):
+        # Where in the log a message came to lie depends on the others.
+        told = sorted((answer.opaque, answer.code, answer.remark) for answer in peer.received())
+        left.append((told, [message.body for message in parts.messages("plain", number)]))
+    parts.close()
+    return parts.router.sends[0], left
+
+
+async def test_reads_that_are_served_together_leave_what_they_leave_one_by_one() -> None:
+    together, left = await run_together(1)
+    alone, expected = await run_together(inf)
+    assert left == expected
+    assert [len(bodies) for _, bodies in left] == [18] * CLIENTS
+    assert min(together, alone) > CLIENTS, "some begin a read"
+
+
+def plain(number: int, topic: str = "plain", queue_id: int = 0, wait: str = "true") -> bytes:
+    header = SendMessageHeader("p", topic, "TBW102", 4, queue_id, 0, 1, 0, encode_properties({**PLAIN, "WAIT": wait}))
     return frame_bytes(Command(RequestCode.SEND_MESSAGE_V2, header.encode(), b"%d" % number, opaque=number))
 
 
@@ -177,4 +276,84 @@ async def test_a_store_that_refuses_and_a_clock_that_stands_still_are_noticed() 
     parts.store._refusal = "the disk is full"
     peer.channel.data_received(plain(2))
     assert [answer.code for answer in peer.received()] == [0, 0, ResponseCode.SERVICE_NOT_AVAILABLE]
+    parts.close()
+
+
+async def test_a_topic_of_very_many_queues_keeps_no_key_of_each() -> None:
+    parts = Parts(Setup(timer_slots=120))
+    parts.put_topic("plain", MAX_LANE_QUEUES)
+    parts.put_topic("vast", 1_000_000_000)
+    peer = parts.peer()
+    for number in range(2):
+        peer.channel.data_received(plain(number, "vast", 999_999_999))
+        peer.channel.data_received(plain(number))
+    assert parts.router.sends == [1], "that of the other topic"
+    assert [answer.code for answer in peer.received()] == [0] * 4
+    assert len(parts.messages("vast", 999_999_999)) == 2
+    parts.close()
+
+
+async def test_the_lane_goes_by_the_limits_of_its_server() -> None:
+    parts = Parts(Setup(timer_slots=120))
+    parts.around = replace(parts.around, limits=Limits(max_header_bytes=100))
+    for router in routers(parts):
+        parts.router.take(router)
+    parts.put_topic("plain")
+    peer = parts.peer()
+    for number in range(3):
+        peer.channel.data_received(plain(number))
+    assert parts.router.sends == [0]
+    parts.close()
+
+
+async def test_answers_that_wait_for_the_disk_say_what_became_of_it() -> None:
+    parts = Parts(Setup(timer_slots=120, sync_flush=True, sync_timeout_s=0.001))
+    parts.put_topic("plain")
+    peer = parts.peer()
+    first = plain(0)
+    peer.channel.data_received(first)
+    await peer.next()
+    assert isinstance(parts.disk, GatedDisk)
+    parts.disk.gate.clear()
+    peer.channel.data_received(plain(1))
+    assert peer.channel.waiting_count == 1
+    peer.channel.data_received(plain(2, wait="false"))
+    now = await peer.next()
+    assert (now.opaque, now.code) == (2, ResponseCode.SUCCESS), "who does not want to wait does not"
+    late = await peer.next()
+    assert (late.opaque, late.code) == (1, ResponseCode.FLUSH_DISK_TIMEOUT)
+    assert (late.remark, (late.ext or {})["queueOffset"]) == (NOT_IN_TIME, "1")
+    parts.disk.gate.set()
+    assert peer.channel.waiting_count == 0
+    parts.close()
+
+
+async def test_a_flush_that_fails_is_told_to_those_who_wait() -> None:
+    parts = Parts(Setup(timer_slots=120, sync_flush=True))
+    parts.put_topic("plain")
+    peer = parts.peer()
+    peer.channel.data_received(plain(0))
+    await peer.next()
+    parts.disk.fail("sync", errno.EIO)
+    peer.channel.data_received(b"".join([plain(1), plain(2)]))
+    answers = [await peer.next(), await peer.next()]
+    assert {answer.opaque: answer.code for answer in answers} == dict.fromkeys(
+        (1, 2), ResponseCode.SERVICE_NOT_AVAILABLE
+    )
+    assert all(answer.remark and not answer.ext for answer in answers)
+    parts.close()
+
+
+async def test_with_very_many_waiting_the_general_road_counts_them() -> None:
+    parts = Parts(Setup(timer_slots=120, sync_flush=True))
+    parts.put_topic("plain")
+    peer = parts.peer()
+    peer.channel.data_received(plain(0))
+    with patch("rocketline.broker.waiting_answers.MAX_KEPT", 0):
+        peer.channel.data_received(plain(1))
+        assert peer.channel.kept_answers == 0
+        assert peer.channel.waiting_count == 2
+    peer.channel.data_received(plain(2))
+    assert peer.channel.kept_answers == 1
+    assert [(await peer.next()).code for _ in range(3)] == [0, 0, 0]
     parts.close()

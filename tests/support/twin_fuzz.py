@@ -173,14 +173,62 @@ def _bodies(data: bytes) -> None:
     assert _impl.TWINS["wrong_bodies"][0](*args) == wrong_bodies(*args), data
 
 
+def _sends() -> list[bytes]:
+    batch = encode_batch([BatchItem(7, b"one", b"KEYS\x01k1 k2\x02TAGS\x01\xfc\x02"), BatchItem(0, b"", b"")])
+    return [
+        frame_bytes(Command(code, _SEND | more, body, 7, encoding=encoding))
+        for encoding in (JSON, ROCKETMQ)
+        for code, more, body in ((310, {}, b"body"), (320, {"m": "true"}, batch), (310, {"m": "true", "i": ""}, batch))
+    ]
+
+
+def _lane(data: bytes) -> None:
+    """What the lane takes, Python can read: the frames, and the records it writes, which are filed as they are read."""
+    log = memoryview(bytearray(8192))
+    places = {"topic": ("topic", b"\x05topic", (("topic", 0), ("topic", 1)))}
+    lane: tuple[Any, ...] = (
+        4096,
+        2048,
+        places,
+        False,
+        {},
+        b"CLUSTER\x01c\x02",
+        _HOST,
+        4096,
+        4096,
+        b'{"x":"',
+        b"}",
+        b"a",
+        b"b",
+        b"c",
+        b"AB",
+    )
+    serve, units, entries = _impl.quick("serve_sends"), _impl.quick("stretch_units"), _impl.quick("stretch_entries")
+    sent = serve([(data, _HOST, None)], lane, log, 0, len(log), 0, 9)
+    if sent is None:
+        return
+    _, rests, wrote, sends, batches, runs = sent
+    taken, _ = _received(data[: rests[0][1]] if rests else data)
+    assert [command.code for command in taken].count(320) == batches, data
+    assert len(taken) == sends + batches, data
+    found, position = [], 0
+    while position < wrote:
+        found.append(records.log_entry(records.decode_record(log, position, wrote, check_crc=True)))
+        position += found[-1].size
+    assert found == entries(log, 0, 0, wrote, records.LogEntry), data
+    assert units(log, 0, 0, wrote)[1] == len(found) == sum(run[1] for run in runs), data
+
+
 def run(inputs: int, seed: int) -> None:
     random = Random(seed)
     frames = _frames()
     batch = encode_batch(
         [BatchItem(0, b"one", b"KEYS\x01k\x02"), BatchItem(3, b"", b""), BatchItem(1, b"three" * 9, b"")]
     )
+    sends = _sends()
     for number in range(inputs):
         kind = number % 4
+        _lane(spoil(random, b"".join(random.choices(sends, k=random.randrange(1, 4)))))
         if kind < 2:
             stream = b"".join(random.choices(frames, k=random.randrange(1, 3)))
             stream = spoil(random, stream)

@@ -194,6 +194,7 @@ class Broker:
             workers=self._workers,
             on_failure=self._on_failure,
             queue_time=self._queue_time,
+            limits=self._server.limits,
         )
 
     def _build(self) -> None:
@@ -206,6 +207,8 @@ class Broker:
         self._exporter = self._metrics.exporter()
 
     def _install_handlers(self) -> None:
+        if self._router.lane is not None:
+            self._router.lane.serve_kept()  # what it keeps came before what the next one will see
         self._router.lane = self._router.quick_reads = None
         for router in routers(self.parts):
             self._router.take(audited(router))

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import ClassVar
 
 from rocketline.broker.saved import SavedTable
@@ -25,6 +24,7 @@ from rocketline.protocol.bodies import DataVersion, DelayOffsetTable
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from rocketline.protocol.records import LogEntry, decode_record
+from rocketline.store.dispatch import Arrivals
 from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,6 @@ DELIVERIES_A_TURN = 256
 """Messages delivered before other work gets its turn."""
 LOOK_AGAIN_MS = 1000
 """A clock that is set forward does not end a sleep: while something waits, it is looked at this often."""
-
-
-_topic_of = itemgetter(LogEntry._fields.index("topic"))
 
 
 def deliver_time_codes(levels_ms: tuple[int, ...]) -> Callable[[LogEntry], int]:
@@ -110,11 +107,11 @@ class DelayLevels:
         if len(message.properties_raw) > MAX_PROPERTIES_BYTES:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message's properties are too large")
 
-    def on_arrivals(self, entries: list[LogEntry]) -> None:
-        if SCHEDULE_TOPIC not in map(_topic_of, entries):
+    def on_arrivals(self, arrivals: Arrivals) -> None:
+        if SCHEDULE_TOPIC not in arrivals.topics:
             return
         self._arrived.set()
-        for entry in entries:
+        for entry in arrivals:
             if entry.topic == SCHEDULE_TOPIC and entry.store_ms > self._clock.now_ms():
                 self._set_back.came(entry.queue_id, entry.queue_offset)
 

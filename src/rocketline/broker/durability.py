@@ -2,7 +2,8 @@
 
 The store flushes in a thread of its own and knows no event loop. It reports each finished flush here; everyone who
 waits for a log offset at or below the flushed one is released on the loop. One flush releases many sends: that is the
-group commit. The fast road costs a future and a queue entry per waiting send, no task.
+group commit. The fast road costs a future and a queue entry per waiting send, no task; sends that were taken together share
+one entry.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 
 from rocketline.errors import StoreError
 
@@ -20,6 +22,28 @@ class Durable(Enum):
     TIMED_OUT = "not flushed in time"
 
 
+Outcome = Durable | StoreError
+Settle = Callable[[Outcome], None]
+
+
+class _Waiting:
+    """Somebody who is told once what became of everything below an offset."""
+
+    __slots__ = ("_settle", "expiry", "next_log_offset")
+
+    def __init__(self, next_log_offset: int, settle: Settle) -> None:
+        self.next_log_offset = next_log_offset
+        self.expiry: asyncio.TimerHandle | None = None
+        self._settle: Settle | None = settle
+
+    def end(self, outcome: Outcome) -> None:
+        settle, self._settle = self._settle, None
+        if self.expiry is not None:
+            self.expiry.cancel()
+        if settle is not None:
+            settle(outcome)
+
+
 class Durability:
     """Sends waiting for the disk, in log order."""
 
@@ -27,7 +51,7 @@ class Durability:
         self._timeout_s = timeout_s
         self._on_flush = on_flush
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[int, asyncio.Future[Durable], asyncio.TimerHandle]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._flushed = 0
 
     def flushed_from_thread(self, next_log_offset: int) -> None:
@@ -45,12 +69,17 @@ class Durability:
     def wait(self, next_log_offset: int) -> asyncio.Future[Durable]:
         """Done when everything below `next_log_offset` is on disk; offsets must be asked for in ascending order."""
         future: asyncio.Future[Durable] = self._loop.create_future()
-        if next_log_offset <= self._flushed:
-            future.set_result(Durable.YES)
-            return future
-        expiry = self._loop.call_later(self._timeout_s, _expire, future)
-        self._waiting.append((next_log_offset, future, expiry))
+        self.tell(next_log_offset, partial(_settle, future))
         return future
+
+    def tell(self, next_log_offset: int, settle: Settle) -> None:
+        """The same for many who share it: `settle` is called once, with what became of it."""
+        if next_log_offset <= self._flushed:
+            settle(Durable.YES)
+            return
+        waiting = _Waiting(next_log_offset, settle)
+        waiting.expiry = self._loop.call_later(self._timeout_s, waiting.end, Durable.TIMED_OUT)
+        self._waiting.append(waiting)
 
     def _call(self, function: Callable[..., None], argument: object) -> None:
         if not self._loop.is_closed():
@@ -60,23 +89,21 @@ class Durability:
         self._flushed = max(self._flushed, next_log_offset)
         self._on_flush()
         waiting = self._waiting
-        while waiting and waiting[0][0] <= self._flushed:
-            _, future, expiry = waiting.popleft()
-            expiry.cancel()
-            if not future.done():
-                future.set_result(Durable.YES)
+        while waiting and waiting[0].next_log_offset <= self._flushed:
+            waiting.popleft().end(Durable.YES)
 
     def _committed_to(self, next_log_offset: int) -> None:
         self._on_flush()
 
     def _fail(self, error: StoreError) -> None:
         while self._waiting:
-            _, future, expiry = self._waiting.popleft()
-            expiry.cancel()
-            if not future.done():
-                future.set_exception(error)
+            self._waiting.popleft().end(error)
 
 
-def _expire(future: asyncio.Future[Durable]) -> None:
-    if not future.done():
-        future.set_result(Durable.TIMED_OUT)
+def _settle(future: asyncio.Future[Durable], outcome: Outcome) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, StoreError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

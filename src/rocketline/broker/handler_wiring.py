@@ -88,6 +88,7 @@ def _main_router(parts: BrokerParts) -> Router:
         ),
         ReplyHandlers(sends, parts.producers, parts.clock, config.stores_replies),
         around.queue_time,
+        around.limits,
     )
 
 

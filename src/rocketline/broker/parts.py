@@ -48,12 +48,12 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.protocol.message_ids import encode_host
-from rocketline.protocol.records import LogEntry
 from rocketline.store.disk import Disk
+from rocketline.store.dispatch import Arrivals
 from rocketline.store.flush import ThreadWorker, Workers
 from rocketline.store.message_store import MessageStore
 from rocketline.store.timer.wheel import SLOT_COUNT
-from rocketline.transport import RemotingClient
+from rocketline.transport import DEFAULT_LIMITS, Limits, RemotingClient
 from rocketline.transport.timed_router import TimedRouter
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ class Surroundings:
     timer_slots: int = SLOT_COUNT
     on_failure: FailureHook | None = None
     queue_time: QueueTime | None = None
+    limits: Limits = DEFAULT_LIMITS
+    """What one connection may cost."""
 
     @property
     def store_host(self) -> bytes:
@@ -273,7 +275,7 @@ class BrokerParts:
     def suspend_s(self, asked_ms: int) -> float:
         return max(0, asked_ms if self.config.long_polling else self.config.short_polling_ms) / 1000
 
-    def _arrived(self, entries: list[LogEntry]) -> None:
+    def _arrived(self, entries: Arrivals) -> None:
         self.waiters.on_arrivals(entries)
         self.delays.on_arrivals(entries)
         self.timers.on_arrivals()

@@ -44,7 +44,7 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.codes import RequestCode
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Limits, Router
+from rocketline.transport import DEFAULT_LIMITS, Limits, Router
 
 
 def broker_router(
@@ -62,6 +62,7 @@ def broker_router(
     transactions: TransactionHandlers,
     replies: ReplyHandlers,
     queue_time: QueueTime | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Router:
     store = send_backs.store
     send = unless_busy(store, sends.send, queue_time)
@@ -111,8 +112,8 @@ def broker_router(
             RequestCode.CLEAN_UNUSED_TOPIC: files.delete_unused_topics,
         }
     )
-    router.lane = sends.lane(Limits(), queue_time)
-    router.quick_reads = pulls.lane(Limits())
+    router.lane = sends.lane(limits, queue_time)
+    router.quick_reads = pulls.lane(limits)
     return router
 
 

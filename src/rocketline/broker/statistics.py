@@ -174,10 +174,11 @@ class BrokerStatistics:
         if kind is not NORMAL or size > SMALL_BYTES * messages:
             self._put_special(topic, kind, messages, size)
 
-    def put_each(self, topic: str, messages: int, size: int) -> None:
-        """As many requests stored a normal message each; several only when none is larger than `SMALL_BYTES`."""
+    def put_each(self, topic: str, messages: int, size: int, times: int) -> None:
+        """So many requests stored normal messages; several only when those of none are larger than `SMALL_BYTES` each."""
         self.put(topic, messages, size)
-        self._puts[topic].times += messages - 1
+        if times > 1:
+            self._puts[topic].times += times - 1
 
     def _put_special(self, topic: str, kind: str, messages: int, size: int) -> None:
         kinds = self._special.setdefault(topic, {})

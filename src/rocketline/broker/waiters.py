@@ -9,7 +9,7 @@ once: by arrival, by its time, or not at all when its connection went away (its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rocketline.message import QueueOffset
 from rocketline.protocol.command import Command
@@ -72,7 +72,7 @@ class PullWaiters:
         self._count += 1
         return waiter
 
-    def on_arrivals(self, entries: list[LogEntry]) -> None:
+    def on_arrivals(self, entries: Iterable[LogEntry]) -> None:
         """Messages became readable: mark those who wait for one of them."""
         held = self._held
         if not held:

@@ -35,27 +35,28 @@ _take_frames: Callable[[bytes, int, int, int, type, type], tuple[list[Command], 
 class Connection:
     """One direction-less end of a remoting connection: what it reads and how it writes."""
 
-    __slots__ = ("_max_frame_bytes", "_max_header_bytes", "_missing", "_partial")
+    __slots__ = ("_max_frame_bytes", "_max_header_bytes", "_missing", "partial")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._max_header_bytes = max_header_bytes
-        self._partial = bytearray()
+        self.partial = bytearray()
+        """The beginning of a frame that has not come whole."""
         self._missing = 0
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of a frame that is not complete yet."""
-        return len(self._partial)
+        return len(self.partial)
 
     @property
     def is_inside_frame(self) -> bool:
         """Whether the last bytes ended in the middle of a frame."""
-        return bool(self._partial)
+        return bool(self.partial)
 
     def receive(self, data: bytes) -> Iterator[Command]:
         """Every command that `data` completes, in order."""
-        if self._partial:
+        if self.partial:
             data = self._joined(data)
         if _take_frames is None:
             return self._read(data, 0)
@@ -65,12 +66,12 @@ class Connection:
 
     def _joined(self, data: bytes) -> bytes:
         """A piece of a frame with what follows it; nothing while more is missing."""
-        self._partial += data
+        self.partial += data
         self._missing -= len(data)
         if self._missing > 0:
             return b""
-        data = bytes(self._partial)
-        self._partial.clear()
+        data = bytes(self.partial)
+        self.partial.clear()
         return data
 
     def _read(self, data: bytes, position: int) -> Iterator[Command]:
@@ -91,12 +92,12 @@ class Connection:
 
     def finish(self) -> None:
         """The peer closed: RemoteProtocolError when it did so inside a frame."""
-        if self._partial:
-            raise RemoteProtocolError(f"connection closed {len(self._partial)} bytes into a frame")
+        if self.partial:
+            raise RemoteProtocolError(f"connection closed {len(self.partial)} bytes into a frame")
 
     def _keep(self, data: bytes, position: int, available: int) -> None:
         left = available - position
-        self._partial += data[position:] if position else data
+        self.partial += data[position:] if position else data
         if left >= 4:
             length = _LENGTH.unpack_from(data, position)[0]
             if length + 4 > self._max_frame_bytes or length < 4:

@@ -15,11 +15,14 @@ import msgspec
 from rocketline._impl import quick
 from rocketline.protocol.command import JSON, RESPONSE, ROCKETMQ, VERSION, Command
 from rocketline.protocol.header_codec import encode_header
+from rocketline.protocol.message_ids import offset_ids
 
 _PREFIX = struct.Struct(">II")
 _OPAQUE = struct.Struct(">i")
 _FIELD = struct.Struct(">i")
 _OPAQUE_AT = 5
+MAX_IDS = 8192
+"""In one ready frame."""
 _FIXED_BYTES = 21
 _fill: Callable[[bytes, bytes, int, int, int, int, str], bytes | None] | None = quick("stored_frame")
 
@@ -50,7 +53,8 @@ class StoredAnswer:
         if not unique_id.isalnum() or not unique_id.isascii():
             return None
         if request.encoding != JSON:
-            return self._binary_frame(request.opaque, log_offset, queue_id, queue_offset, unique_id)
+            message_id = f"{self._host}{log_offset:016X}"
+            return self._binary_frame(request.opaque, message_id, queue_id, queue_offset, unique_id)
         header = (
             f'{self._head}{log_offset:016X}","queueId":"{queue_id}","queueOffset":"{queue_offset}",'
             f'"transactionId":"{unique_id}"}},"flag":{RESPONSE},"language":"PYTHON","opaque":{request.opaque}{self._tail}'
@@ -58,8 +62,25 @@ class StoredAnswer:
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
 
-    def _binary_frame(self, opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique_id: str) -> bytes:
-        message_id = f"{self._host}{log_offset:016X}".encode()
+    def batch_frame(
+        self, request: Command, log_offsets: tuple[int, ...], queue_id: int, queue_offset: int, unique_id: str
+    ) -> bytes | None:
+        """The same for a batch, with the ids of all its messages; the batch itself mostly has none, "" then."""
+        if len(log_offsets) > MAX_IDS or (unique_id and not (unique_id.isalnum() and unique_id.isascii())):
+            return None
+        ids = offset_ids(self._host, log_offsets)
+        if request.encoding != JSON:
+            return self._binary_frame(request.opaque, ids, queue_id, queue_offset, unique_id)
+        unique = f',"transactionId":"{unique_id}"' if unique_id else ""
+        header = (
+            f'{self._head}{ids[len(self._host) :]}","queueId":"{queue_id}","queueOffset":"{queue_offset}"{unique}}},'
+            f'"flag":{RESPONSE},"language":"PYTHON","opaque":{request.opaque}{self._tail}'
+        ).encode()
+        size = len(header)
+        return _PREFIX.pack(4 + size, size) + header
+
+    def _binary_frame(self, opaque: int, ids: str, queue_id: int, queue_offset: int, unique_id: str) -> bytes:
+        message_id = ids.encode()
         queue, offset, unique = b"%d" % queue_id, b"%d" % queue_offset, unique_id.encode()
         fields = b"".join(
             (
@@ -67,7 +88,7 @@ class StoredAnswer:
                 b"\0\x05msgId", _FIELD.pack(len(message_id)), message_id,
                 b"\0\x07queueId", _FIELD.pack(len(queue)), queue,
                 b"\0\x0bqueueOffset", _FIELD.pack(len(offset)), offset,
-                b"\0\x0dtransactionId", _FIELD.pack(len(unique)), unique,
+                *((b"\0\x0dtransactionId", _FIELD.pack(len(unique)), unique) if unique else ()),
             )
         )  # fmt: skip
         size = _FIXED_BYTES + len(fields)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,10 +57,15 @@ from rocketline.store.memory_lock import LockedWindow
 from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
 from rocketline.store.staging import Staging
+from rocketline.store.stretch import Stretch, entries_in
 
 _LOOKS_LOST = "the properties end in a zero byte or hold 512 of them, as a disk sector that was never written"
 RESERVE_BYTES = 4 << 20
 WARM_BYTES = 1 << 20
+WARM_STEP_BYTES = 128 << 10
+"""Faulting pages in takes half a microsecond per KiB, during which the owner does nothing else."""
+LANE_BYTES = 16 << 10
+"""More room than frames have bytes is made for sends taken together, so that few of them have to go another way."""
 RESIDENT_BYTES = 16 << 20
 """How much of the log's end stays in this process's memory; the page cache keeps more."""
 
@@ -75,9 +81,12 @@ _STORE_MS_AT = 56
 _HOSTS = BORN_IPV6 | STORE_IPV6
 
 
-Sent = tuple[int, bytes, list[LogEntry], int, list[tuple[str, int, int]]]
-"""Of plain sends taken together: bytes read, their answers, their entries, where the log ends now, and by topic how many
-messages of how many bytes."""
+Read = tuple[bytes, bytes, Any]
+"""Bytes from a client, its host as records have it, and whatever belongs to them."""
+Sent = tuple[list[bytes | None], list[tuple[int, int]], int, int, int, list[tuple[str, int, int, int]]]
+"""Of plain sends taken together: for each read its answers, if any; which reads have more in them, and where; where the log
+ends now; how many came as a send and how many as a batch (310, 320); by topic how many messages of how many bytes in how
+many requests."""
 Places = dict[str, tuple[str, bytes, tuple[tuple[str, int], ...]]]
 """Topics by name: the name, the form records have, and the keys of its queues."""
 Lane = tuple[Any, ...]
@@ -135,8 +144,8 @@ class CommitLog:
         self.staging: Staging | None = None
         """Set once the log is recovered, when there is a transient pool."""
         self.queue_offsets: dict[tuple[str, int], int] = {}
-        self.entries: deque[LogEntry] = deque()
-        """What was appended and not yet dispatched."""
+        self.entries: deque[LogEntry | Stretch] = deque()
+        """What was appended and not yet dispatched, in order."""
         self._clock = clock
         self._store_host = store_host
         self._store_flag = STORE_IPV6 if len(store_host) > 8 else 0
@@ -214,27 +223,56 @@ class CommitLog:
         return _new_tuple(AppendResult, (_OK, log_offset, queue_offset, size, store_ms, next_log_offset, (), ""))
 
     def lane(
-        self, limits: tuple[int, int], places: Places, added: tuple[dict[str, str], bytes], answer: tuple[bytes, ...]
+        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answer: tuple[bytes, ...]
     ) -> Lane:
-        """What `take_sends` goes by: the limits of frames and headers, topics it may write to, properties to add, as a dict
-        and as stored, and what is the same in all answers."""
+        """What `take_sends` goes by: the limits of frames and headers, topics it may write to, whether answers wait for the
+        disk, properties to add, and what is the same in all answers."""
         return (
-            *limits, LogEntry, places, self.queue_offsets, *added, self._store_host, self._max_body_bytes,
+            *limits, places, waits, self.queue_offsets, added, self._store_host, self._max_body_bytes,
             self._max_record_bytes, *answer,
         )  # fmt: skip
 
-    def take_sends(self, data: bytes, born_host: bytes, lane: Lane) -> Sent | None:
-        """Store the plain sends that some bytes from a client begin with, as `append` would; None when there are none."""
+    def take_sends(self, reads: Sequence[Read], lane: Lane) -> Sent | None:
+        """Store the plain sends that bytes from clients begin with, as `append` would; None when there are none."""
         assert _serve_sends is not None
-        if self.wrote >= self._limit:
-            return None
-        store_ms = self._now()
-        sent = _serve_sends(data, born_host, lane, self._view, self._base, self._limit, self.wrote, store_ms)
+        start = self.wrote
+        needed = sum([len(read[0]) for read in reads]) + LANE_BYTES
+        if self._limit - start < needed:
+            self._go_further(needed)
+            if start >= self._limit:
+                return None
+        store_ms = self._clock.now_ms()
+        if store_ms < self.last_store_ms:
+            store_ms = self.last_store_ms
+        sent = _serve_sends(reads, lane, self._view, self._base, self._limit, start, store_ms)
         if sent is not None:
-            self.wrote = sent[3]
+            self.wrote = sent[2]
             self.last_store_ms = store_ms
-            self.entries.extend(sent[2])
+            self._note_stretch(start, sent[2], sent[5])
         return sent
+
+    def _note_stretch(self, start: int, end: int, runs: list[tuple[str, int, int, int]]) -> None:
+        entries = self.entries
+        last = entries[-1] if entries else None
+        if not isinstance(last, Stretch) or last.end != start:
+            last = Stretch(start, end, set())
+            entries.append(last)
+        last.end = end
+        for run in runs:
+            last.topics.add(run[0])
+
+    def entries_of(self, stretch: Stretch) -> list[LogEntry]:
+        """What queues and index need of each record of a stretch, with all properties."""
+        return entries_in(*self.memory_of(stretch), stretch)
+
+    def memory_of(self, stretch: Stretch) -> tuple[memoryview, int]:
+        """The file a stretch is in, and the log offset it begins at."""
+        if stretch.start >= self._base and self._limit:
+            return self._view, self._base
+        segment = self.file.segment_at(stretch.start)
+        if segment is None:
+            raise StoreError(f"{self.file.folder} has no file with the records from {stretch.start} on any more")
+        return segment.open(), segment.base
 
     def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
         """Store several messages of one queue as neighbours in one file; what they share comes from `common`."""
@@ -378,6 +416,13 @@ class CommitLog:
         if not len(self.file):
             self.file.prepare_next(self._make_ready, self.wrote)
 
+    def _go_further(self, size: int) -> None:
+        """Have some more room in the current file, if it is to be had: who needs it or another file calls `_make_room`."""
+        segment = self.file.segment_at(self.wrote)
+        if self._limit and segment is not None and self.wrote + size + BLANK_BYTES <= segment.next_base:
+            with suppress(StoreError):
+                self._use(segment, self.wrote + size)
+
     def _make_ready(self, segment: Segment) -> None:
         """Spare the roll to a file the wait for its first blocks and pages; runs in the background."""
         segment.reserve(1, RESERVE_BYTES)
@@ -387,7 +432,7 @@ class CommitLog:
     def _warm_ahead(self, segment: Segment, position: int) -> int:
         """Fault in the next pages; the append path comes back after each step."""
         start = max(self._warmed, self.wrote - segment.base)
-        end = min(max(position, start + WARM_BYTES), segment.reserved)
+        end = min(max(position, start + WARM_STEP_BYTES), segment.reserved)
         segment.warm(start, end)
         self._warmed = end
         return end

@@ -136,6 +136,29 @@ class ConsumeQueue:
             self.is_dirty = True
             self._dirty_queues.append(self)
 
+    def put_next(self, start: int, log_offset: int, units: bytes, next_log_offset: int) -> bool:
+        """List records one after the other, when the first, at `log_offset`, continues this queue and all fit what is
+        reserved of its file; False when that is not so, and nothing has changed."""
+        position = start * UNIT_BYTES
+        end = position + len(units)
+        tail = self._tail
+        if (
+            start != self.max_offset
+            or log_offset < self.next_log_offset
+            or tail is None
+            or not self._base <= position
+            or end > self._limit
+            or (view := tail.view) is None
+        ):
+            return False
+        view[position - self._base : end - self._base] = units
+        self.max_offset = start + len(units) // UNIT_BYTES
+        self.next_log_offset = next_log_offset
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._dirty_queues.append(self)
+        return True
+
     def _align(self, queue_offset: int) -> None:
         """Make `queue_offset` the next number: cut off units of a former life, or fill the gap before it."""
         if queue_offset < self.max_offset:

@@ -57,6 +57,8 @@ _file_keys: Callable[[memoryview, int, int, int, int, list[Row], int], tuple[int
     "file_keys"
 )
 
+_file_stretch: Callable[..., tuple[int, int, int, int, int]] | None = quick("file_stretch")
+
 
 class IndexFile:
     """One file of the index, all of it mapped."""
@@ -137,6 +139,19 @@ class IndexFile:
             self._slots_used += fresh
             self.count = count
             self.end_ms, self.end_log_offset = rows[last][6], rows[last][0]
+        return done
+
+    def put_stretch(self, log: memoryview, base: int, start: int, end: int) -> int:
+        """File the records of a stretch of the log as long as there is room; returns where the first is that is left."""
+        assert _file_stretch is not None
+        limit = min(self._capacity, (self._reserved - self._entries_at) // 20)
+        done, count, fresh, last, last_ms = _file_stretch(
+            self._view, self._slots, self.count, limit, self.begin_ms, log, base, start, end
+        )
+        if last >= 0:
+            self._slots_used += fresh
+            self.count = count
+            self.end_ms, self.end_log_offset = last_ms, last
         return done
 
     def _chain(self, hashes: array[int], first: int) -> list[int]:
@@ -408,6 +423,20 @@ class KeyIndex:
         if done:
             self._indexed_to = rows[done - 1][0]
         return done
+
+    def put_stretch(self, log: memoryview, base: int, start: int, end: int) -> bool:
+        """File records straight from the log, without asking the disk for more; False when some are left to be `put`.
+
+        The compiled twin's. They lie behind what was filed before, or have to be `put` as well.
+        """
+        file = self.files[-1] if self.files else None
+        if file is None or file.count <= 1 or start <= self._indexed_to:
+            return False
+        done = file.put_stretch(log, base, start, end)
+        if done > start:
+            # Not the offset of the last record, but one that is not below it, nor above the next one's.
+            self._indexed_to = done - 1
+        return done == end
 
     def put_many(self, rows: Sequence[Row]) -> None:
         """`put` for each row of a stretch of the log, in a fraction of the time."""

@@ -23,6 +23,7 @@ from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.disk import Disk
+from rocketline.store.dispatch import Dispatched
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.progress import PROOF_BYTES, Mark, Progress
 
@@ -76,7 +77,7 @@ class Marks:
         self._leaving = ""
         self._saved_table: QueueTable | None = None
 
-    def make(self, last: LogEntry | None, with_table: bool, closed: bool = False) -> bool:
+    def make(self, last: LogEntry | Dispatched | None, with_table: bool, closed: bool = False) -> bool:
         """Note that everything up to and including `last` is on disk; nothing is written when nothing changed.
 
         False when it could not be noted in full.
@@ -115,7 +116,7 @@ class Marks:
             return False
         return True
 
-    def _proof(self, last: LogEntry | None) -> tuple[int, int, int]:
+    def _proof(self, last: LogEntry | Dispatched | None) -> tuple[int, int, int]:
         record = self._log.record_at(last.log_offset) if last is not None else None
         if last is None or record is None:
             return 0, 0, 0

@@ -30,7 +30,17 @@ from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, S
 from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.checkpoint import Checkpoint
-from rocketline.store.commit_log import AppendResult, AppendStatus, CommitLog, Lane, Places, Sent, StoreMessage, refused
+from rocketline.store.commit_log import (
+    AppendResult,
+    AppendStatus,
+    CommitLog,
+    Lane,
+    Places,
+    Read,
+    Sent,
+    StoreMessage,
+    refused,
+)
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
@@ -286,16 +296,16 @@ class MessageStore(StoreLookups):
         return result
 
     def lane(
-        self, limits: tuple[int, int], places: Places, added: tuple[dict[str, str], bytes], answer: tuple[bytes, ...]
+        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answer: tuple[bytes, ...]
     ) -> Lane:
         """See `CommitLog.lane`."""
-        return self._log.lane(limits, places, added, answer)
+        return self._log.lane(limits, places, waits, added, answer)
 
-    def take_sends(self, data: bytes, born_host: bytes, lane: Lane) -> Sent | None:
+    def take_sends(self, reads: Sequence[Read], lane: Lane) -> Sent | None:
         """See `CommitLog.take_sends`; None also when messages are refused now."""
         if self._refusal:
             return None
-        sent = self._log.take_sends(data, born_host, lane)
+        sent = self._log.take_sends(reads, lane)
         if sent is not None and self._asks_to_flush:
             self._ask_to_flush()
         return sent

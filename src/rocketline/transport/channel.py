@@ -61,6 +61,9 @@ class Limits:
     idle_s: float = 120.0
 
 
+DEFAULT_LIMITS = Limits()
+
+
 class Channel(asyncio.Protocol):
     """A connection and everything in flight on it."""
 
@@ -75,7 +78,7 @@ class Channel(asyncio.Protocol):
         unheard_hint: str = "",
     ) -> None:
         """`sign` is the last to touch our own requests. `unheard_hint` is told when not even the first was answered."""
-        self._router = router
+        self.router = router
         self._limits = limits
         self._sign = sign
         self._unheard_hint = unheard_hint
@@ -101,6 +104,12 @@ class Channel(asyncio.Protocol):
         self.version = 0
         self.language = ""
         self.last_active = self._loop.time()
+        self.lane_misses = 0
+        """Reads since the last one of which a lane served something."""
+        self.kept_answers = 0
+        """Reads whose answers are ready and wait for something."""
+        self.kept_in: list[Any] | None = None
+        """The reads a lane keeps, or once kept, one of which is ours."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -113,24 +122,29 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
-        router, is_inside_frame = self._router, self._connection.is_inside_frame
+        if self.kept_in:
+            self._serve_kept()  # it came before this
+        if not self._connection.partial:
+            data = self._serve_quickly(data)
+        if data:
+            self.receive(data)
+
+    def _serve_quickly(self, data: bytes) -> bytes:
+        """Let the quick roads serve what a read begins with; the rest."""
+        router = self.router
         reads = router.quick_reads
-        if reads is not None and not is_inside_frame and (read := reads(self, data)) is not None:
+        if reads is not None and (read := reads(self, data)) is not None:
             buffers, position, codes = read
             router.note_answered(self, codes)
             self._write(buffers)
-            if position == len(data):
-                return
             data = data[position:]
         lane = router.lane
-        if lane is not None and not is_inside_frame and (served := lane(self, data)) is not None:
-            answers, position, count = served
-            router.sends[0] += count
-            if self._transport is not None:
-                self._transport.write(answers)
-            if position == len(data):
-                return
-            data = data[position:]
+        if lane is not None and data and (taken := lane.take(self, data)):
+            return data[taken:]
+        return data
+
+    def receive(self, data: bytes) -> None:
+        """Serve what was read by the handlers of its requests."""
         self._frames = self._connection.receive(data)
         self._serve_frames()
 
@@ -180,13 +194,20 @@ class Channel(asyncio.Protocol):
                 out += self._encode_reply(request, reply)
 
     def eof_received(self) -> bool:
+        self._serve_kept()
         try:
             self._connection.finish()
         except RemoteProtocolError as error:
             log.info("%s: %s", self.remote, error)
         return False
 
+    def _serve_kept(self) -> None:
+        """A lane may have kept what was read last."""
+        if self.kept_in and self.router.lane is not None:
+            self.router.lane.serve_kept()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._serve_kept()
         self._transport = None
         self._frames = iter(())
         self._end_stall()
@@ -224,7 +245,7 @@ class Channel(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _serve(self, request: Command, out: list[Buffer]) -> None:
-        reply = self._router.serve(self, request)
+        reply = self.router.serve(self, request)
         if reply is None:
             return
         if isinstance(reply, bytes):
@@ -333,6 +354,11 @@ class Channel(asyncio.Protocol):
         requests, self._requests = self._requests, []
         self._write(requests)
 
+    def write(self, answers: bytes) -> None:
+        """Write answers that are ready frames."""
+        if self._transport is not None and answers:
+            self._transport.write(answers)
+
     def _write(self, buffers: list[Buffer]) -> None:
         transport = self._transport
         if transport is None or not buffers:
@@ -348,6 +374,11 @@ class Channel(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def is_inside_frame(self) -> bool:
+        """Whether what was received last ended in the middle of a frame."""
+        return self._connection.is_inside_frame
+
+    @property
     def is_congested(self) -> bool:
         """Whether the peer is behind with reading what we wrote."""
         return self._stalled is not None
@@ -355,7 +386,7 @@ class Channel(asyncio.Protocol):
     @property
     def waiting_count(self) -> int:
         """Requests of the peer that were not answered yet."""
-        return len(self._waiting)
+        return len(self._waiting) + self.kept_answers
 
     @property
     def pending_count(self) -> int:

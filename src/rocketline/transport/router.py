@@ -22,6 +22,7 @@ from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.records import Buffer
+from rocketline.transport.lane import Lane
 
 if TYPE_CHECKING:
     from rocketline.transport.channel import Channel
@@ -41,8 +42,6 @@ class AtReadEnd:
 
 Reply = Command | bytes | AtReadEnd | Awaitable[Command | None] | None
 Handler = Callable[["Channel", Command], Reply]
-Lane = Callable[["Channel", bytes], tuple[bytes, int, int] | None]
-"""Serves the sends that a read begins with, when they are plain: their answers, where the rest begins, how many they are."""
 
 QuickReads = Callable[["Channel", bytes], tuple[list[Buffer], int, list[tuple[int, int]]] | None]
 """The same for pulls: their answers in order, where the rest begins, and the codes of requests and answers."""
@@ -73,6 +72,10 @@ class Router:
 
     def note_answered(self, channel: Channel, codes: list[tuple[int, int]]) -> None:
         """Told of requests that were answered on a quick road, by their codes and those of the answers."""
+
+    def count_sends(self, channel: Channel, sends: int, batches: int) -> None:
+        """So many sends (310) and batches (320) were served in the lane."""
+        self.sends[0] += sends
 
     @property
     def codes(self) -> frozenset[int]:

@@ -7,7 +7,7 @@ import logging
 import socket
 
 from rocketline.errors import ConfigError
-from rocketline.transport.channel import Channel, Limits
+from rocketline.transport.channel import DEFAULT_LIMITS, Channel, Limits
 from rocketline.transport.router import Router
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class RemotingServer:
         self._router = router
         self._host = host
         self._port = port
-        self._limits = limits or Limits()
+        self.limits = limits or DEFAULT_LIMITS
         self._max_connections = max_connections
         self._channel_type = channel_type
         self._sockets: list[socket.socket] = []
@@ -118,7 +118,7 @@ class RemotingServer:
         await self.close()
 
     def _accept(self) -> Channel:
-        return self._channel_type(self._router, self._limits, on_open=self._opened, on_close=self.channels.discard)
+        return self._channel_type(self._router, self.limits, on_open=self._opened, on_close=self.channels.discard)
 
     def _opened(self, channel: Channel) -> None:
         if len(self.channels) >= self._max_connections:
@@ -130,13 +130,13 @@ class RemotingServer:
     async def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(10.0, self._limits.idle_s / 4))
-            oldest = loop.time() - self._limits.idle_s
+            await asyncio.sleep(min(10.0, self.limits.idle_s / 4))
+            oldest = loop.time() - self.limits.idle_s
             for channel in list(self.channels):
                 if not channel.is_open:
                     channel.abort()  # closing since the last round: its peer does not read the rest
                 elif channel.last_active < oldest and not channel.waiting_count:
-                    log.info("closing %s: idle for %g s", channel.remote, self._limits.idle_s)
+                    log.info("closing %s: idle for %g s", channel.remote, self.limits.idle_s)
                     channel.close()
 
 

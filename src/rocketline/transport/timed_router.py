@@ -32,6 +32,7 @@ HELD = frozenset(
 )
 NOT_SUPPORTED = -1
 SEND = int(RequestCode.SEND_MESSAGE_V2)
+BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class RequestKind(NamedTuple):
@@ -95,6 +96,20 @@ class TimedRouter(Router):
         """The sends of a read were counted as quick, and were not."""
         self.sends[0] -= count
         self._add(channel, SEND, ResponseCode.SUCCESS, self.sends, count, int(took_s * 1000))
+
+    def take(self, other: Router) -> None:
+        super().take(other)
+        if self.lane is not None and self.lane.answers_later:
+            self.lane = None
+        if self.lane is not None:
+            self.lane.may_keep = False  # or nobody would know when a read came that is served
+
+    def count_sends(self, channel: Channel, sends: int, batches: int) -> None:
+        self.sends[0] += sends
+        if batches:
+            took_s = self.monotonic() - self.began
+            for _ in range(batches):
+                self._count(channel, BATCH, ResponseCode.SUCCESS, took_s)
 
     def _count(self, channel: Channel, code: int, response: int, took_s: float) -> None:
         cells = self._answered.get((code, response))
@@ -189,10 +204,10 @@ def _cells() -> list[int]:
 class TimedChannel(Channel):
     """A connection of a timed router: it takes the time of a whole read."""
 
-    _router: TimedRouter
+    router: TimedRouter
 
     def data_received(self, data: bytes) -> None:
-        router = self._router
+        router = self.router
         sends = router.sends
         before = sends[0]
         router.began = began = router.monotonic()

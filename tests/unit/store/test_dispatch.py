@@ -17,6 +17,7 @@ from rocketline.store.commit_log import CommitLog
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.stretch import Stretch
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import HOST, item, message, tiny
@@ -174,3 +175,47 @@ def test_replaying_passes_over_a_name_no_folder_can_have() -> None:
     parts.dispatcher.replay([entry._replace(topic="../x"), entry])
     assert parts.in_queue() == 1
     assert parts.queues.topics() == {"orders"}
+
+
+def as_stretch(parts: Parts) -> None:
+    """What was appended, as the compiled twin hands it over."""
+    parts.log.entries.clear()
+    parts.log.entries.append(Stretch(0, parts.log.wrote, {"orders"}))
+
+
+def test_a_stretch_is_dispatched_as_far_as_it_is_on_disk() -> None:
+    parts = Parts(waits_for_flush=True)
+    parts.log.append(message(KEYS="k1", TAGS="red"))
+    second = parts.log.append(message(KEYS="k1"))
+    as_stretch(parts)
+    assert parts.dispatcher.dispatch() == 0
+    parts.log.file.flush(second.log_offset)
+    assert parts.dispatcher.dispatch() == 1
+    assert (parts.in_queue(), parts.found("k1"), parts.dispatcher.dispatched) == (1, 1, second.log_offset)
+    parts.log.file.flush(parts.log.wrote)
+    assert parts.dispatcher.dispatch() == 1
+    assert (parts.in_queue(), parts.found("k1")) == (2, 2)
+    assert [(entry.queue_offset, entry.properties.get("TAGS")) for entry in parts.arrived] == [(0, "red"), (1, None)]
+
+
+def test_a_stretch_that_cannot_be_filed_now_is_filed_later() -> None:
+    parts = Parts()
+    parts.log.append(message(KEYS="k1"))
+    as_stretch(parts)
+    parts.disk.fail("reserve", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        parts.dispatcher.dispatch()
+    assert (parts.in_queue(), parts.arrived) == (0, [])
+    assert parts.dispatcher.dispatch() == 1
+    assert (parts.in_queue(), parts.found("k1"), len(parts.arrived)) == (1, 1, 1)
+
+
+def test_units_that_do_not_say_what_tags_say_are_made_one_by_one() -> None:
+    parts = Parts(tags_code_for=lambda entry: 77)
+    for _ in range(2):
+        parts.log.append(message(TAGS="red"))
+        parts.log.entries[0] = Stretch(parts.dispatcher.dispatched, parts.log.wrote, {"orders"})
+        assert parts.dispatcher.dispatch() == 1
+    queue = parts.queues.get("orders", 0)
+    assert queue is not None
+    assert [unit and unit[2] for unit in (queue.unit(0), queue.unit(1))] == [77, 77]

@@ -277,7 +277,7 @@ async def test_an_announced_length_closes_or_waits_but_never_allocates():
         await eventually(lambda: len(server.channels) == 1)
         (channel,) = server.channels
         await eventually(lambda: channel._connection.buffered_bytes == 8)
-        assert channel._connection._partial.__sizeof__() < 4096
+        assert channel._connection.partial.__sizeof__() < 4096
         await hostile.close()
         await patient.close()
 

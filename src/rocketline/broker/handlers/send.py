@@ -23,6 +23,7 @@ from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handl
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessages
+from rocketline.broker.waiting_answers import NOT_IN_TIME, WaitingAnswers
 from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, RETRY_TOPIC, SHARDING_KEY, UNIQ_KEY, WAIT
@@ -46,7 +47,7 @@ from rocketline.protocol.stored_answer import StoredAnswer
 from rocketline.protocol.transactions import TRAN_MSG, is_half
 from rocketline.store.commit_log import Places
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Lane, Limits, Reply
+from rocketline.transport import Channel, Lane, Limits, Read, Reply, Served
 
 TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
@@ -56,6 +57,9 @@ _V2 = int(RequestCode.SEND_MESSAGE_V2)
 _plain_send: Callable[[dict[str, str] | None, dict[str, str], bytes], tuple[Any, ...] | None] | None = quick(
     "plain_send"
 )
+
+MAX_LANE_QUEUES = 1024
+"""Topics with more queues take the general road: for those of the lane a key of each queue is kept."""
 
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 _FAILED_CODES = {
@@ -155,36 +159,42 @@ class SendHandlers:
         topic = topics.table[name]
         count = self._counts[name] = max(topic.read_queue_nums, topic.write_queue_nums)
         magic, part = topic_part(name)
-        if magic == MAGIC_V1:
+        if magic == MAGIC_V1 and count <= MAX_LANE_QUEUES:
             self._places[name] = name, part, tuple([(name, queue_id) for queue_id in range(count)])
 
     def lane(self, limits: Limits, queue_time: QueueTime | None) -> Lane | None:
         """The quick road for plain sends, from bytes to bytes; None where there is none."""
         parts = self._parts
-        if _plain_send is None or parts.sync_flush or parts.store.config.transient_pool:
+        if _plain_send is None or parts.store.config.transient_pool:
             return None
         is_late: Callable[[], int] = int if queue_time is None else queue_time.over_limit_ms
         store, topics, statistics, stored = parts.store, self._topics, parts.statistics, parts.stored
+        waiting = WaitingAnswers(parts.durability) if parts.sync_flush else None
         known = store.lane(
             (limits.max_frame_bytes, limits.max_header_bytes),
             self._places,
-            (self._added, self._added_bytes),
+            waiting is not None,
+            self._added_bytes,
             self._stored.parts,
         )
 
-        def serve(channel: Channel, data: bytes) -> tuple[bytes, int, int] | None:
+        def serve(reads: list[Read]) -> Served | None:
             if topics.table is not self._table or not topics.writable or is_late():
                 return None
-            sent = store.take_sends(data, channel.remote_host, known)
+            if waiting is not None and waiting.are_many:
+                return None
+            sent = store.take_sends(reads, known)
             if sent is None:
                 return None
-            position, answers, entries, _, runs = sent
+            answers, rests, end, sends, batches, runs = sent
             stored()
-            for topic, count, size in runs:
-                statistics.put_each(topic, count, size)
-            return answers, position, len(entries)
+            for topic, count, size, times in runs:
+                statistics.put_each(topic, count, size, times)
+            if waiting is not None:
+                return waiting.keep(reads, answers, end), rests, sends, batches
+            return answers, rests, sends, batches
 
-        return serve
+        return Lane(serve, answers_later=waiting is not None)
 
     def send_batch(self, channel: Channel, request: Command) -> Reply:
         """320: several messages of one topic and queue in one body."""
@@ -208,6 +218,8 @@ class SendHandlers:
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         except RequestRejected as rejected:
             return self.refuse(request, rejected)
+        if _plain_send is not None and (self._topics.table is not self._table or header.topic not in self._counts):
+            self._remember(header.topic)
         result = self._parts.store.append_batch(message, items)
         return self._finish(request, message.queue_id, message, result)
 
@@ -341,11 +353,14 @@ class SendHandlers:
         if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
             answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)
-        if not result.log_offsets and message.topic != TIMER_TOPIC:
-            unique = message.properties[UNIQ_KEY]
+        unique = message.properties.get(UNIQ_KEY, "")
+        frame = None
+        if result.log_offsets:
+            frame = self._stored.batch_frame(request, result.log_offsets, queue_id, result.queue_offset, unique)
+        elif message.topic != TIMER_TOPIC:
             frame = self._stored.frame(request, result.log_offset, queue_id, result.queue_offset, unique)
-            if frame is not None:
-                return frame
+        if frame is not None:
+            return frame
         return self._answer(request, queue_id, message, result, ResponseCode.SUCCESS)
 
     def _answer(
@@ -363,7 +378,7 @@ class SendHandlers:
             ext["transactionId"] = unique
         if message.topic == TIMER_TOPIC and (handle := recall_handle(self._parts.broker_name, message.properties)):
             ext["recallHandle"] = handle
-        return request.reply(code, ext, remark=None if code == ResponseCode.SUCCESS else "not flushed to disk in time")
+        return request.reply(code, ext, remark=None if code == ResponseCode.SUCCESS else NOT_IN_TIME)
 
     def refuse(self, request: Command, rejected: RequestRejected) -> Command:
         return request.reply(rejected.code, dict(self._answer_ext), remark=rejected.remark)

@@ -27,7 +27,7 @@ from rocketline.broker.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import MessageRequestModeTable
-from rocketline.protocol.records import LogEntry
+from rocketline.store.dispatch import Arrivals
 from rocketline.store.message_store import MessageStore
 
 
@@ -115,7 +115,7 @@ class Pops:
         """What runs as long as the broker does. A slave keeps and delivers nothing: its master does."""
         return [self.checkpoints.run(), self.reviver.run()] if self._needs.is_master else []
 
-    def on_arrivals(self, entries: list[LogEntry]) -> None:
+    def on_arrivals(self, entries: Arrivals) -> None:
         self.waiters.on_arrivals(entries)
         self.notifications.on_arrivals(entries)
         self.reviver.on_arrivals(entries)

@@ -35,7 +35,8 @@ from rocketline.clock import Clock
 from rocketline.errors import RequestRejected, StoreError
 from rocketline.message import TAGS
 from rocketline.protocol.properties import property_in
-from rocketline.protocol.records import LogEntry, decode_record
+from rocketline.protocol.records import decode_record
+from rocketline.store.dispatch import Arrivals
 from rocketline.store.message_store import MessageStore, ReadStatus
 
 log = logging.getLogger(__name__)
@@ -171,9 +172,8 @@ class PopReviver:
             found.append((queue.queue_id, records, 0 if stored_ms < 0 else max(0, now_ms - stored_ms)))
         return found
 
-    def on_arrivals(self, entries: list[LogEntry]) -> None:
-        topic = self._log.topic
-        if not self._arrived.is_set() and any(entry.topic == topic for entry in entries):
+    def on_arrivals(self, arrivals: Arrivals) -> None:
+        if not self._arrived.is_set() and self._log.topic in arrivals.topics:
             self._arrived.set()
 
     async def run(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rocketline.broker.selection import EVERYTHING, Selection
 from rocketline.protocol.command import Command
@@ -114,7 +114,7 @@ class PopWaiters:
         if key in self._held:
             asyncio.get_running_loop().call_soon(self.wake, key)
 
-    def on_arrivals(self, entries: list[LogEntry]) -> None:
+    def on_arrivals(self, entries: Iterable[LogEntry]) -> None:
         """Messages became readable: note whose waiters are to try."""
         keys = self._keys
         if not keys:
