@@ -17,7 +17,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
@@ -69,10 +69,21 @@ class _LoopThread:
             self._loop.close()
             self._loop = self._thread = None
 
+    def start(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T] | None:
+        """Begin some work on a loop that was held; None when nobody holds it any more."""
+        # Under the lock: what comes to a loop after it was stopped would never be looked at.
+        with self._lock:
+            return asyncio.run_coroutine_threadsafe(work, loop) if loop is self._loop else None
+
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         loop.run_forever()
+        # Threads may still wait for these.
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
 
 _background = _LoopThread()
@@ -141,6 +152,8 @@ class _Blocking(Generic[ClientT]):
         future = self._start(work)
         try:
             return future.result()
+        except CancelledError:
+            raise ClientError("this client was closed meanwhile") from None
         except BaseException:
             future.cancel()
             raise
@@ -153,10 +166,12 @@ class _Blocking(Generic[ClientT]):
             problem = f"this client was opened before this process was forked from {self._pid}: open a new one here"
         elif _running_loop() is self._loop:
             problem = _WRONG_THREAD
-        if problem is not None or self._loop is None:
+        loop = self._loop
+        future = _background.start(work, loop) if problem is None and loop is not None else None
+        if future is None:
             work.close()
-            raise ClientError(problem)
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise ClientError(problem or "this client was closed meanwhile")
+        return future
 
     def _check_thread(self) -> None:
         if self._loop is not None and _running_loop() is self._loop:
