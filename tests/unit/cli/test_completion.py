@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def offered_by_bash(text: str, words: list[str]) -> set[str]:
     program = (
         f"{text}\nCOMP_WORDS=({asked}); COMP_CWORD={len(words)}; _rocketline; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
-    return _lines(["bash", "--norc", "-c", program])
+    return _lines(["bash", "--norc"], program)
 
 
 def offered_by_zsh(text: str, words: list[str]) -> set[str]:
@@ -44,19 +45,24 @@ def offered_by_zsh(text: str, words: list[str]) -> set[str]:
     # Outside of its line editor zsh completes nothing, so what it would be given is shown instead.
     shown = "compdef() { :; }; _describe() { print -l -- ${_rocketline_found%%:*}; }"
     program = f"{shown}\n{text}\nwords=({asked}); CURRENT={len(words) + 1}; _rocketline"
-    return {word for word in _lines(["zsh", "-f", "-c", program]) if word.startswith(words[-1])}
+    return {word for word in _lines(["zsh", "-f"], program) if word.startswith(words[-1])}
 
 
 def offered_by_fish(text: str, words: list[str]) -> set[str]:
     line = " ".join(["rocketline", *words])
     program = f"{text}\ncomplete -C '{line}'"
-    return {found.partition("\t")[0] for found in _lines(["fish", "--no-config", "-c", program])}
+    return {found.partition("\t")[0] for found in _lines(["fish", "--no-config"], program)}
 
 
-def _lines(command: list[str]) -> set[str]:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
+def _lines(shell: list[str], program: str) -> set[str]:
+    """What a program prints, which comes in a file: it is longer than an argument may be."""
+    if shutil.which(shell[0]) is None:
+        pytest.skip(f"{shell[0]} is not installed")
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(program)
+        file.flush()
+        command = [*shell, file.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (0, "")
     return set(done.stdout.split("\n")) - {""}
 
