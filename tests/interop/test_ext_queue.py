@@ -33,9 +33,10 @@ def fill(java, namesrv, topic, first=0):
 
 
 def delay(java, namesrv, topic, body):
-    """Five seconds: enough for the other broker to take over before it is due."""
+    """Ten seconds: enough for the other broker to take over before it is due. One that is killed after it delivered a
+    message has not noted that, and the next one delivers it again."""
     with java.producer(namesrv, "delaying") as producer:
-        producer.send(topic, body, tags="late", delay_level=2)
+        producer.send(topic, body, tags="late", delay_level=3)
 
 
 def assert_filtered(java, namesrv, group, topic, tag, count):
