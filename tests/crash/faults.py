@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketline import files
-from rocketline.broker.durability import Durability, Durable
+from rocketline.broker.durability import Durability, Durable, Settle
 from rocketline.broker.handlers import send
 from rocketline.broker.kept import OffLoop
 from rocketline.broker.parts import BrokerParts
@@ -58,12 +58,10 @@ def log_never_flushed(patches: Patches) -> None:
 def acknowledged_before_flush(patches: Patches) -> None:
     """A send under SYNC_FLUSH is answered without waiting for the disk."""
 
-    def wait_not(self: Durability, next_log_offset: int) -> asyncio.Future[Durable]:
-        future: asyncio.Future[Durable] = asyncio.get_running_loop().create_future()
-        future.set_result(Durable.YES)
-        return future
+    def tell_at_once(self: Durability, next_log_offset: int, settle: Settle) -> None:
+        settle(Durable.YES)
 
-    patches.set(Durability, "wait", wait_not)
+    patches.set(Durability, "tell", tell_at_once)
 
 
 def checksum_forgotten(patches: Patches) -> None:
