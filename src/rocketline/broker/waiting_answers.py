@@ -6,6 +6,7 @@ road would have said it (`handlers/send.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from rocketline.broker.durability import Durability, Durable, Outcome
@@ -29,16 +30,20 @@ class WaitingAnswers:
     def are_many(self) -> bool:
         return self._count >= MAX_KEPT
 
-    def keep(self, reads: list[Read], answers: list[bytes | None], next_log_offset: int) -> list[bytes | None]:
+    def keep(
+        self, reads: list[Read], answers: list[bytes | None], next_log_offset: int, sends: int, batches: int
+    ) -> list[bytes | None]:
         """Keep the answers to some reads until everything below an offset is on disk; returns what is to be written now."""
         kept = [(read[2], found) for read, found in zip(reads, answers) if found is not None]
+        answered = kept[0][0].router.await_answers(kept[0][0], sends, batches)
         for channel, _ in kept:
             channel.kept_answers += 1
         self._count += len(kept)
-        self._durability.tell(next_log_offset, partial(self._settle, kept))
+        self._durability.tell(next_log_offset, partial(self._settle, kept, answered))
         return [None if found is None else b"" for found in answers]
 
-    def _settle(self, kept: list[tuple[Channel, bytes]], outcome: Outcome) -> None:
+    def _settle(self, kept: list[tuple[Channel, bytes]], answered: Callable[[int], None], outcome: Outcome) -> None:
+        answered(_code_of(outcome))
         self._count -= len(kept)
         for channel, answers in kept:
             channel.kept_answers -= 1
@@ -49,9 +54,16 @@ def instead(answers: bytes, outcome: Outcome) -> bytes:
     """What is said of messages that are stored, but not on disk: not in time, or never."""
     frames: list[bytes] = []
     for answer in Connection().receive(answers):
+        answer.code = _code_of(outcome)
         if isinstance(outcome, StoreError):
-            answer.code, answer.ext, answer.remark = ResponseCode.SERVICE_NOT_AVAILABLE, {}, str(outcome)
+            answer.ext, answer.remark = {}, str(outcome)
         else:
-            answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, NOT_IN_TIME
+            answer.remark = NOT_IN_TIME
         frames.append(frame_bytes(answer))
     return b"".join(frames)
+
+
+def _code_of(outcome: Outcome) -> ResponseCode:
+    if isinstance(outcome, StoreError):
+        return ResponseCode.SERVICE_NOT_AVAILABLE
+    return ResponseCode.SUCCESS if outcome is Durable.YES else ResponseCode.FLUSH_DISK_TIMEOUT

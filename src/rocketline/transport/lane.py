@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ EVERY = 8
 
 Served = tuple[Sequence[bytes | None], Sequence[tuple[int, int]], int, int]
 """What became of some reads: for each the answers to the requests at its start, as far as they are to be written now, and
-None where none was served; which reads have more in them, and where that begins; how many were served (310, 320)."""
+None where none was served; which reads have more in them, and where that begins; how many were served and answered now (310,
+320)."""
 Serve = Callable[[list[Read]], Served | None]
 """Serves the plain requests that reads begin with; None when it served none."""
 
@@ -42,11 +44,7 @@ Serve = Callable[[list[Read]], Served | None]
 class Lane:
     """Belongs to one router; its connections show it what they read."""
 
-    def __init__(self, serve: Serve, answers_later: bool = False) -> None:
-        self.answers_later = answers_later
-        """Whether what was served may still wait for its answer."""
-        self.may_keep = True
-        """Whether reads may be kept at all."""
+    def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._reads: list[Read] = []
         self._keeps = False
@@ -67,6 +65,7 @@ class Lane:
         if self._keeps:
             if not self._reads:
                 asyncio.get_running_loop().call_soon(self._end_turn)
+                channel.router.note_kept()
             channel.kept_in = self._reads
             self._reads.append((data, channel.remote_host, channel))
             return len(data)
@@ -88,14 +87,19 @@ class Lane:
 
     def _end_turn(self) -> None:
         self.serve_kept()
-        self._keeps = self._count >= MANY and self.may_keep
+        self._keeps = self._count >= MANY
         self._count = 0
         self._last = None
 
     def serve_kept(self) -> None:
         """Serve what was kept, now."""
         reads, self._reads = self._reads, []
-        served = self._serve(reads) if reads else None
+        if reads:
+            channel = reads[0][2]
+            channel.router.serve_kept(channel, partial(self._serve_all, reads))
+
+    def _serve_all(self, reads: list[Read]) -> None:
+        served = self._serve(reads)
         if served is None:
             for data, _, channel in reads:
                 _receive(channel, data)

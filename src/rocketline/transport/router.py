@@ -74,8 +74,20 @@ class Router:
         """Told of requests that were answered on a quick road, by their codes and those of the answers."""
 
     def count_sends(self, channel: Channel, sends: int, batches: int) -> None:
-        """So many sends (310) and batches (320) were served in the lane."""
+        """So many sends (310) and batches (320) were served in the lane and are answered now."""
         self.sends[0] += sends
+
+    def await_answers(self, channel: Channel, sends: int, batches: int) -> Callable[[int], None]:
+        """The same for those whose answers wait for something; what to call with the code of these answers."""
+        self.sends[0] += sends
+        return _ignore
+
+    def note_kept(self) -> None:
+        """Told when a lane begins to keep reads."""
+
+    def serve_kept(self, channel: Channel, serve: Callable[[], None]) -> None:
+        """Have served what a lane kept since."""
+        serve()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -103,3 +115,7 @@ def failure(channel: Channel, request: Command, error: BaseException) -> Command
         return request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
     log.error("request %d from %s failed", request.code, channel.remote, exc_info=error)
     return request.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+
+def _ignore(_: int) -> None:
+    pass

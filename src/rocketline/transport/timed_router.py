@@ -58,6 +58,8 @@ class TimedRouter(Router):
         self.monotonic = monotonic
         self.began = 0.0
         """When the read that is being served came."""
+        self._kept_since = 0.0
+        """When the first of the reads came that a lane keeps."""
         self._slow_ms = slow_ms
         self.sends = _cells()
         """Of 310, the send of all clients of today, when its answer is a ready frame."""
@@ -92,33 +94,49 @@ class TimedRouter(Router):
         for code, response in codes:
             self._count(channel, code, response, took_s)
 
-    def move_sends(self, channel: Channel, count: int, took_s: float) -> None:
+    def _move_sends(self, channel: Channel, count: int, took_s: float) -> None:
         """The sends of a read were counted as quick, and were not."""
         self.sends[0] -= count
         self._add(channel, SEND, ResponseCode.SUCCESS, self.sends, count, int(took_s * 1000))
 
-    def take(self, other: Router) -> None:
-        super().take(other)
-        if self.lane is not None and self.lane.answers_later:
-            self.lane = None
-        if self.lane is not None:
-            self.lane.may_keep = False  # or nobody would know when a read came that is served
-
     def count_sends(self, channel: Channel, sends: int, batches: int) -> None:
         self.sends[0] += sends
         if batches:
-            took_s = self.monotonic() - self.began
-            for _ in range(batches):
-                self._count(channel, BATCH, ResponseCode.SUCCESS, took_s)
+            self._count(channel, BATCH, ResponseCode.SUCCESS, self.monotonic() - self.began, batches)
 
-    def _count(self, channel: Channel, code: int, response: int, took_s: float) -> None:
+    def await_answers(self, channel: Channel, sends: int, batches: int) -> Callable[[int], None]:
+        return partial(self._count_late, channel, sends, batches, self.began)
+
+    def _count_late(self, channel: Channel, sends: int, batches: int, began: float, response: int) -> None:
+        took_s = self.monotonic() - began
+        for code, count in ((SEND, sends), (BATCH, batches)):
+            if count:
+                self._count(channel, code, response, took_s, count)
+
+    def note_kept(self) -> None:
+        self._kept_since = self.began
+
+    def serve_kept(self, channel: Channel, serve: Callable[[], None]) -> None:
+        """All that came in a turn of the loop is as old as the first of it: a turn is short, or worth a look."""
+        self.serve_read(channel, self._kept_since, serve)
+
+    def serve_read(self, channel: Channel, began: float, serve: Callable[[], None]) -> None:
+        """Have served what was read at a time; the time that took is taken once, at the end."""
+        sends = self.sends
+        before, self.began = sends[0], began
+        serve()
+        took_s = self.monotonic() - began
+        if took_s >= QUICK_S and sends[0] != before:
+            self._move_sends(channel, sends[0] - before, took_s)
+
+    def _count(self, channel: Channel, code: int, response: int, took_s: float, count: int = 1) -> None:
         cells = self._answered.get((code, response))
         if cells is None:
             cells = self._answered[code, response] = _cells()
         if took_s < QUICK_S:
-            cells[0] += 1
+            cells[0] += count
         else:
-            self._add(channel, code, response, cells, 1, int(took_s * 1000))
+            self._add(channel, code, response, cells, count, int(took_s * 1000))
 
     def _add(self, channel: Channel, code: int, response: int, cells: list[int], count: int, took_ms: int) -> None:
         cells[bisect_left(TIME_BOUNDS_MS, took_ms)] += count
@@ -207,14 +225,10 @@ class TimedChannel(Channel):
     router: TimedRouter
 
     def data_received(self, data: bytes) -> None:
+        if self.kept_in:
+            self._serve_kept()  # which has a time of its own
         router = self.router
-        sends = router.sends
-        before = sends[0]
-        router.began = began = router.monotonic()
-        Channel.data_received(self, data)
-        took_s = router.monotonic() - began
-        if took_s >= QUICK_S and sends[0] != before:
-            router.move_sends(self, sends[0] - before, took_s)
+        router.serve_read(self, router.monotonic(), partial(Channel.data_received, self, data))
 
 
 class _TimedAtReadEnd(AtReadEnd):

@@ -296,9 +296,11 @@ class MemoryTransport(asyncio.Transport):
 class Peer:
     """A client on a connection of its own."""
 
-    def __init__(self, router: Router, address: tuple[str, int] = ("192.0.2.5", 40001)) -> None:
+    def __init__(
+        self, router: Router, address: tuple[str, int] = ("192.0.2.5", 40001), channel_type: type[Channel] = Channel
+    ) -> None:
         self.transport = MemoryTransport(address)
-        self.channel = Channel(router, Limits())
+        self.channel = channel_type(router, Limits())
         self.transport.channel = self.channel
         self.channel.connection_made(self.transport)
         self._connection = Connection()

@@ -7,10 +7,14 @@ import asyncio
 import pytest
 from tests.unit.broker.parts import Peer
 
+from rocketline.clock import ManualClock
+from rocketline.metrics.families import Distribution
+from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import frame_bytes
 from rocketline.transport import Lane, Read, Router, Served
 from rocketline.transport.lane import EVERY, MANY, MISSES
+from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 PLAIN, OTHER = 310, 77
 
@@ -149,8 +153,56 @@ async def test_connections_with_nothing_for_the_lane_are_looked_at_now_and_then(
     assert served.calls == [1], "one that was served ends that"
 
 
-async def test_a_lane_may_be_told_to_keep_nothing(served: Served310) -> None:
-    served.lane.may_keep = False
+class Timed310(Served310):
+    """The same with a router that takes the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        self.router = TimedRouter(self.clock.monotonic)
+        self.router.add(OTHER, self._handle)
+        self.router.lane = self.lane
+        self.peers = [Peer(self.router, ("192.0.2.5", 4000 + number), TimedChannel) for number in range(MANY + 1)]
+        self.batches = 0
+
+    def __call__(self, reads: list[Read]) -> Served | None:
+        served = super().__call__(reads)
+        return served and (*served[:3], self.batches)
+
+    def times(self) -> dict[str, Distribution]:
+        return {kind.request_name: found for kind, found in self.router.times()}
+
+
+async def test_what_a_timed_lane_kept_is_as_old_as_the_first_of_it() -> None:
+    served = Timed310()
     await served.busy()
+    assert served.times() == {"send_message_v2": Distribution((MANY, *[0] * 9), 0)}
+    served.batches = 2
     served.peers[0].channel.data_received(frame())
-    assert served.calls == [1]
+    served.clock.advance(0.004)
+    served.peers[1].channel.data_received(frame())
+    served.peers[2].channel.data_received(frame(OTHER))
+    served.clock.advance(0.002)
+    await asyncio.sleep(0)
+    assert served.calls == [3], "they are kept all the same"
+    slow = (0, 0, 0, 1, *[0] * 6)
+    assert served.times() == {
+        "send_message_v2": Distribution((MANY, 0, 0, 2, *[0] * 6), 12),
+        "send_batch_message": Distribution(tuple(2 * count for count in slow), 12),
+        str(OTHER): Distribution(slow, 6),
+    }
+
+
+async def test_answers_that_wait_are_timed_when_they_leave() -> None:
+    served = Timed310()
+    channel = served.peers[0].channel
+    served.router.began = served.clock.monotonic()
+    answered = served.router.await_answers(channel, 3, 1)
+    assert served.times() == {}
+    served.clock.advance(0.007)
+    answered(ResponseCode.FLUSH_DISK_TIMEOUT)
+    found = {(kind.request_name, kind.response_name): times for kind, times in served.router.times()}
+    assert found == {
+        ("send_message_v2", "flush_disk_timeout"): Distribution((0, 0, 0, 3, *[0] * 6), 21),
+        ("send_batch_message", "flush_disk_timeout"): Distribution((0, 0, 0, 1, *[0] * 6), 7),
+    }

@@ -191,10 +191,10 @@ class SendHandlers:
             for topic, count, size, times in runs:
                 statistics.put_each(topic, count, size, times)
             if waiting is not None:
-                return waiting.keep(reads, answers, end), rests, sends, batches
+                return waiting.keep(reads, answers, end, sends, batches), rests, 0, 0
             return answers, rests, sends, batches
 
-        return Lane(serve, answers_later=waiting is not None)
+        return Lane(serve)
 
     def send_batch(self, channel: Channel, request: Command) -> Reply:
         """320: several messages of one topic and queue in one body."""
