@@ -350,23 +350,6 @@ static int know_names(Row *row, const Wanted *wanted)
     return 0;
 }
 
-static int is_utf8(const uint8_t *bytes, int64_t size)
-{
-    uint64_t all = 0, word;
-    int64_t at = 0;
-    for (; at + 8 <= size; at += 8) {
-        memcpy(&word, bytes + at, 8);
-        all |= word;
-    }
-    for (; at < size; at++)
-        all |= bytes[at];
-    if (!(all & 0x8080808080808080u))
-        return 1;
-    PyObject *text = plain_text(bytes, size);
-    Py_XDECREF(text);
-    return text != NULL;
-}
-
 /* Whether a text is even: pairs with both separators, no name twice, UTF-8. */
 static int read_even(Row *row, const uint8_t *text, int64_t size, const Wanted *wanted)
 {

@@ -66,6 +66,8 @@ void crc32_ready(void);
 uint32_t java_hash_text(uint32_t hash, PyObject *text);
 /* UTF-8 to text; NULL without an error set when the bytes are no UTF-8. */
 PyObject *plain_text(const uint8_t *bytes, Py_ssize_t size);
+/* Whether bytes are UTF-8, without an error when they are not. */
+int is_utf8(const uint8_t *bytes, Py_ssize_t size);
 /* The same with replacement characters where the bytes are no UTF-8, as Java does. */
 PyObject *replaced_text(const uint8_t *bytes, Py_ssize_t size);
 /* Encoded properties as a dict; with `only_used` those that queues and index look at. */

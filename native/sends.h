@@ -34,7 +34,6 @@ typedef struct {
 
 /* 1 for a header written in the plain way; 0, without an error, for any other. `room` has as many bytes as the header. */
 int locate_header(const uint8_t *frame, Py_ssize_t header_bytes, uint8_t *room, SendHeader *header);
-int is_utf8(const uint8_t *bytes, Py_ssize_t size);
 
 /* The properties that queues and index look at, and whether there is one that makes a send special. */
 typedef struct {

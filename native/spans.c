@@ -118,19 +118,6 @@ static int locate_binary(const uint8_t *bytes, Py_ssize_t size, SendHeader *head
     return 1;
 }
 
-int is_utf8(const uint8_t *bytes, Py_ssize_t size)
-{
-    Py_ssize_t at = 0;
-    while (at < size && bytes[at] < 0x80)
-        at++;
-    if (at == size)
-        return 1;
-    PyObject *text = plain_text(bytes, size);
-    PyErr_Clear(); /* without memory for it, too, the general road decides */
-    Py_XDECREF(text);
-    return text != NULL;
-}
-
 int locate_header(const uint8_t *frame, Py_ssize_t header_bytes, uint8_t *room, SendHeader *header)
 {
     *header = (SendHeader){{0}, {{NULL, 0}}};

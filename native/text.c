@@ -9,6 +9,24 @@ PyObject *plain_text(const uint8_t *bytes, Py_ssize_t size)
     return text;
 }
 
+int is_utf8(const uint8_t *bytes, Py_ssize_t size)
+{
+    uint64_t all = 0, word;
+    Py_ssize_t at = 0;
+    for (; at + 8 <= size; at += 8) {
+        memcpy(&word, bytes + at, 8);
+        all |= word;
+    }
+    for (; at < size; at++)
+        all |= bytes[at];
+    if (!(all & 0x8080808080808080u))
+        return 1;
+    PyObject *text = plain_text(bytes, size);
+    PyErr_Clear(); /* without memory for it, too, somebody else decides */
+    Py_XDECREF(text);
+    return text != NULL;
+}
+
 PyObject *replaced_text(const uint8_t *bytes, Py_ssize_t size)
 {
     return PyUnicode_DecodeUTF8((const char *)bytes, size, "replace");

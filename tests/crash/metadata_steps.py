@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,19 @@ class _Replacements:
         self._step = step
         self._left = nth
         self._replace_file: Callable[..., None] = vars(disk)["replace_file"]  # with a planted fault, the faulty one
-        self.is_meant = False
+        self._thread = 0  # the one that replaces the file the nth time: others replace other files meanwhile
+
+    @property
+    def is_meant(self) -> bool:
+        return threading.get_ident() == self._thread
 
     def replace_file(self, path: Path, data: bytes, *, keep_backup: bool = False) -> None:
         if path.name == self.name:
             self._left -= 1
-            self.is_meant = self._left == 0
-            if self.is_meant:
+            self._thread = 0
+            if self._left == 0:
                 _note(path, data)
+                self._thread = threading.get_ident()
         self._replace_file(path, data, keep_backup=keep_backup)
 
     def reached(self, step: str, meant: bool = True) -> None:

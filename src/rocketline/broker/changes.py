@@ -115,7 +115,7 @@ class ChangingConfig:
         self._file = file
         self._kept = KeptTable(file, SavedChanges(), self._use, off_loop)
         self._is_changing = False
-        # Settings are checked together: what another operator changes must not slip in between check and use.
+        """Settings are checked together: what another operator changes must not slip in between check and use."""
         self._configured = values_of(configured)
         self._clock = clock
         self._saved = SavedChanges()

@@ -130,7 +130,7 @@ async def test_one_that_is_down_does_not_hurt_and_gets_everything_when_it_is_bac
             assert caplog.text.count(f"name server 127.0.0.1:{port}") == 1
             async with running(registration), FakeNameServer(port) as back:
                 await _until_told(back, lambda: topics.put([TopicConfig("orders")]))
-                assert back.topics() == set(topics.table)
+                assert back.topics(0) == set(topics.table)
                 await eventually(lambda: up.topics() == {"orders"})
                 topics.put([TopicConfig("bills")])
                 await eventually(lambda: back.topics() == {"bills"})
