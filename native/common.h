@@ -47,6 +47,12 @@ static inline int head_bytes(int32_t sys_flag)
     return HEAD_BYTES + (sys_flag & BORN_IPV6 ? 12 : 0) + (sys_flag & STORE_IPV6 ? 12 : 0);
 }
 
+/* Some bytes where they lie; `at` is NULL for what is not there. */
+typedef struct {
+    const uint8_t *at;
+    Py_ssize_t size;
+} Span;
+
 /* Names of properties and what else is needed again and again; made once by `names_ready`. */
 extern PyObject *name_unique, *name_keys, *name_tags;
 

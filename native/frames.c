@@ -3,6 +3,7 @@
  * take_frames(data, position, max_frame_bytes, max_header_bytes, received, command) gives the commands of all complete
  * and plain frames from `position` on, and where the first other byte is. A frame that is cut short, too large, or whose header
  * is not written in the plain way every client does, ends the run: the Python twin reads it, leniently or with an error. */
+#include "binary.h"
 #include "json.h"
 #include "sends.h"
 
@@ -183,51 +184,38 @@ static int read_json(const uint8_t *bytes, Py_ssize_t size, Header *header)
     return 1;
 }
 
-static int read_fields(const uint8_t *at, const uint8_t *end, PyObject *fields)
+static int read_fields(Span fields, PyObject *read)
 {
-    while (at < end) {
-        if (end - at < 6)
+    Span name, value;
+    while (fields.size) {
+        if (!take_field(&fields, &name, &value))
             return 0;
-        int32_t name_bytes = (int16_t)get16(at);
-        if (name_bytes < 0 || end - at - 6 < name_bytes)
+        if (!name.size || !value.size)
+            continue; /* a zero length reads as null in Java, so such an entry does not exist */
+        PyObject *name_text = replaced_text(name.at, name.size);
+        PyObject *value_text = replaced_text(value.at, value.size);
+        int failed = name_text == NULL || value_text == NULL || PyDict_SetItem(read, name_text, value_text) < 0;
+        Py_XDECREF(name_text);
+        Py_XDECREF(value_text);
+        if (failed)
             return 0;
-        const uint8_t *value_at = at + 6 + name_bytes;
-        int32_t value_bytes = get32(value_at - 4);
-        if (value_bytes < 0 || end - value_at < value_bytes)
-            return 0;
-        if (name_bytes && value_bytes) { /* a zero length reads as null in Java, so such an entry does not exist */
-            PyObject *name = replaced_text(at + 2, name_bytes);
-            PyObject *value = replaced_text(value_at, value_bytes);
-            int failed = name == NULL || value == NULL || PyDict_SetItem(fields, name, value) < 0;
-            Py_XDECREF(name);
-            Py_XDECREF(value);
-            if (failed)
-                return 0;
-        }
-        at = value_at + value_bytes;
     }
     return 1;
 }
 
 static int read_binary(const uint8_t *bytes, Py_ssize_t size, Header *header)
 {
-    if (size < 21)
+    Span remark, fields;
+    if (!split_binary(bytes, size, &remark, &fields))
         return 0;
     header->numbers[CODE] = (int16_t)get16(bytes);
     header->language = Py_NewRef(bytes[2] < 14 ? languages[bytes[2]] : other_language);
     header->numbers[VERSION] = (int16_t)get16(bytes + 3);
     header->numbers[OPAQUE] = get32(bytes + 5);
     header->numbers[FLAG] = get32(bytes + 9);
-    int32_t remark_bytes = get32(bytes + 13);
-    if (remark_bytes < 0 || size - 21 < remark_bytes)
+    if (remark.size && (header->remark = replaced_text(remark.at, remark.size)) == NULL)
         return 0;
-    if (remark_bytes && (header->remark = replaced_text(bytes + 17, remark_bytes)) == NULL)
-        return 0;
-    const uint8_t *fields = bytes + 21 + remark_bytes;
-    int32_t fields_bytes = get32(fields - 4);
-    if (fields_bytes < 0 || bytes + size - fields < fields_bytes)
-        return 0;
-    return (header->ext = PyDict_New()) != NULL && read_fields(fields, fields + fields_bytes, header->ext);
+    return (header->ext = PyDict_New()) != NULL && read_fields(fields, header->ext);
 }
 
 /* type(code, ext, body, opaque, flag, remark, version, language, encoding) */

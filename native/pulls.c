@@ -3,7 +3,7 @@
  * A reader asks for the same thing again and again, and only three numbers of its requests change. So the header of a pull
  * is not decoded here: it is walked through as far as it takes to cut the three out, and what is left is looked up among the
  * requests that Python has understood before. */
-#include "common.h"
+#include "binary.h"
 
 #define ADDRESS_MAX (-(1LL << 31) - 1) /* codes up to here are addresses of extended units */
 #define COPIED_BYTES (64 << 10)
@@ -13,7 +13,7 @@
 
 typedef struct {
     int64_t start, end;
-} Span;
+} Stretch;
 
 /* What a read looks for and where it stops. */
 typedef struct {
@@ -27,7 +27,7 @@ typedef struct {
 /* What it found. */
 typedef struct {
     int64_t looked, taken, total;
-    Span *spans;
+    Stretch *spans;
     Py_ssize_t span_count;
 } Found;
 
@@ -58,7 +58,7 @@ static void add(Found *found, int64_t log_offset, int64_t size)
     if (found->span_count && found->spans[found->span_count - 1].end == log_offset)
         found->spans[found->span_count - 1].end += size;
     else
-        found->spans[found->span_count++] = (Span){log_offset, log_offset + size};
+        found->spans[found->span_count++] = (Stretch){log_offset, log_offset + size};
     found->taken++;
     found->total += size;
 }
@@ -107,7 +107,7 @@ static PyObject *chunks_of(PyObject *view, const uint8_t *log, int64_t base, con
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)found->total);
         uint8_t *at = bytes == NULL ? NULL : (uint8_t *)PyBytes_AS_STRING(bytes);
         for (Py_ssize_t number = 0; bytes != NULL && number < found->span_count; number++) {
-            const Span *span = &found->spans[number];
+            const Stretch *span = &found->spans[number];
             at = put_bytes(at, log + (span->start - base), (size_t)(span->end - span->start));
         }
         chunk = bytes == NULL ? NULL : PyMemoryView_FromObject(bytes);
@@ -118,7 +118,7 @@ static PyObject *chunks_of(PyObject *view, const uint8_t *log, int64_t base, con
         return chunks;
     }
     for (Py_ssize_t number = 0; chunks != NULL && number < found->span_count; number++) {
-        const Span *span = &found->spans[number];
+        const Stretch *span = &found->spans[number];
         chunk = PySequence_GetSlice(view, (Py_ssize_t)(span->start - base), (Py_ssize_t)(span->end - base));
         if (chunk == NULL || PyList_Append(chunks, chunk) < 0)
             Py_CLEAR(chunks);
@@ -134,7 +134,7 @@ static PyObject *find(const Py_buffer *units, PyObject *view, const Py_buffer *l
     PyObject *chunks = NULL;
     if (count && get64(units->buf) < wanted->oldest)
         Py_RETURN_NONE;
-    found.spans = PyMem_Malloc((size_t)(count ? count : 1) * sizeof(Span));
+    found.spans = PyMem_Malloc((size_t)(count ? count : 1) * sizeof(Stretch));
     if (found.spans == NULL)
         return PyErr_NoMemory();
     int sound = wanted->codes == NULL ? find_all(units->buf, count, log->buf, wanted, &found)
@@ -269,26 +269,20 @@ static int walk_json(const uint8_t *at, const uint8_t *end, Pull *pull)
     return 0;
 }
 
-/* code 2, language 1, version 2, request id 4, flag 4, remark 4 + n, fields 4 + n */
 static int walk_binary(const uint8_t *start, const uint8_t *end, Pull *pull)
 {
-    if (end - start < 21 || get32(start + 13) != 0 || get32(start + 17) != end - start - 21)
+    Span remark, fields, name, value;
+    if (!split_binary(start, end - start, &remark, &fields) || remark.size || fields.at + fields.size != end)
         return 0;
     pull->numbers[REQUEST_ID] = get32(start + 5);
     pull->cuts[REQUEST_ID] = (Cut){start + 5, start + 9};
-    pull->cuts[NUMBERS] = (Cut){start + 17, start + 21};
-    for (const uint8_t *at = start + 21; at < end;) {
-        int64_t name_bytes = end - at < 6 ? -1 : (int16_t)get16(at);
-        if (name_bytes < 0 || name_bytes > end - at - 6)
+    pull->cuts[NUMBERS] = (Cut){fields.at - 4, fields.at};
+    while (fields.size) {
+        if (!take_field(&fields, &name, &value))
             return 0;
-        const uint8_t *name = at + 2, *value = name + name_bytes + 4;
-        int64_t value_bytes = get32(value - 4);
-        if (value_bytes < 0 || value_bytes > end - value)
+        int kind = kind_of(name.at, name.size);
+        if (kind >= 0 && !note(pull, kind, value.at - 4, value.at, value.at + value.size))
             return 0;
-        int kind = kind_of(name, (Py_ssize_t)name_bytes);
-        if (kind >= 0 && !note(pull, kind, value - 4, value, value + value_bytes))
-            return 0;
-        at = value + value_bytes;
     }
     return 1;
 }

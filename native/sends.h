@@ -17,12 +17,6 @@ typedef struct {
 int read_header(const uint8_t *frame, Py_ssize_t header_bytes, Header *header);
 void forget_header(Header *header);
 
-/* Some bytes where they lie; `at` is NULL for what is not there. */
-typedef struct {
-    const uint8_t *at;
-    Py_ssize_t size;
-} Span;
-
 #define NOT_FOR_CLIENTS 0xCC /* system flags: transactional, or a batch kept as one record */
 #define SEND_FIELDS 14 /* named a to n */
 

@@ -1,6 +1,7 @@
 /* The header of a send and the properties of a message, located where they lie: no object is made of them.
  *
  * What is not written in the plain way is not located, and goes the general road. */
+#include "binary.h"
 #include "json.h"
 #include "sends.h"
 
@@ -88,32 +89,18 @@ static int locate_json(const uint8_t *bytes, Py_ssize_t size, uint8_t *room, Sen
 
 static int locate_binary(const uint8_t *bytes, Py_ssize_t size, SendHeader *header)
 {
-    if (size < 21)
+    Span remark, fields, name, value;
+    if (!split_binary(bytes, size, &remark, &fields))
         return 0;
     header->numbers[CODE] = (int16_t)get16(bytes);
     header->numbers[VERSION] = (int16_t)get16(bytes + 3);
     header->numbers[OPAQUE] = get32(bytes + 5);
     header->numbers[FLAG] = get32(bytes + 9);
-    int32_t remark_bytes = get32(bytes + 13);
-    if (remark_bytes < 0 || size - 21 < remark_bytes)
-        return 0;
-    const uint8_t *at = bytes + 21 + remark_bytes, *end = bytes + size;
-    int32_t fields_bytes = get32(at - 4);
-    if (fields_bytes < 0 || end - at < fields_bytes)
-        return 0;
-    for (end = at + fields_bytes; at < end;) {
-        if (end - at < 6)
+    while (fields.size) {
+        if (!take_field(&fields, &name, &value) || (name.size == 1 && !is_utf8(value.at, value.size)))
             return 0;
-        int32_t name_bytes = (int16_t)get16(at);
-        if (name_bytes < 0 || end - at - 6 < name_bytes)
-            return 0;
-        const uint8_t *value_at = at + 6 + name_bytes;
-        int32_t value_bytes = get32(value_at - 4);
-        if (value_bytes < 0 || end - value_at < value_bytes || (name_bytes == 1 && !is_utf8(value_at, value_bytes)))
-            return 0;
-        if (value_bytes) /* a zero length reads as null in Java, so such an entry does not exist */
-            keep_field(header, (Span){at + 2, name_bytes}, (Span){value_at, value_bytes});
-        at = value_at + value_bytes;
+        if (value.size) /* a zero length reads as null in Java, so such an entry does not exist */
+            keep_field(header, name, value);
     }
     return 1;
 }
