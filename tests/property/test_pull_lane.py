@@ -19,7 +19,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import JSON, ONEWAY, ROCKETMQ, Command
 from rocketline.protocol.connection import frame_bytes
 from rocketline.protocol.records import decode_messages
-from rocketline.transport import Channel
+from rocketline.transport import Channel, Limits
 from rocketline.transport.timed_router import TimedRouter
 
 pytestmark = needs_twin
@@ -27,6 +27,8 @@ pytestmark = needs_twin
 TOPICS = ("orders", "others")
 GROUPS = ("readers", "strangers")
 TAGS = ("a", "b", "")
+ENDS = (89, 22, 15)
+"""Of the queues of `orders`, and of one of the others."""
 EXPRESSIONS = [("*", None), ("*", "TAG"), ("a", "TAG"), ("a||b", None), ("c", None), ("x = 1", "SQL92"), ("||", None)]
 
 
@@ -57,7 +59,7 @@ def pulls(draw: st.DrawFn) -> Command:
         draw(st.sampled_from([*GROUPS, "readers"])),
         code=draw(st.sampled_from([RequestCode.PULL_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])),
         queue_id=draw(st.sampled_from([0, 0, 0, 1, 2, -1])),
-        queue_offset=draw(st.sampled_from([0, 0, 1, 30, 79, 90, 99, 100, 300, -1])),
+        queue_offset=draw(st.sampled_from([0, 0, 1, 30, ENDS[0], *ENDS, ENDS[0] + 1, 90, 100, 300, -1])),
         max_messages=draw(st.sampled_from([32, 32, 32, 1, 5, 0, -3, 50])),
         sys_flag=draw(st.sampled_from([4, 4, 4, 5, 6, 7, 0, 1, 2, 3, 12])),
         commit_offset=draw(st.sampled_from([0, 5, 7, -1])),
@@ -140,7 +142,11 @@ EVENTS: dict[str, Event] = {
     "damage": _damage,
     "misplaced": _misplace,
     "deleted": lambda parts: parts.store.delete_topic("orders"),
+    "no more": lambda parts: parts.waiters.answer_queue("orders", 0),
+    "full": lambda parts: setattr(parts.waiters, "_max_held", 2),
 }
+LOST = "lost"
+"""The connection ends, and the next begins."""
 
 
 async def run(setup: Setup, memory_bytes: int, steps: Sequence[bytes | str], lane: bool) -> dict[str, Any]:
@@ -152,17 +158,22 @@ async def run(setup: Setup, memory_bytes: int, steps: Sequence[bytes | str], lan
         assert router.quick_reads is not None
         if not lane:
             router.quick_reads = None
-        peer = Peer(router)
+        peer, answers = Peer(router), []
         for step in [*steps, *steps]:
-            if isinstance(step, str):
+            if step == LOST:
+                await peer.close()
+                answers.append(bytes(peer.transport.written))
+                peer = Peer(router)
+            elif isinstance(step, str):
                 EVENTS[step](parts)
             elif peer.channel.is_open:
                 peer.channel.data_received(step)
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)  # held pulls of the general road are answered in the next turn of the loop
+            answers.append(peer.channel.waiting_count.to_bytes(2))
         held = len(parts.waiters)
         parts.waiters.answer_all()
         await asyncio.sleep(0)
-        return _left_by(parts, router, peer) | {"held": held}
+        return _left_by(parts, router, peer) | {"held": held, "before": answers}
     finally:
         parts.close()
         await asyncio.sleep(0)
@@ -189,7 +200,8 @@ reads = st.lists(pulls().map(frame_bytes) | pulls().map(frame_bytes) | odd(), mi
 
 @unhurried
 @given(
-    st.lists(reads | reads | st.sampled_from(sorted(EVENTS)), min_size=1, max_size=6), st.sampled_from([1 << 30, 4000])
+    st.lists(reads | reads | st.sampled_from(["arrival", LOST, *sorted(EVENTS)]), min_size=1, max_size=6),
+    st.sampled_from([1 << 30, 4000]),
 )
 def test_both_roads_are_the_same(steps: list[bytes | str], memory_bytes: int) -> None:
     left = [
@@ -206,6 +218,11 @@ class Watched(TimedRouter):
         super().__init__(parts.clock.monotonic)
         self.take(parts.router)
         self.quickly: list[tuple[int, int]] = []
+        self.held = 0
+
+    def note_held(self, channel: Channel, code: int) -> Callable[[int, str], None]:
+        self.held += 1
+        return super().note_held(channel, code)
 
     def note_answered(self, channel: Channel, codes: list[tuple[int, int]]) -> None:
         self.quickly += codes
@@ -230,6 +247,53 @@ async def test_a_pull_is_learnt_once_and_served_quickly_from_then_on() -> None:
     asked(peer, *[pull_request(queue_offset=offset, sys_flag=5) for offset in (1, 2, 300, 3)])
     assert len(router.quickly) == 4, "up to the one that cannot be served, and what follows goes its way"
     assert sum(sum(distribution[0]) for kind, distribution in router.times() if kind.code == 11) == 7
+    parts.close()
+
+
+async def test_a_pull_at_the_end_of_its_queue_is_held_and_answered_with_what_arrives() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer, other = Peer(router), Peer(router)
+    (end, *_), held = ENDS, {"sys_flag": 7, "suspend_ms": 1000}
+    for offset in (0, 1):
+        asked(peer, pull_request(queue_offset=offset, sys_flag=7, suspend_ms=1000))
+    peer.send(*[pull_request(queue_offset=end, commit_offset=end, **held) for _ in range(2)])
+    for _ in range(2):
+        other.send(pull_request(queue_offset=end, commit_offset=end, subscription="c", **held))
+    assert [peer.received(), peer.channel.waiting_count, len(parts.waiters), router.held] == [[], 2, 4, 3]
+    assert parts.offsets.get("readers", "orders", 0) == end, "committed when it came"
+    before = peer.transport.writes
+    _arrive(parts)
+    answers = peer.received()
+    assert [decode_messages(answer.body)[0].queue_offset for answer in answers] == [end, end]
+    assert (peer.transport.writes - before, peer.channel.waiting_count) == (1, 0), "answers leave together, at once"
+    assert [other.channel.waiting_count, len(parts.waiters)] == [2, 2], "those wait for another"
+    await other.close()
+    assert len(parts.waiters) == 0
+    parts.close()
+
+
+async def test_a_held_pull_whose_time_is_up_is_told_that_there_is_nothing() -> None:
+    parts = filled(Setup(timer_slots=120))
+    peer = Peer(Watched(parts))
+    for offset in (0, ENDS[0]):
+        peer.send(pull_request(queue_offset=offset, sys_flag=7, suspend_ms=20))
+    peer.received()
+    answer = await peer.next()
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, str(ENDS[0]))
+    assert (len(parts.waiters), peer.channel.waiting_count) == (0, 0)
+    parts.close()
+
+
+async def test_more_than_may_wait_on_a_connection_are_refused() -> None:
+    parts = filled(Setup(timer_slots=120))
+    peer = Peer(Watched(parts), limits=Limits(max_waiting=2))
+    peer.send(pull_request(sys_flag=7))
+    peer.received()
+    peer.send(*[pull_request(queue_offset=ENDS[0], sys_flag=7) for _ in range(3)])
+    assert [answer.code for answer in peer.received()] == [ResponseCode.SYSTEM_BUSY]
+    await asyncio.sleep(0)
+    assert len(parts.waiters) == 2
     parts.close()
 
 

@@ -2,21 +2,44 @@
 
 Theory of operation: a pull that finds nothing is parked under its (topic, queue). The dispatcher reports every message
 it makes readable; a waiter whose filter passes is marked, and once the whole dispatch is done every marked waiter
-reads again, so that one answer carries all that arrived and not just the first message. A waiter is answered exactly
-once: by arrival, by its time, or not at all when its connection went away (its future is cancelled).
+reads again, so that one answer carries all that arrived and not just the first message; answers to one connection leave
+together. A waiter is answered exactly once: by arrival, by its time, or not at all when its connection went away.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from rocketline.message import QueueOffset
 from rocketline.protocol.command import Command
-from rocketline.protocol.records import LogEntry
+from rocketline.protocol.records import Buffer, LogEntry
+from rocketline.transport import Channel
 
 AcceptTags = Callable[[int], bool]
 AcceptProperties = Callable[[Mapping[str, str]], bool]
+
+
+Answers = dict[Channel, list[Buffer]]
+"""What is to be written to whom."""
+
+
+class Waiter(Protocol):
+    """Somebody who waits for messages of one queue."""
+
+    key: tuple[str, int]
+    queue_offset: int
+    accept_tags: AcceptTags | None
+    accept_properties: AcceptProperties | None
+    expiry: asyncio.TimerHandle | None
+    marked: bool
+
+    def done(self) -> bool:
+        """Whether it was answered, or does not wait any more."""
+
+    def answer(self, answers: Answers) -> None:
+        """Read again and answer, in whatever way, or add to the answers what is to be written."""
 
 
 class PullWaiter(asyncio.Future[Command]):
@@ -32,12 +55,18 @@ class PullWaiter(asyncio.Future[Command]):
     ) -> None:
         super().__init__(loop=asyncio.get_running_loop())
         self.key = key
-        self.queue_offset = queue_offset
+        self.queue_offset: int = queue_offset
         self.accept_tags = accept_tags
         self.accept_properties = accept_properties
         self.read_again = read_again
         self.expiry: asyncio.TimerHandle | None = None
         self.marked = False
+
+    def answer(self, answers: Answers) -> None:
+        try:
+            self.set_result(self.read_again())
+        except Exception as error:
+            self.set_exception(error)
 
 
 class PullWaiters:
@@ -45,9 +74,9 @@ class PullWaiters:
 
     def __init__(self, max_held: int = 100_000) -> None:
         self._max_held = max_held
-        self._held: dict[tuple[str, int], list[PullWaiter]] = {}
+        self._held: dict[tuple[str, int], list[Waiter]] = {}
         self._count = 0
-        self._woken: list[PullWaiter] = []
+        self._woken: list[Waiter] = []
 
     def __len__(self) -> int:
         return self._count
@@ -63,14 +92,22 @@ class PullWaiters:
         accept_properties: AcceptProperties | None = None,
     ) -> PullWaiter | None:
         """Park a pull; None when too many are parked already (the caller then answers at once)."""
-        if self._count >= self._max_held:
+        if self.is_full:
             return None
         waiter = PullWaiter((topic, queue_id), queue_offset, accept_tags, read_again, accept_properties)
-        waiter.expiry = waiter.get_loop().call_later(timeout_s, self._answer, waiter)
         waiter.add_done_callback(self._dropped)
+        self.park(waiter, timeout_s)
+        return waiter
+
+    @property
+    def is_full(self) -> bool:
+        return self._count >= self._max_held
+
+    def park(self, waiter: Waiter, timeout_s: float) -> None:
+        """Answer somebody when a message arrives, or after this long."""
+        waiter.expiry = asyncio.get_running_loop().call_later(timeout_s, self._answer, [waiter])
         self._held.setdefault(waiter.key, []).append(waiter)
         self._count += 1
-        return waiter
 
     def on_arrivals(self, entries: Iterable[LogEntry]) -> None:
         """Messages became readable: mark those who wait for one of them."""
@@ -92,40 +129,37 @@ class PullWaiters:
         if not self._woken:
             return
         woken, self._woken = self._woken, []
-        for waiter in woken:
-            self._answer(waiter)
+        self._answer(woken)
 
     def answer_queue(self, topic: str, queue_id: int) -> None:
         """Answer those who wait at one queue: something else than a message changed there."""
-        for waiter in list(self._held.get((topic, queue_id), ())):
-            self._answer(waiter)
+        self._answer(list(self._held.get((topic, queue_id), ())))
 
     def answer_all(self) -> None:
         """Answer everyone now: a topic went away."""
-        for waiters in list(self._held.values()):
-            for waiter in list(waiters):
-                self._answer(waiter)
+        self._answer([waiter for waiters in self._held.values() for waiter in waiters])
 
     def close(self) -> None:
         """Answer everyone and hold nobody any more: a client that asks again at once must not delay the stop."""
         self._max_held = 0
         self.answer_all()
 
-    def _answer(self, waiter: PullWaiter) -> None:
-        if waiter.done():
-            return
-        try:
-            waiter.set_result(waiter.read_again())
-        except Exception as error:
-            waiter.set_exception(error)
-        self._forget(waiter)
+    def _answer(self, waiters: list[Waiter]) -> None:
+        answers: Answers = {}
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.answer(answers)
+                self.forget(waiter)
+        for channel, buffers in answers.items():
+            channel.write_all(buffers)
 
     def _dropped(self, waiter: asyncio.Future[Command]) -> None:
         assert isinstance(waiter, PullWaiter)
         if waiter.cancelled():
-            self._forget(waiter)
+            self.forget(waiter)
 
-    def _forget(self, waiter: PullWaiter) -> None:
+    def forget(self, waiter: Waiter) -> None:
+        """Somebody does not wait any more."""
         if waiter.expiry is not None:
             waiter.expiry.cancel()
         waiters = self._held.get(waiter.key)

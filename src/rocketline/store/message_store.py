@@ -453,6 +453,11 @@ class MessageStore(StoreLookups):
         queue = self._queues.by_key.get(key)
         return None if queue is None else self._reader.read_sound(queue, queue_offset, count, max_bytes, test)
 
+    def is_at_end(self, key: tuple[str, int], queue_offset: int) -> bool:
+        """Whether the next message of a queue that there is gets this offset."""
+        queue = self._queues.by_key.get(key)
+        return queue is not None and queue_offset == queue.max_offset
+
     def limited(self, max_messages: int, max_bytes: int) -> tuple[int, int]:
         """How many messages and bytes somebody gets who asks for so many, of what is in memory."""
         return self._reader.limited(max_messages, max_bytes)

@@ -20,7 +20,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from rocketline.errors import ConnectionLost, RemoteProtocolError, TransportError
 from rocketline.protocol.codes import ResponseCode
@@ -64,6 +64,11 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+class Cancellable(Protocol):
+    def cancel(self) -> object:
+        """The connection went away."""
+
+
 class Channel(asyncio.Protocol):
     """A connection and everything in flight on it."""
 
@@ -87,7 +92,7 @@ class Channel(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._calls = Calls(self._loop)
-        self._waiting: set[asyncio.Future[Command | None]] = set()
+        self._waiting: set[Cancellable] = set()
         self._next_opaque = 0
         self._requests: list[Buffer] = []
         self._gathers = False
@@ -136,7 +141,7 @@ class Channel(asyncio.Protocol):
         if reads is not None and (read := reads(self, data)) is not None:
             buffers, position, codes = read
             router.note_answered(self, codes)
-            self._write(buffers)
+            self.write_all(buffers)
             data = data[position:]
         lane = router.lane
         if lane is not None and data and (taken := lane.take(self, data)):
@@ -160,15 +165,15 @@ class Channel(asyncio.Protocol):
                     continue
                 self._serve(command, out)
                 if out and (len(out) >= JOINED_BUFFERS or len(out[-1]) >= JOINED_BUFFER_BYTES):
-                    self._write(out)
+                    self.write_all(out)
                     out = []
                     if self.is_congested:
                         self._finish(out)
-                        self._write(out)
+                        self.write_all(out)
                         return
         except RemoteProtocolError as error:
             self._finish(out)
-            self._write(out)
+            self.write_all(out)
             log.warning("closing %s: %s", self.remote, error)
             self._nonsense = error
             self.close()
@@ -176,7 +181,7 @@ class Channel(asyncio.Protocol):
         if self._unfinished:
             self._finish(out)
         if out:
-            self._write(out)
+            self.write_all(out)
         if answers > 1:
             self._gather()  # comes after those who waited for the answers, in the same turn of the loop
 
@@ -283,6 +288,17 @@ class Channel(asyncio.Protocol):
         self._waiting.add(future)
         future.add_done_callback(partial(self._answer, request))
 
+    def hold(self, waiting: Cancellable) -> bool:
+        """Note that a request of the peer waits, and is to be told when the connection ends; False: too many do already."""
+        if len(self._waiting) >= self._limits.max_waiting:
+            return False
+        self._waiting.add(waiting)
+        return True
+
+    def release(self, waiting: Cancellable) -> None:
+        """Somebody who was held is answered now."""
+        self._waiting.discard(waiting)
+
     def _answer(self, request: Command, future: asyncio.Future[Command | None]) -> None:
         self._waiting.discard(future)
         if future.cancelled() or self._transport is None:
@@ -290,7 +306,7 @@ class Channel(asyncio.Protocol):
         error = future.exception()
         reply = failure(self, request, error) if error is not None else future.result()
         if reply is not None and not request.flag & ONEWAY:
-            self._write(self._encode_reply(request, reply))
+            self.write_all(self._encode_reply(request, reply))
 
     def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
         """Send a request now; what is returned becomes its answer. No coroutine: one frame less to wake for each answer."""
@@ -352,14 +368,15 @@ class Channel(asyncio.Protocol):
 
     def _write_requests(self) -> None:
         requests, self._requests = self._requests, []
-        self._write(requests)
+        self.write_all(requests)
 
     def write(self, answers: bytes) -> None:
         """Write answers that are ready frames."""
         if self._transport is not None and answers:
             self._transport.write(answers)
 
-    def _write(self, buffers: list[Buffer]) -> None:
+    def write_all(self, buffers: list[Buffer]) -> None:
+        """Write frames that are ready, in parts."""
         transport = self._transport
         if transport is None or not buffers:
             return

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SUCCEEDED, FAILED, CANCELLED = "success", "process_request_failed", "cancelled"
+"""How requests end, as metrics call it."""
+
 
 class AtReadEnd:
     """A reply that is made when everything that came with its request has been served."""
@@ -82,6 +85,10 @@ class Router:
         self.sends[0] += sends
         return _ignore
 
+    def note_held(self, channel: Channel, code: int) -> Callable[[int, str], None]:
+        """A request is held on a quick road; what to call in the end with the code of its answer, and how it ended."""
+        return _forget_it
+
     def note_kept(self) -> None:
         """Told when a lane begins to keep reads."""
 
@@ -118,4 +125,8 @@ def failure(channel: Channel, request: Command, error: BaseException) -> Command
 
 
 def _ignore(_: int) -> None:
+    pass
+
+
+def _forget_it(code: int, result: str) -> None:
     pass

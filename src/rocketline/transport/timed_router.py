@@ -20,7 +20,7 @@ from rocketline.metrics.families import Distribution, Tally
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.transport.channel import Channel
-from rocketline.transport.router import AtReadEnd, Reply, Router, failure
+from rocketline.transport.router import CANCELLED, FAILED, SUCCEEDED, AtReadEnd, Reply, Router, failure
 
 log = logging.getLogger("rocketline.slow")
 
@@ -113,6 +113,12 @@ class TimedRouter(Router):
             if count:
                 self._count(channel, code, response, took_s, count)
 
+    def note_held(self, channel: Channel, code: int) -> Callable[[int, str], None]:
+        return partial(self._note_let_go, channel, code, self.began)
+
+    def _note_let_go(self, channel: Channel, code: int, began: float, response: int, result: str) -> None:
+        self._note(channel, RequestKind(code, response, True, result), began)
+
     def note_kept(self) -> None:
         self._kept_since = self.began
 
@@ -142,7 +148,7 @@ class TimedRouter(Router):
         cells[bisect_left(TIME_BOUNDS_MS, took_ms)] += count
         cells[-1] += took_ms * count
         if self._slow_ms and took_ms >= self._slow_ms:
-            self._say_slow(channel, RequestKind(code, response, False, "success"), took_ms)
+            self._say_slow(channel, RequestKind(code, response, False, SUCCEEDED), took_ms)
 
     def _note_reply(self, channel: Channel, request: Command, reply: Reply, code: int) -> Reply:
         if isinstance(reply, AtReadEnd):
@@ -151,7 +157,7 @@ class TimedRouter(Router):
             return self._note_later(channel, request, reply)
         if reply is not None:
             response = ResponseCode.SUCCESS if isinstance(reply, bytes) else reply.code
-            result = "oneway" if request.flag & ONEWAY else "success"
+            result = "oneway" if request.flag & ONEWAY else SUCCEEDED
             self._note(channel, RequestKind(code, response, False, result), self.began)
         return reply
 
@@ -174,15 +180,15 @@ class TimedRouter(Router):
     def _note_answer(
         self, channel: Channel, request: Command, began: float, future: asyncio.Future[Command | None]
     ) -> None:
-        response, result = int(ResponseCode.SYSTEM_ERROR), "process_request_failed"
+        response, result = int(ResponseCode.SYSTEM_ERROR), FAILED
         if future.cancelled():
-            result = "cancelled"
+            result = CANCELLED
         elif (error := future.exception()) is not None:
             response = getattr(error, "code", response)
         else:
             reply = future.result()
             response = int(ResponseCode.SUCCESS) if reply is None else reply.code
-            result = "oneway" if request.flag & ONEWAY else "success"
+            result = "oneway" if request.flag & ONEWAY else SUCCEEDED
         self._note(channel, RequestKind(request.code, response, request.code in HELD, result), began)
 
     def _note(self, channel: Channel, kind: RequestKind, began: float) -> None:
@@ -208,7 +214,7 @@ class TimedRouter(Router):
         found = {kind: tally.distribution for kind, tally in self._others.items()}
         sends = {(SEND, int(ResponseCode.SUCCESS)): self.sends} if any(self.sends) else {}
         for (code, response), cells in (*sends.items(), *self._answered.items()):
-            kind = RequestKind(code, response, False, "success")
+            kind = RequestKind(code, response, False, SUCCEEDED)
             distribution = Distribution(tuple(cells[:-1]), cells[-1])
             found[kind] = distribution if kind not in found else found[kind].plus(distribution)
         return iter(found.items())

@@ -58,7 +58,7 @@ from rocketline.store.config import (
 )
 from rocketline.store.disk import Disk
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-from rocketline.transport import Channel, Limits, RemotingClient, Router
+from rocketline.transport import DEFAULT_LIMITS, Channel, Limits, RemotingClient, Router
 
 PATIENCE_S = 10.0
 """No test waits longer than this for something that must happen."""
@@ -267,12 +267,14 @@ class MemoryTransport(asyncio.Transport):
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__({"peername": address, "sockname": ("10.9.8.7", 10911)})
         self.written = bytearray()
+        self.writes = 0
         self.wrote = asyncio.Event()
         self.closing = False
         self.channel: Channel | None = None
 
     def write(self, data: Any) -> None:
         self.written += data
+        self.writes += 1
         self.wrote.set()
 
     def writelines(self, list_of_data: Any) -> None:
@@ -297,10 +299,14 @@ class Peer:
     """A client on a connection of its own."""
 
     def __init__(
-        self, router: Router, address: tuple[str, int] = ("192.0.2.5", 40001), channel_type: type[Channel] = Channel
+        self,
+        router: Router,
+        address: tuple[str, int] = ("192.0.2.5", 40001),
+        channel_type: type[Channel] = Channel,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.transport = MemoryTransport(address)
-        self.channel = channel_type(router, Limits())
+        self.channel = channel_type(router, limits)
         self.transport.channel = self.channel
         self.channel.connection_made(self.transport)
         self._connection = Connection()

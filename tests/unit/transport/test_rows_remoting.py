@@ -42,7 +42,7 @@ async def test_a_connection_closed_for_bad_bytes_is_logged_with_its_address(capl
     async with serving(Scripted().router) as server:
         loop = asyncio.get_running_loop()
         _, bad = await loop.create_connection(lambda: Channel(Router(), Limits()), "127.0.0.1", server.port)
-        bad._write([struct.pack(">II", 12, 0x0900_0008) + bytes(8)])
+        bad.write_all([struct.pack(">II", 12, 0x0900_0008) + bytes(8)])
         await bad.wait_closed()
         await eventually(lambda: not server.channels)
         assert f"closing {bad.local}: " in caplog.text

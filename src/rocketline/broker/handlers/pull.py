@@ -12,7 +12,7 @@ from functools import partial
 
 from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import Groups
-from rocketline.broker.handlers.pull_lane import PullLane
+from rocketline.broker.handlers.pull_lane import MAX_SUSPEND_S, PullLane
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics import BrokerStatistics
@@ -32,8 +32,6 @@ from rocketline.store.reading import MAX_READ_BYTES
 from rocketline.transport import Channel, Limits, QuickReads, Reply
 
 log = logging.getLogger(__name__)
-
-MAX_SUSPEND_S = 120.0
 
 _CODES = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -95,7 +93,7 @@ class PullHandlers:
 
     def lane(self, limits: Limits) -> QuickReads | None:
         """The quick road for plain pulls; None where there is none."""
-        lane = PullLane.make(self._parts, self._admit, limits)
+        lane = PullLane.make(self._parts, self._admit, self._read_again, limits)
         return None if lane is None else lane.serve
 
     def _admit(self, header: PullMessageHeader) -> Selection:

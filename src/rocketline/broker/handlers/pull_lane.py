@@ -5,8 +5,9 @@ the request's own number. What stays is decoded and checked once and becomes a p
 with a plan costs a look at whether the plan still holds, the read, and the head of the answer.
 
 Plans hold until a topic or a group changes, and those of a subscription that came by heartbeat until it is another. A pull
-whose plan is not plain, or which does not simply find sound messages, or finds that none matches, goes the general road
-(`pull.py`), which decides everything else: refusing, holding, moving, mending.
+at the end of its queue is held (`held_pull.py`), if it wants that. One whose plan is not plain, or which does not simply
+find sound messages, or finds that none matches, goes the general road (`pull.py`), which decides everything else: refusing,
+moving, mending.
 """
 
 from __future__ import annotations
@@ -15,24 +16,29 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline._impl import quick
+from rocketline.broker.handlers.held_pull import HeldPull
 from rocketline.broker.selection import Selection
 from rocketline.errors import RemoteProtocolError, RequestRejected
 from rocketline.protocol.bodies import TAG, SubscriptionData
 from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.connection import encode_frame
 from rocketline.protocol.header_codec import decode_header
 from rocketline.protocol.headers import PullMessageHeader
-from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION
+from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.pulled_answer import PulledAnswer
 from rocketline.protocol.records import Buffer
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.message_store import ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES
 from rocketline.transport import Channel, Limits
+from rocketline.transport.router import FAILED, SUCCEEDED, failure
 
 if TYPE_CHECKING:
     from rocketline.broker.handlers.pull import PullParts
 
 MAX_PLANS = 16_384
+MAX_SUSPEND_S = 120.0
 MAX_JOINED_BYTES = 1 << 20
 """Answers of one read are gathered up to this; then the general road looks whether the peer still reads."""
 
@@ -43,6 +49,7 @@ _take_pulls: Callable[[bytes, int, int, dict[bytes, Plan]], tuple[list[_Asked], 
     "take_pulls"
 )
 Check = Callable[[PullMessageHeader], Selection]
+ReadAgain = Callable[[Command, PullMessageHeader, Selection], Command]
 
 
 class Plan(NamedTuple):
@@ -58,17 +65,21 @@ class Plan(NamedTuple):
     queue: tuple[str, int]
     max_messages: int
     max_bytes: int
+    selected: Selection
     test: TagTest | None
     commits: bool
+    suspend_ms: int | None
+    """How long it wants to wait for messages; None: not at all."""
     subscription: SubscriptionData | None
     """The one of the heartbeat, when the pull brings none."""
 
 
 class PullLane:
-    def __init__(self, parts: PullParts, check: Check, limits: Limits) -> None:
-        """`check` refuses a pull, or tells what it selects."""
+    def __init__(self, parts: PullParts, check: Check, read_again: ReadAgain, limits: Limits) -> None:
+        """`check` refuses a pull, or tells what it selects; `read_again` answers one that was held."""
         self._parts = parts
         self._check = check
+        self._read_again = read_again
         self._limits = limits.max_frame_bytes, limits.max_header_bytes
         self._plans: dict[bytes, Plan] = {}
         self._tables: tuple[object, object] = None, None
@@ -76,13 +87,15 @@ class PullLane:
         self._none = _form(ResponseCode.PULL_RETRY_IMMEDIATELY, ReadStatus.NO_MATCHED_MESSAGE)
 
     @classmethod
-    def make(cls, parts: PullParts, check: Check, limits: Limits) -> PullLane | None:
+    def make(cls, parts: PullParts, check: Check, read_again: ReadAgain, limits: Limits) -> PullLane | None:
         """None where every pull needs the general road."""
-        return None if _take_pulls is None or parts.slave_read or not parts.readable else cls(parts, check, limits)
+        if _take_pulls is None or parts.slave_read or not parts.readable:
+            return None
+        return cls(parts, check, read_again, limits)
 
     def serve(self, channel: Channel, data: bytes) -> tuple[list[Buffer], int, list[tuple[int, int]]] | None:
-        """Serve the pulls that a read begins with, as long as they are plain: the answers in order, where the rest begins,
-        and the codes of requests and answers."""
+        """Serve the pulls that a read begins with, as long as they are plain: the answers to those that are not held, where
+        the rest begins, and the codes of requests and answers."""
         if not data.startswith(_STARTS, 8) or self._parts.offsets.has_resets:
             return None
         self._follow_tables()
@@ -92,11 +105,14 @@ class PullLane:
         codes: list[tuple[int, int]] = []
         position = size = 0
         for plan, opaque, queue_offset, commit_offset, end in asked:
-            if size > MAX_JOINED_BYTES:
+            if size > MAX_JOINED_BYTES or not self._is_usable(plan):
                 break
             found = self._read(channel, plan, queue_offset, commit_offset)
             if found is None:
-                break
+                if not self._hold(channel, plan, opaque, queue_offset, commit_offset, data[position:end]):
+                    break
+                position = end
+                continue
             _, next_offset, min_offset, max_offset, chunks, count, total, _ = found
             form, response = self._found if count else self._none
             out.append(form.head(plan.encoding, opaque, next_offset, min_offset, max_offset, total))
@@ -107,14 +123,12 @@ class PullLane:
         else:
             if unknown is not None:
                 self._learn(data, position, unknown)
-        return (out, position, codes) if codes else None
+        return (out, position, codes) if position else None
 
     def _read(self, channel: Channel, plan: Plan, queue_offset: int, commit_offset: int) -> ReadResult | None:
         """What a pull gets, counted and with its offset committed; None, and none of that, when it needs the other road."""
         parts, offsets = self._parts, self._parts.offsets
         group, topic, queue_id = plan.group, plan.topic, plan.queue_id
-        if (plan.subscription is not None and not self._holds(plan)) or not plan.is_plain:
-            return None
         monotonic = parts.clock.monotonic
         started = monotonic()
         try:
@@ -133,6 +147,50 @@ class PullLane:
             parts.statistics.missed += 1
         return found
 
+    def _hold(
+        self, channel: Channel, plan: Plan, opaque: int, queue_offset: int, commit_offset: int, frame: bytes
+    ) -> bool:
+        """Hold a pull; False when it does not want that, or may not, or is not at the end of its queue."""
+        parts = self._parts
+        if plan.suspend_ms is None or parts.waiters.is_full or not parts.store.is_at_end(plan.queue, queue_offset):
+            return False
+        held = HeldPull(self, channel, plan, opaque, queue_offset, frame)
+        if not channel.hold(held):
+            return False
+        if plan.commits and commit_offset >= 0:
+            parts.offsets.commit(channel.remote, plan.group, plan.topic, plan.queue_id, commit_offset)
+        parts.offsets.note_pulled(plan.group, plan.topic, plan.queue_id, queue_offset)
+        parts.statistics.missed += 1
+        parts.waiters.park(held, min(parts.suspend_s(plan.suspend_ms), MAX_SUSPEND_S))
+        return True
+
+    def answer(self, held: HeldPull) -> tuple[int, str, list[Buffer]]:
+        """The code of the answer to a held pull, how it ended, and its frame."""
+        channel, plan, found = held.channel, held.plan, None
+        if not self._parts.offsets.has_resets and self._is_usable(plan):
+            found = self._read(channel, plan, held.queue_offset, -1)
+        if found is None:
+            return self._answer_generally(held)
+        _, next_offset, min_offset, max_offset, chunks, count, total, _ = found
+        form, response = self._found if count else self._none
+        head = form.head(plan.encoding, held.opaque, next_offset, min_offset, max_offset, total)
+        return response, SUCCEEDED, [head, *chunks]
+
+    def _answer_generally(self, held: HeldPull) -> tuple[int, str, list[Buffer]]:
+        """For what is no simple read: time is up, the queue is another, a record is not sound."""
+        frame = held.frame
+        request = decode_header(frame[4], frame[8 : _body_at(frame)], b"")
+        try:
+            reply = self._read_again(request, PullMessageHeader.decode(request), held.plan.selected)
+        except Exception as error:
+            reply = failure(held.channel, request, error)
+            return getattr(error, "code", reply.code), FAILED, encode_frame(reply)
+        return reply.code, SUCCEEDED, encode_frame(reply)
+
+    def forget(self, held: HeldPull) -> None:
+        """A held pull does not wait any more."""
+        self._parts.waiters.forget(held)
+
     def _follow_tables(self) -> None:
         """Forget all plans when a topic or a group has changed."""
         topics, groups = self._parts.topics.table, self._parts.groups.version
@@ -140,19 +198,20 @@ class PullLane:
             self._plans.clear()
             self._tables = topics, groups
 
-    def _holds(self, plan: Plan) -> bool:
-        """Whether the subscription is still the one; a plan that does not hold is forgotten."""
+    def _is_usable(self, plan: Plan) -> bool:
+        """Whether a plan is plain and its subscription still the one; a plan with another is forgotten."""
+        if plan.subscription is None:
+            return plan.is_plain
         live = self._parts.consumers.get(plan.group)
-        holds = live is not None and live.subscriptions.get(plan.topic) is plan.subscription
-        if not holds:
-            del self._plans[plan.key]
-        return holds
+        if live is not None and live.subscriptions.get(plan.topic) is plan.subscription:
+            return plan.is_plain
+        self._plans.pop(plan.key, None)
+        return False
 
     def _learn(self, data: bytes, position: int, key: bytes) -> None:
         """Make a plan for the request at `position`, which is going to be served on the general road."""
-        body_at = position + 8 + int.from_bytes(data[position + 5 : position + 8], "big")
         try:
-            request = decode_header(data[position + 4], data[position + 8 : body_at], b"")
+            request = decode_header(data[position + 4], data[position + 8 : _body_at(data, position)], b"")
             header = PullMessageHeader.decode(request)
             selected = self._check(header)
         except (RemoteProtocolError, RequestRejected):
@@ -175,8 +234,10 @@ class PullLane:
             (header.topic, header.queue_id),
             max_messages,
             max_bytes,
+            selected,
             test if isinstance(test, TagTest) else None,
             bool(header.sys_flag & COMMIT_OFFSET),
+            header.suspend_ms if header.sys_flag & SUSPEND else None,
             subscription,
         )
 
@@ -192,6 +253,11 @@ class PullLane:
         # What else a pull without an expression depends on changes by other ways than tables and subscriptions.
         group = self._parts.groups.table[header.consumer_group]
         return subscription.expression_type == TAG and group.consume_broadcast_enable
+
+
+def _body_at(data: bytes, position: int = 0) -> int:
+    """Where the body of the frame at a position begins."""
+    return position + 8 + int.from_bytes(data[position + 5 : position + 8], "big")
 
 
 def _form(code: ResponseCode, status: ReadStatus) -> tuple[PulledAnswer, int]:
