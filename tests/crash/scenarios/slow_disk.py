@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -26,6 +27,8 @@ VARIANTS = (RUNNING, FROM_START, TABLES)
 TIMEOUT_MS = 60
 DELAY_MS = (20, 400)
 LIFE_S = 1.5
+LIMIT_S = 30.0
+"""A busy machine may take so long until the first send is answered at all."""
 LOG_FILE_BYTES = 16 << 20
 """From this size on the next file is made ahead; a smaller one is made on the spot, on the loop."""
 MIX = Mix(producers=8, batch_share=0.2, max_bytes=4096)
@@ -40,7 +43,11 @@ async def run(folder: Path, seed: int, variant: str = RUNNING, runs: int = 1, fa
     for number in range(runs):
         lives = Lives(outcome, random, MIX)
         place = folder / str(number)
-        settings = {"syncFlushTimeout": str(TIMEOUT_MS), "mappedFileSizeCommitLog": str(LOG_FILE_BYTES)}
+        settings = {
+            "syncFlushTimeout": str(TIMEOUT_MS),
+            "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+            "brokerFastFailureEnable": "false",  # a busy machine is another reason to refuse sends
+        }
         slow = plan_for(
             place / "store", SYNC, settings, troubles=_troubles(variant, random.getrandbits(32)), faults=faults
         )
@@ -63,6 +70,15 @@ def _troubles(variant: str, seed: int) -> Troubles:
     return Troubles(sync_delay_ms=DELAY_MS, delays_seed=seed, from_start=False)
 
 
+async def _until_answered(load: Load, is_quick: bool) -> None:
+    """Wait until some send was answered, if need be."""
+    code = ResponseCode.SUCCESS if is_quick else ResponseCode.FLUSH_DISK_TIMEOUT
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LIMIT_S):
+            while not load.codes[code]:
+                await asyncio.sleep(0.01)
+
+
 async def _live_slowly(lives: Lives, plan: Plan, variant: str) -> None:
     outcome = lives.outcome
     async with lives.life(plan) as child:
@@ -75,6 +91,7 @@ async def _live_slowly(lives: Lives, plan: Plan, variant: str) -> None:
         seed = lives.random.getrandbits(32)
         async with Load(child.address, lives.ledger, seed, MIX, tolerated=TOLERATED) as load:
             await asyncio.sleep(LIFE_S)
+            await _until_answered(load, variant == TABLES)
             stats = await child.stats()
             child.kill()
             await load.producers_end()
