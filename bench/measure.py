@@ -245,7 +245,7 @@ class Comparison:
             max_us=result.get("max_us"),
             cpu_per_million_s=cpu / max(1, result.get("delivered", result["acked"])) * 1e6,
             server_busy=cpu / took,
-            load_busy=result["load_cpu_s"] / loaded,
+            load_busy=result.get("busy", result["load_cpu_s"] / loaded),
             others_busy=max(0.0, others / took),
             rss=memory.rss,
             anonymous=memory.anonymous,

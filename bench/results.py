@@ -48,7 +48,7 @@ class Run:
     max_us: float | None = None
     cpu_per_million_s: float = 0.0
     server_busy: float = 0.0  # share of the run the servers used a core
-    load_busy: float = 0.0
+    load_busy: float = 0.0  # while it was measured, where the generator says so
     others_busy: float = 0.0  # cores used by everything else meanwhile
     rss: int = 0
     anonymous: int = 0

@@ -1,5 +1,7 @@
 package rocketline.bench;
 
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
 import java.util.BitSet;
 import java.util.Map;
 import java.util.UUID;
@@ -18,9 +20,13 @@ import org.apache.rocketmq.common.message.MessageExt;
  * A consumer of a new group, push or lite pull, reads a backlog of known size from its start.
  *
  * <p>The first {@code skip} messages are warm-up (rebalance, first pulls); the rate is that of the rest. Each
- * (queue, offset) is remembered, so a message that comes twice does not hide one that never came.
+ * (queue, offset) is remembered, so a message that comes twice does not hide one that never came. {@code busy} is the
+ * share of a core that this process used meanwhile.
  */
 final class Drain {
+    private static final OperatingSystemMXBean SYSTEM =
+            ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class);
+
     private final long expected;
     private final long skip;
     private final Map<Integer, BitSet> seen = new ConcurrentHashMap<>();
@@ -29,6 +35,8 @@ final class Drain {
     private final CountDownLatch finished = new CountDownLatch(1);
     private volatile long measureFrom;
     private volatile long measureUntil;
+    private volatile long cpuFrom;
+    private volatile long cpuUntil;
 
     private Drain(Command command) {
         expected = command.whole("expected");
@@ -92,10 +100,12 @@ final class Drain {
         }
         long number = distinct.incrementAndGet();
         if (number == Math.max(1, skip)) {
+            cpuFrom = SYSTEM.getProcessCpuTime();
             measureFrom = System.nanoTime();
         }
         if (number == expected) {
             measureUntil = System.nanoTime();
+            cpuUntil = SYSTEM.getProcessCpuTime();
             finished.countDown();
         }
     }
@@ -107,6 +117,7 @@ final class Drain {
                 .put("seconds", seconds)
                 .put("messages", whole ? expected - skip : 0)
                 .put("rate", whole ? (expected - skip) / seconds : 0)
+                .put("busy", whole ? (cpuUntil - cpuFrom) / 1e9 / seconds : 0)
                 .put("acked", distinct.get())
                 .put("errors", expected - distinct.get())
                 .put("duplicates", duplicates.get())
