@@ -330,7 +330,7 @@ def contents(disk: MemoryDisk) -> dict[Path, bytes]:
     return {path: bytes(disk.read(path) or b"") for path in disk._files}
 
 
-@unhurried
+@few
 @given(rows(), st.integers(1, 12))
 def test_queues(made: list[Row], step: int) -> None:
     disks = MemoryDisk(), MemoryDisk()
@@ -346,7 +346,7 @@ def test_queues(made: list[Row], step: int) -> None:
     assert contents(disks[0]) == contents(disks[1])
 
 
-@unhurried
+@few
 @given(rows(), st.integers(1, 12))
 def test_index(made: list[Row], step: int) -> None:
     disks = MemoryDisk(), MemoryDisk()

@@ -540,7 +540,7 @@ async def test_closing_ends_a_receive_that_waits(cluster: FakeCluster, pops: Fak
 async def test_a_broker_that_never_answers_costs_one_time_limit(cluster: FakeCluster, pops: FakePops) -> None:
     pops.store(T, 0, b"1")
     cluster.broker.script(RequestCode.POP_MESSAGE, SILENCE)
-    timing = type(QUICK)(call_s=0.05, pull_retry_s=0.01)
+    timing = type(QUICK)(call_s=0.5, pull_retry_s=0.01)
     async with PopConsumer(cluster.namesrv, group=G, timing=timing) as consumer:
         await consumer.subscribe(T)
         assert bodies(await consumer.receive(wait=600.0)) == [b"1"]
