@@ -93,14 +93,14 @@ def test_when_both_are_broken_nothing_is_loaded_and_nothing_is_lost(saved: Saved
 def test_a_large_file_of_apaches_loads(saved: Saved, disk: Disk, path: Path) -> None:
     """Apache writes bare integer keys, which no standard reader takes; a peer's body of that size would be refused."""
     queues = ",".join(f"{number}:{number}" for number in range(200))
-    text = ",".join(f'"topic-{number}@group":{{{queues}}}' for number in range(2600))
+    text = ",".join(f'"topic-{number}@group":{{{queues}}}' for number in range(3000))
     content = f'{{"dataVersion":{{"counter":1}},"offsetTable":{{{text}}}}}'.encode()
     assert len(content) > 4 << 20
     disk.write_atomic(path, content)
     loaded = saved.load()
     assert loaded is not None
-    assert len(loaded.offset_table) == 2600
-    assert loaded.offset_table["topic-2599@group"][199] == 199
+    assert len(loaded.offset_table) == 3000
+    assert loaded.offset_table["topic-2999@group"][199] == 199
 
 
 def test_a_save_that_fails_leaves_what_was_there(path: Path) -> None:
