@@ -7,9 +7,12 @@ number of an entry in one queue, a `ConsumerOffset` is the queue offset a group 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NewType
+
+import msgspec
+from msgspec.structs import force_setattr
 
 LogOffset = NewType("LogOffset", int)
 QueueOffset = NewType("QueueOffset", int)
@@ -47,8 +50,7 @@ class MessageQueue:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A message to send; `delay` or `deliver_at` make it a timer message, `delay_level` one of the broker's levels.
 
     Messages with the same `sharding_key` go to the same queue, so that they stay in order.
@@ -61,7 +63,7 @@ class Message:
     body: bytes
     tag: str | None = None
     keys: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     flag: int = 0
     delay_level: int = 0
     wait_stored: bool = True
@@ -71,7 +73,7 @@ class Message:
 
     def __post_init__(self) -> None:
         if self.keys.__class__ is not tuple:
-            object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
+            force_setattr(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
 
     @property
     def transaction_id(self) -> str | None:

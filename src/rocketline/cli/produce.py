@@ -7,11 +7,12 @@ import sys
 from asyncio import Semaphore, TaskGroup
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from rocketline.cli.options import (
     DEFAULT_NAMESRV,

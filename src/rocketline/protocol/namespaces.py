@@ -8,7 +8,8 @@ stay as they are, and so does a name that has the namespace already.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rocketline.errors import ConfigError
 from rocketline.message import DLQ_PREFIX, RETRY_PREFIX, Message, MessageQueue

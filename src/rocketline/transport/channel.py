@@ -42,6 +42,9 @@ JOINED_BUFFER_BYTES = 64 * 1024
 """Answers of one read are joined until there are so many buffers, or one so large: then they are written, and we look
 whether the peer still reads. Requests that leave together are joined likewise."""
 
+READ_BYTES = 64 * 1024
+"""Of one read on asyncio's own loop. It makes room anew for every read, and for its 256 KiB asks the system each time."""
+
 FEW_CALLS = 8
 """With no more than these waiting for their answers a request does not wait for others."""
 
@@ -119,6 +122,8 @@ class Channel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
+        if getattr(transport, "max_size", 0) > READ_BYTES:
+            transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         self.remote, self.remote_host = _address(transport.get_extra_info("peername"))
         self._calls.remote = self.remote
         self.local, _ = _address(transport.get_extra_info("sockname"))
@@ -310,15 +315,22 @@ class Channel(asyncio.Protocol):
 
     def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
         """Send a request now; what is returned becomes its answer. No coroutine: one frame less to wake for each answer."""
+        opaque = command.opaque = self.take_opaque()
+        return self._call(self._encoded(command), opaque, command.code, timeout)
+
+    def call_ready(self, frame: bytes, opaque: int, code: int, timeout: float) -> asyncio.Future[Command]:
+        """Like `call`, for a request that is a frame already, with a number from `take_opaque`; nothing signs it."""
+        return self._call([frame], opaque, code, timeout)
+
+    def _call(self, frame: list[Buffer], opaque: int, code: int, timeout: float) -> asyncio.Future[Command]:
         calls = self._calls
         if len(calls) >= self._limits.max_calls:
             calls.drop_given_up()
             if len(calls) >= self._limits.max_calls:
                 raise TransportError(f"{len(calls)} requests to {self.remote} are already waiting for an answer")
-        opaque = command.opaque = self._take_opaque()
-        answer = calls.add(opaque, command.code, timeout)
+        answer = calls.add(opaque, code, timeout)
         try:
-            self._send(command)
+            self._send_frame(frame)
         except BaseException:
             calls.forget(opaque)
             raise
@@ -326,7 +338,7 @@ class Channel(asyncio.Protocol):
 
     def send_oneway(self, command: Command) -> None:
         """Send a request that nobody answers; returns once it is handed to the socket."""
-        command.opaque = self._take_opaque()
+        command.opaque = self.take_opaque()
         command.flag |= ONEWAY
         self._send(command)
 
@@ -339,18 +351,25 @@ class Channel(asyncio.Protocol):
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.remote} is closed")
 
-    def _take_opaque(self) -> int:
+    def take_opaque(self) -> int:
+        """A number that tells a request of ours from the others."""
         opaque = self._next_opaque
         self._next_opaque = (opaque + 1) & 0x7FFFFFFF
         return opaque
 
-    def _send(self, command: Command) -> None:
-        if self._transport is None or self._transport.is_closing():
-            raise ConnectionLost(f"the connection to {self.remote} is closed")
+    def _encoded(self, command: Command) -> list[Buffer]:
         if self._sign is not None:
             self._sign(command)
+        return encode_frame(command)
+
+    def _send(self, command: Command) -> None:
+        self._send_frame(self._encoded(command))
+
+    def _send_frame(self, frame: list[Buffer]) -> None:
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionLost(f"the connection to {self.remote} is closed")
         requests = self._requests
-        requests += encode_frame(command)
+        requests += frame
         if not self._gathers and len(self._calls) > FEW_CALLS:
             self._gather()
         if not self._gathers or len(requests) >= JOINED_BUFFERS or len(requests[-1]) >= JOINED_BUFFER_BYTES:

@@ -14,6 +14,7 @@ from rocketline.errors import ConnectionLost, RequestRejected, RequestTimeout, T
 from rocketline.protocol.command import JSON, ONEWAY, RESPONSE, ROCKETMQ, Command
 from rocketline.protocol.connection import frame_bytes
 from rocketline.transport import AtReadEnd, Channel, Limits, Router
+from rocketline.transport.channel import READ_BYTES
 
 
 async def test_several_requests_in_one_write_are_all_answered_in_order():
@@ -367,6 +368,37 @@ async def test_calls_fail_when_their_connection_is_lost():
             await channel.call(request(ECHO), 1)
         with pytest.raises(ConnectionLost, match="is closed"):
             channel.send_oneway(request(ECHO))
+
+
+async def test_a_ready_frame_is_a_call_like_any_other():
+    async with serving(Scripted().router) as server:
+        channel = await _connected(server.port, Limits(max_calls=2))
+        opaque = channel.take_opaque()
+        frame = frame_bytes(request(ECHO, opaque=opaque, n="1"))
+        answer, other = await asyncio.gather(channel.call_ready(frame, opaque, ECHO, 5), channel.call(request(ECHO), 5))
+        assert answer.ext == {"n": "1"} and answer.opaque == opaque != other.opaque
+        held = [channel.take_opaque() for _ in range(2)]
+        calls = [channel.call_ready(frame_bytes(request(HOLD, opaque=number)), number, HOLD, 0.02) for number in held]
+        with pytest.raises(TransportError, match=r"2 requests to .* already waiting"):
+            channel.call_ready(frame, opaque, ECHO, 1)
+        for call in calls:
+            with pytest.raises(RequestTimeout, match=f"request {HOLD} within 0.02 s"):
+                await call
+        channel.close()
+        await channel.wait_closed()
+        with pytest.raises(ConnectionLost, match="is closed"):
+            channel.call_ready(frame, opaque, ECHO, 1)
+        assert channel.pending_count == 0
+
+
+async def test_a_read_makes_little_room():
+    async with serving(Scripted().router) as server:
+        channel = await _connected(server.port)
+        assert getattr(channel._transport, "max_size", READ_BYTES) == READ_BYTES  # uvloop has none
+        body = b"x" * (3 * READ_BYTES)
+        assert (await channel.call(request(ECHO, body=body), 5)).body == body
+        channel.close()
+        await channel.wait_closed()
 
 
 async def test_calls_beyond_the_limit_fail_at_once():

@@ -9,12 +9,14 @@ loop, as does what fails here: a retry knows of the attempt made here, of its er
 * Only to brokers that the loop is connected to: it knows which are down, and when to try again.
 * A connection that failed, or whose answer is late, is closed. One that rested is asked first whether the broker has closed
   it meanwhile: a message must not find that out.
+* A thread that is the only one to send looks out for its answer for a moment before it sleeps, as long as that is worth it.
 * A forked child lets go of the sockets without a word on them.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from collections import Counter
@@ -44,7 +46,19 @@ RESTED_S = 1.0
 
 OLD_S = 120.0
 CONNECT_S = 3.0
-READ_BYTES = 64 * 1024
+READ_BYTES = 4096
+LONGEST_SLEEP_S = 3600.0
+"""Longer ones are made of several: poll counts milliseconds in 32 bits."""
+
+LOOK_OUT_S = 0.0001
+"""So long a thread looks out for its answer before it sleeps. To sleep and be woken costs 20 to 50 us, often more than the
+broker takes to answer, and about the processor time that looking out does."""
+
+MOST_LUCK = 64
+MISS_COSTS = 8
+REST_READS = 256
+"""When more than one in 8 answers come later than that (a broker far away, or one that flushes first, or one that has to run
+on this core), looking out is a waste: the next 256 are slept for, then one is tried."""
 
 
 class Unfinished(NamedTuple):
@@ -56,34 +70,38 @@ class Unfinished(NamedTuple):
 
 
 class DirectConnection:
-    """One request at a time on a socket that blocks."""
+    """One request at a time on a socket of its own."""
 
-    __slots__ = ("_frames", "_socket", "_timeout_s", "address", "used_at")
+    __slots__ = ("_frames", "_luck", "_readable", "_socket", "address", "used_at")
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
-        self._timeout_s = timeout_s
         try:
             self._socket = socket.create_connection(split_address(address), timeout=timeout_s)
         except (OSError, ValueError) as error:
             raise connect_failed(address, error, timeout_s, tls=False) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
         self._frames = Connection()
+        self._luck = 0
         self.used_at = monotonic()
 
-    def call(self, frame: bytes, opaque: int, started: float, timeout_s: float) -> Command:
-        """The answer to a request; after a TransportError the connection is of no use any more."""
-        connection = self._socket
+    def call(self, frame: bytes, opaque: int, started: float, timeout_s: float, *, alone: bool) -> Command:
+        """The answer to a request; after a TransportError the connection is of no use any more.
+
+        `alone`: no other thread of this process waits for an answer. Several that look out would only keep each other
+        from running.
+        """
+        deadline = started + timeout_s
         try:
-            if timeout_s != self._timeout_s:
-                connection.settimeout(timeout_s)
-                self._timeout_s = timeout_s
-            connection.sendall(frame)
-            while data := connection.recv(READ_BYTES):
+            self._write(frame, deadline)
+            while data := self._read(deadline, alone):
                 for answer in self._frames.receive(data):
                     if answer.flag & RESPONSE and answer.opaque == opaque:
                         return answer
-                if monotonic() - started >= timeout_s:
+                if monotonic() >= deadline:
                     raise TimeoutError
         except TimeoutError as error:
             code = int(RequestCode.SEND_MESSAGE_V2)
@@ -95,16 +113,55 @@ class DirectConnection:
             raise ConnectionLost(text) from error
         raise ConnectionLost(f"{self.address} closed the connection before answering")
 
+    def _write(self, frame: bytes, deadline: float) -> None:
+        try:
+            sent = self._socket.send(frame)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(frame):  # a large one: the broker must read first
+            self._socket.settimeout(max(0.001, deadline - monotonic()))
+            self._socket.sendall(memoryview(frame)[sent:])
+            self._socket.setblocking(False)
+
+    def _read(self, deadline: float, alone: bool) -> bytes:
+        """What has come; nothing when the broker has closed the connection."""
+        luck = self._luck
+        if luck < 0:
+            self._luck = luck + 1
+        elif alone:
+            data = self._look_out()
+            if data is not None:
+                self._luck = min(luck + 1, MOST_LUCK)
+                return data
+            self._luck = luck - MISS_COSTS if luck >= MISS_COSTS else -REST_READS
+        while self._sleep(deadline - monotonic()) or monotonic() < deadline:
+            try:
+                return self._socket.recv(READ_BYTES)
+            except BlockingIOError:
+                continue
+        raise TimeoutError
+
+    def _look_out(self) -> bytes | None:
+        """What comes within a moment, without a sleep until then."""
+        receive, until = self._socket.recv, monotonic() + LOOK_OUT_S
+        while True:
+            try:
+                return receive(READ_BYTES)
+            except BlockingIOError:
+                if monotonic() >= until:
+                    return None
+
+    def _sleep(self, left_s: float) -> bool:
+        """Until something has come, or the time is over."""
+        return bool(self._readable.poll(max(0.0, min(left_s, LONGEST_SLEEP_S)) * 1000))
+
     def is_closed_by_peer(self) -> bool:
         try:
-            self._socket.setblocking(False)
             return not self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             return True
-        finally:
-            self._socket.settimeout(self._timeout_s)
 
     def end(self) -> None:
         """Wake the thread that waits for an answer: there will be none."""
@@ -183,10 +240,13 @@ class DirectSends:
         self, connection: DirectConnection, frame: bytes, opaque: int, started: float, timeout_s: float
     ) -> Command:
         try:
-            answer = connection.call(frame, opaque, started, timeout_s)
+            _sending.add(connection)
+            answer = connection.call(frame, opaque, started, timeout_s, alone=len(_sending) == 1)
         except BaseException:  # after Ctrl-C too: the next one would take its answer for his own
             self._drop(connection)
             raise
+        finally:
+            _sending.discard(connection)
         connection.used_at = started
         self._free[connection.address].append(connection)
         if self._closed:
@@ -272,9 +332,12 @@ class DirectSends:
 
 
 _opened: WeakSet[DirectSends] = WeakSet()
+_sending: set[DirectConnection] = set()
+"""The connections with a request under way, of all producers."""
 
 
 def _disown() -> None:
+    _sending.clear()
     for direct in list(_opened):
         direct.disown()
 

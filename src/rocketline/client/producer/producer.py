@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
@@ -29,6 +29,7 @@ from rocketline.client.producer.outgoing import (
     compressed,
     outgoing_message,
 )
+from rocketline.client.producer.plain_sends import PlainSends
 from rocketline.client.producer.queue_choice import QueueSelector, by_sharding_key
 from rocketline.client.producer.receipts import SendReceipt, split_receipt
 from rocketline.client.producer.sender import Selector, Sender
@@ -164,6 +165,7 @@ class Producer:
         self._chance = chance
         self._session: ClientSession | None = None
         self._sender: Sender | None = None
+        self._plain_sends: PlainSends | None = None
         self._max_in_flight = max_in_flight
         self._turn = Window(max_in_flight)
 
@@ -183,6 +185,8 @@ class Producer:
         sender = self._sender = Sender(session, self._options, self._chance, self._health)
         if self._batch_limits is not None:
             self._accumulator = Accumulator(self._send_accumulated, self._batch_limits, self._options.max_message_bytes)
+        if self._may_be_quick and self._access.sign is None:
+            self._plain_sends = PlainSends(session, sender, self._member.group, self._options, self._turn, self._send)
         if self._probes and self._health is not None:
             probe = partial(self._health.probe, sender.answers)
             self._tasks.start(repeat(session.timing.probe_s, probe, "probe of brokers"), "broker probes")
@@ -210,6 +214,9 @@ class Producer:
 
     async def _leave(self) -> None:
         session, self._session, self._sender = self._session, None, None
+        if self._plain_sends is not None:
+            self._plain_sends.is_open = False
+            self._plain_sends = None
         if session is None or session.is_inherited:
             return
         try:
@@ -221,16 +228,22 @@ class Producer:
         finally:
             await session.release()
 
-    async def send(
+    def send(
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float | None = None
-    ) -> SendReceipt:
+    ) -> Coroutine[Any, Any, SendReceipt]:
         """Send and wait until a broker has stored the message.
 
         `queue` fixes the queue, or chooses it: a function of (queues, message). `timeout` covers everything, route
         lookup and retries included, from its turn on (see `max_in_flight`).
         """
+        plain_sends, limit_s = self._plain_sends, timeout or self._options.timeout_s
+        if plain_sends is not None and self._plain and queue is None:
+            return plain_sends.send(message, limit_s)
+        return self._send(message, queue, limit_s)
+
+    async def _send(self, message: Message, queue: MessageQueue | QueueSelector | None, limit_s: float) -> SendReceipt:
         if self._accumulator is not None and self._may_gather(message):
-            return await self._gathered(self._accumulator, message, queue, timeout or self._options.timeout_s)
+            return await self._gathered(self._accumulator, message, queue, limit_s)
         outgoing = self._outgoing_now(self._open_session, message) or await self._outgoing_compressed(message)
         fixed, selector = None, None
         if queue is not None or message.sharding_key is not None:
@@ -239,10 +252,9 @@ class Producer:
         if not turn.has_let_in():
             await turn.enter()
         try:
-            running, limit_s = self._running, timeout or self._options.timeout_s
             if self._plain:
-                return await running.send(outgoing, limit_s, fixed, selector)
-            send = partial(running.send, outgoing, limit_s, fixed, selector)
+                return await self._running.send(outgoing, limit_s, fixed, selector)
+            send = partial(self._running.send, outgoing, limit_s, fixed, selector)
             return (await self._watched([message], partial(self._receipts, send)))[0]
         finally:
             turn.leave()
@@ -341,7 +353,7 @@ class Producer:
         session = self._open_session
         correlation_id = str(uuid4())
         marks = {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: self.client_id, TTL: str(round(timeout * 1000))}
-        asked = replace(message, properties={**message.properties, **marks})
+        asked = msgspec.structs.replace(message, properties={**message.properties, **marks})
         outgoing = await self._outgoing(asked)
         with session.requests.reply_to(correlation_id) as reply:
             try:
@@ -452,17 +464,17 @@ class Producer:
 
     def _direct_sends(self) -> DirectSends | None:
         """What lets threads send without the loop; None when sends of this producer have to do what only it can."""
-        session, options = self._open_session, self._options
-        may_wait = options.attempt_timeout_s is None and not options.retry_not_stored and self._health is None
-        if (
-            not may_wait
-            or self._accumulator is not None
-            or self._middleware is not None
-            or self._access.tls is not None
-            or self._max_in_flight < DIRECT_FROM_IN_FLIGHT
-        ):
+        session, few = self._open_session, self._max_in_flight < DIRECT_FROM_IN_FLIGHT
+        if few or not self._may_be_quick or self._access.tls is not None:
             return None
-        return DirectSends(session, self._running, self._member.group, options)
+        return DirectSends(session, self._running, self._member.group, self._options)
+
+    @property
+    def _may_be_quick(self) -> bool:
+        """Whether the first attempt of a plain message needs nothing but a request and its answer."""
+        options = self._options
+        needs_more = options.attempt_timeout_s is not None or options.retry_not_stored or self._health is not None
+        return not needs_more and self._accumulator is None and self._middleware is None
 
     def _send_direct(
         self, direct: DirectSends, message: Message, timeout: float | None

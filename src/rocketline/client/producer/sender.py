@@ -78,13 +78,18 @@ class Sender:
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         failed: Sequence[Failure] = (),
+        started: float | None = None,
     ) -> SendReceipt:
         """The receipt of the first attempt that stored the message; SendFailed tells of every attempt otherwise.
 
-        `failed` are attempts made elsewhere before.
+        `failed` are attempts made elsewhere before; the time limit counts from `started`, or from now.
         """
         loop, options, topic = asyncio.get_running_loop(), self._options, outgoing.topic
-        started, left_s = loop.time(), timeout_s
+        left_s = timeout_s
+        if started is None:
+            started = loop.time()
+        else:
+            left_s -= loop.time() - started
         deadline = started + timeout_s
         failures = list(failed)
         stored: SendReceipt | None = None

@@ -12,7 +12,6 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -131,7 +130,7 @@ class TransactionalProducer(Producer):
             if not 0 < check_after < 1 << 31:
                 raise InvalidMessage(f"check_after={check_after}: a number of seconds above 0 is needed")
             properties[CHECK_IMMUNITY_S] = str(math.ceil(check_after))
-        return replace(message, properties=properties)
+        return msgspec.structs.replace(message, properties=properties)
 
     async def _end(self, receipt: SendReceipt, topic: str, outcome: Transaction) -> bool:
         """Tell the broker; whether it has confirmed."""
