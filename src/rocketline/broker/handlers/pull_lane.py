@@ -5,23 +5,24 @@ the request's own number. What stays is decoded and checked once and becomes a p
 with a plan costs a look at whether the plan still holds, the read, and the head of the answer.
 
 Plans hold until a topic or a group changes, and those of a subscription that came by heartbeat until it is another. A pull
-whose plan is not plain, or which does not simply find sound messages, or finds that none matches, goes the general road
-(`pull.py`), which decides everything else: refusing, holding, moving, mending.
+whose plan is not plain, or which does not simply find sound messages, or that none matches, or that none came yet, goes the
+general road (`pull.py`), which decides everything else: refusing, holding, moving, mending. When all pulls of a connection
+go that way, because they are held, it is looked at now and then only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketline._impl import quick
 from rocketline.broker.selection import Selection
 from rocketline.errors import RemoteProtocolError, RequestRejected
 from rocketline.protocol.bodies import TAG, SubscriptionData
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.header_codec import decode_header
 from rocketline.protocol.headers import PullMessageHeader
-from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION
+from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
+from rocketline.protocol.known_pulls import take_pulls
 from rocketline.protocol.pulled_answer import PulledAnswer
 from rocketline.protocol.records import Buffer
 from rocketline.protocol.subscription import TagTest
@@ -33,22 +34,22 @@ if TYPE_CHECKING:
     from rocketline.broker.handlers.pull import PullParts
 
 MAX_PLANS = 16_384
+MISSES = 4
+EVERY = 8
+"""After so many reads in a row whose pulls went the general road, every so-manieth read of a connection is looked at."""
 MAX_JOINED_BYTES = 1 << 20
 """Answers of one read are gathered up to this; then the general road looks whether the peer still reads."""
 
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _STARTS = tuple(start for code in _CODES for start in (b'{"code":%d,' % code, code.to_bytes(2, "big")))
-_Asked = tuple["Plan", int, int, int, int]
-_take_pulls: Callable[[bytes, int, int, dict[bytes, Plan]], tuple[list[_Asked], bytes | None]] | None = quick(
-    "take_pulls"
-)
+_AT_END = ReadStatus.OFFSET_OVERFLOW_ONE
 Check = Callable[[PullMessageHeader], Selection]
 
 
 class Plan(NamedTuple):
     """What pulls have in common that differ in their three numbers only."""
 
-    key: bytes
+    key: Hashable
     code: int
     encoding: int
     is_plain: bool
@@ -60,6 +61,8 @@ class Plan(NamedTuple):
     max_bytes: int
     test: TagTest | None
     commits: bool
+    waits: bool
+    """Whether a pull that finds nothing is held."""
     subscription: SubscriptionData | None
     """The one of the heartbeat, when the pull brings none."""
 
@@ -70,24 +73,28 @@ class PullLane:
         self._parts = parts
         self._check = check
         self._limits = limits.max_frame_bytes, limits.max_header_bytes
-        self._plans: dict[bytes, Plan] = {}
+        self._plans: dict[Hashable, Plan] = {}
         self._tables: tuple[object, object] = None, None
         self._found = _form(ResponseCode.SUCCESS, ReadStatus.FOUND)
         self._none = _form(ResponseCode.PULL_RETRY_IMMEDIATELY, ReadStatus.NO_MATCHED_MESSAGE)
+        self._at_end = _form(ResponseCode.PULL_NOT_FOUND, ReadStatus.OFFSET_OVERFLOW_ONE)
 
     @classmethod
     def make(cls, parts: PullParts, check: Check, limits: Limits) -> PullLane | None:
         """None where every pull needs the general road."""
-        return None if _take_pulls is None or parts.slave_read or not parts.readable else cls(parts, check, limits)
+        return None if parts.slave_read or not parts.readable else cls(parts, check, limits)
 
     def serve(self, channel: Channel, data: bytes) -> tuple[list[Buffer], int, list[tuple[int, int]]] | None:
         """Serve the pulls that a read begins with, as long as they are plain: the answers in order, where the rest begins,
         and the codes of requests and answers."""
         if not data.startswith(_STARTS, 8) or self._parts.offsets.has_resets:
             return None
+        misses = channel.pull_misses
+        if misses >= MISSES and misses % EVERY:
+            channel.pull_misses = misses + 1
+            return None
         self._follow_tables()
-        assert _take_pulls is not None
-        asked, unknown = _take_pulls(data, *self._limits, self._plans)
+        asked, unknown = take_pulls(data, *self._limits, self._plans)
         out: list[Buffer] = []
         codes: list[tuple[int, int]] = []
         position = size = 0
@@ -97,8 +104,8 @@ class PullLane:
             found = self._read(channel, plan, queue_offset, commit_offset)
             if found is None:
                 break
-            _, next_offset, min_offset, max_offset, chunks, count, total, _ = found
-            form, response = self._found if count else self._none
+            status, next_offset, min_offset, max_offset, chunks, count, total, _ = found
+            form, response = self._found if count else self._at_end if status is _AT_END else self._none
             out.append(form.head(plan.encoding, opaque, next_offset, min_offset, max_offset, total))
             out += chunks
             codes.append((plan.code, response))
@@ -107,7 +114,13 @@ class PullLane:
         else:
             if unknown is not None:
                 self._learn(data, position, unknown)
-        return (out, position, codes) if codes else None
+        if codes:
+            if misses:
+                channel.pull_misses = 0
+            return out, position, codes
+        if unknown is None or asked:
+            channel.pull_misses = misses + 1
+        return None
 
     def _read(self, channel: Channel, plan: Plan, queue_offset: int, commit_offset: int) -> ReadResult | None:
         """What a pull gets, counted and with its offset committed; None, and none of that, when it needs the other road."""
@@ -121,7 +134,7 @@ class PullLane:
             found = parts.store.read_sound(plan.queue, queue_offset, plan.max_messages, plan.max_bytes, plan.test)
         except Exception:  # the general road meets it again, and answers it
             return None
-        if found is None:
+        if found is None or (plan.waits and found.status is _AT_END):
             return None
         took_s = monotonic() - started
         if plan.commits and commit_offset >= 0:
@@ -148,7 +161,7 @@ class PullLane:
             del self._plans[plan.key]
         return holds
 
-    def _learn(self, data: bytes, position: int, key: bytes) -> None:
+    def _learn(self, data: bytes, position: int, key: Hashable) -> None:
         """Make a plan for the request at `position`, which is going to be served on the general road."""
         body_at = position + 8 + int.from_bytes(data[position + 5 : position + 8], "big")
         try:
@@ -177,6 +190,7 @@ class PullLane:
             max_bytes,
             test if isinstance(test, TagTest) else None,
             bool(header.sys_flag & COMMIT_OFFSET),
+            bool(header.sys_flag & SUSPEND),
             subscription,
         )
 
