@@ -19,6 +19,7 @@ from bench.micro_protocol import BODY, SEND_FIELDS
 
 PER_READ = 64
 PER_BATCH = 32
+PULLS = 8
 PROPERTIES = "UNIQ_KEY\x01{}\x02WAIT\x01true\x02"
 
 
@@ -184,3 +185,47 @@ def serve_binary() -> Work:
 @case("serve: batches of 32", operations=PER_READ)
 def serve_batch() -> Work:
     return _serve(0, batch=True)
+
+
+def _serve_pulls(subscription: str) -> Work:
+    from rocketline.protocol.command import Command
+    from rocketline.protocol.connection import frame_bytes
+    from rocketline.protocol.headers import PullMessageHeader
+
+    loop, channel = _serving()
+    sends = _frames(0, True, count())
+
+    async def turn(data: bytes) -> None:
+        channel.data_received(data)
+        await asyncio.sleep(0)
+
+    for _ in range(PULLS):
+        loop.run_until_complete(turn(sends))
+
+    def pull(number: int) -> bytes:
+        header = PullMessageHeader(
+            "readers",
+            "bench",
+            int(SEND_FIELDS["e"]),
+            PER_BATCH * number,
+            PER_BATCH,
+            4,
+            0,
+            0,
+            0,
+            subscription,  # type: ignore[arg-type]
+        )
+        return frame_bytes(Command(11, header.encode(), opaque=number))
+
+    data = b"".join(pull(number) for number in range(PULLS))
+    return lambda: loop.run_until_complete(turn(data))
+
+
+@case("serve: pulls of 32", operations=PULLS)
+def serve_pulls() -> Work:
+    return _serve_pulls("*")
+
+
+@case("serve: pulls for a tag that no message has", operations=PULLS)
+def serve_tag_pulls() -> Work:
+    return _serve_pulls("other")

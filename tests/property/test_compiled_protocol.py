@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.wire import load as golden
@@ -252,9 +254,10 @@ def test_the_send_of_a_java_client_is_plain() -> None:
     )  # fmt: skip
 
 
-def test_pulls_of_javas_clients_are_plain() -> None:
+@pytest.mark.parametrize("implementation", [python, compiled])
+def test_pulls_of_javas_clients_are_plain(implementation: Callable[[str], Callable[..., Any]]) -> None:
     """They are taken apart into three numbers and what stays."""
-    take_pulls = _impl.quick("take_pulls")
+    take_pulls = implementation("take_pulls")
     seen = 0
     for frame in golden.frames():
         if frame.request not in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):

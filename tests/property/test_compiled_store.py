@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.alike_records import AlikeRecords, alike_records
 from tests.support.twins import (
     any_text,
     compiled,
@@ -45,7 +47,7 @@ from rocketline.protocol.records import (
     encode_record,
     topic_part,
 )
-from rocketline.protocol.subscription import build_subscription, tag_test
+from rocketline.protocol.subscription import TagTest, build_subscription, tag_test
 from rocketline.store import consume_queue, key_index, reading, record_runs
 from rocketline.store.bulk import put_in_index
 from rocketline.store.config import UNIT_BYTES, StoreConfig
@@ -202,13 +204,49 @@ def test_reading_a_queue(log: bytes, data: st.DataObject, check_crc: bool) -> No
     reader._memory_bytes = data.draw(st.sampled_from([1 << 40, 300]))
     args = (queue, data.draw(st.integers(0, 2)), data.draw(st.integers(1, 8)), data.draw(st.integers(1, 2000)), None)
     quickly = reader.read_sound(*args)  # type: ignore[arg-type]
-    with pure(reading, "_sound_run"):
+    with patch.object(reading, "sound_run", python("sound_run")):
         carefully = reader.read_sound(*args)  # type: ignore[arg-type]
     assert _joined(quickly) == _joined(carefully)
 
 
 def _joined(found: ReadResult | None) -> tuple[Any, ...] | None:
     return None if found is None else (*found[:4], b"".join(found.chunks), *found[5:])
+
+
+codes = st.sampled_from(
+    [0, 97, 98, 353, 97 - (1 << 31), -98, -1, (1 << 40) + 97, (1 << 31) + 98, -(1 << 31) - 1, -(1 << 63)]
+)
+
+
+@unhurried
+@given(alike_records(), st.data())
+def test_runs_of_records_that_are_alike(log: AlikeRecords, data: st.DataObject) -> None:
+    """Also some that are not, neighbours or not, with tags of all kinds, damaged or outside of what is there."""
+    places = log.places[data.draw(st.integers(0, 3)) :] or log.places
+    if data.draw(st.booleans()):
+        places = places[:: data.draw(st.integers(1, 3))]
+    units = [UNIT.pack(offset, size, data.draw(codes)) for offset, size, _ in places]
+    if data.draw(st.integers(0, 3)) == 0:
+        units[data.draw(st.integers(0, len(units) - 1))] = UNIT.pack(*data.draw(st.tuples(int64, int32, codes)))
+    wanted = data.draw(st.none() | st.frozensets(st.sampled_from([97, 98, 353, -98]), min_size=1).map(TagTest))
+    args = (
+        memoryview(b"".join(units)),
+        data.draw(st.integers(1, 12)),
+        data.draw(st.integers(1, 4000)),
+        memoryview(log.data),
+        log.base,
+        log.base + data.draw(st.sampled_from([len(log.data), len(log.data) + 9, len(log.data) // 2])),
+        0,
+        places[0][2],
+        data.draw(st.booleans()),
+        None if wanted is None else wanted.packed,
+        data.draw(st.sampled_from([0, 0, 0, log.base + 500])),
+    )
+    assert _run(compiled("sound_run")(*args)) == _run(python("sound_run")(*args))
+
+
+def _run(found: tuple[int, int, int, list[memoryview]] | None) -> tuple[Any, ...] | None:
+    return None if found is None else (*found[:3], b"".join(found[3]))
 
 
 def tagged_store(tags: list[str], log_segment_bytes: int) -> MessageStore:
@@ -248,7 +286,7 @@ def test_reading_what_has_a_tag(
     """Of a log and a queue in which some bytes are wrong."""
     test = tag_test(build_subscription("t", expression))
     left = []
-    for is_quick in (True, False):
+    for run in (compiled("sound_run"), python("sound_run"), lambda *args: None):
         store = tagged_store(tags, log_segment_bytes)
         store._reader._memory_bytes = memory_bytes
         for place, wrong, of_queue in damage:
@@ -256,11 +294,11 @@ def test_reading_what_has_a_tag(
             segment = file.first
             assert segment is not None
             segment.open()[place % (400 if of_queue else 4000)] ^= wrong
-        with nullcontext() if is_quick else pure(reading, "_sound_run"):
+        with patch.object(reading, "sound_run", run):
             left.append([_joined(store.read("t", 0, at, most, test, None, size)) for at, most, size in asked])
         left[-1].append((store.damage.records, store.damage.units))
         store.close()
-    assert left[0] == left[1]
+    assert left[0] == left[1] == left[2]
 
 
 items = st.builds(BatchItem, int32, st.binary(max_size=80), properties)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.twins import needs_twin, unhurried
+from tests.support.twins import unhurried
 from tests.unit.broker.parts import Parts, Peer, Setup, heartbeat, pull_request, send_request
 
 from rocketline.broker.handlers import pull_lane
@@ -22,13 +22,12 @@ from rocketline.protocol.records import decode_messages
 from rocketline.transport import Channel, Limits
 from rocketline.transport.timed_router import TimedRouter
 
-pytestmark = needs_twin
-
 TOPICS = ("orders", "others")
 GROUPS = ("readers", "strangers")
 TAGS = ("a", "b", "")
 ENDS = (89, 22, 15)
 """Of the queues of `orders`, and of one of the others."""
+END = ENDS[0]
 EXPRESSIONS = [("*", None), ("*", "TAG"), ("a", "TAG"), ("a||b", None), ("c", None), ("x = 1", "SQL92"), ("||", None)]
 
 
@@ -59,7 +58,7 @@ def pulls(draw: st.DrawFn) -> Command:
         draw(st.sampled_from([*GROUPS, "readers"])),
         code=draw(st.sampled_from([RequestCode.PULL_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])),
         queue_id=draw(st.sampled_from([0, 0, 0, 1, 2, -1])),
-        queue_offset=draw(st.sampled_from([0, 0, 1, 30, ENDS[0], *ENDS, ENDS[0] + 1, 90, 100, 300, -1])),
+        queue_offset=draw(st.sampled_from([0, 0, 1, 30, END, *ENDS, END + 1, 90, 100, 300, -1])),
         max_messages=draw(st.sampled_from([32, 32, 32, 1, 5, 0, -3, 50])),
         sys_flag=draw(st.sampled_from([4, 4, 4, 5, 6, 7, 0, 1, 2, 3, 12])),
         commit_offset=draw(st.sampled_from([0, 5, 7, -1])),
@@ -307,6 +306,39 @@ async def test_nothing_matched_is_an_answer_too() -> None:
         (answer.code, answer.remark, answer.ext) for answer in answers
     ]
     assert parts.statistics.missed == 2
+    parts.close()
+
+
+async def test_so_is_the_end_of_a_queue_for_those_who_do_not_wait() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    answers = [asked(peer, pull_request(queue_offset=END, sys_flag=5, commit_offset=END))[0] for _ in range(2)]
+    assert router.quickly == [(RequestCode.PULL_MESSAGE, ResponseCode.PULL_NOT_FOUND)]
+    assert answers[0].remark == "OFFSET_OVERFLOW_ONE"
+    assert [(answer.code, answer.remark, answer.ext) for answer in answers[:1] * 2] == [
+        (answer.code, answer.remark, answer.ext) for answer in answers
+    ]
+    assert (parts.statistics.missed, parts.offsets.get("readers", "orders", 0)) == (2, END)
+    assert asked(peer, pull_request(queue_offset=END, sys_flag=7), pull_request(queue_offset=END, sys_flag=7)) == []
+    assert len(parts.waiters) == 2, "those are held"
+    parts.close()
+
+
+async def test_where_no_pull_is_plain_the_lane_looks_now_and_then() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    for _ in range(8):
+        asked(peer, pull_request(subscription="x = 1", expression_type="SQL92"))
+    assert router.quickly == []
+    for number in range(9):
+        assert len(asked(peer, pull_request(queue_offset=number, sys_flag=6))) == 1
+    assert 1 < len(router.quickly) < 9
+    before = len(router.quickly)
+    for number in range(3):
+        asked(peer, pull_request(queue_offset=number, sys_flag=6))
+    assert len(router.quickly) == before + 3, "once one was served, every one is looked at again"
     parts.close()
 
 

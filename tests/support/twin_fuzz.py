@@ -20,6 +20,7 @@ from rocketline.errors import RocketlineError
 from rocketline.protocol import connection, records
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
 from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, frame_bytes
+from rocketline.protocol.known_pulls import take_pulls
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import BatchItem, decode_batch, encode_batch, encode_record, topic_part
 from rocketline.spark import property_columns, record_table
@@ -43,7 +44,6 @@ _WORDS = (
     b"\x7f\xff\xff\xff",
     b"\xda\xa3\x20\xa7",
 )
-_take_pulls: Callable[..., Any] = _impl.quick("take_pulls")
 _PULL = {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "123", "sysFlag": "6", "commitOffset": "7"}
 _SEND = {"a": "g", "b": "topic", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1794740515350", "h": "0"}
 _SEND |= {"i": "UNIQ_KEY\x017F0000012A1E14C214797DF6A2140000\x02TAGS\x01ü\x02", "k": "false", "n": "broker-a"}
@@ -135,12 +135,15 @@ def _sound(data: bytes) -> None:
 
 def _pulls(data: bytes) -> None:
     """What is cut out of a request is what it says; with other numbers there it is the same request."""
-    _, key = _take_pulls(data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {})
+    for implementation in _impl.TWINS[take_pulls.__name__]:
+        _pull(implementation, data)
+
+
+def _pull(take: Callable[..., Any], data: bytes) -> None:
+    _, key = take(data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {})
     if key is None:
         return
-    ((_, opaque, queue_offset, commit_offset, end),) = _take_pulls(data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {key: 1})[
-        0
-    ][:1]
+    ((_, opaque, queue_offset, commit_offset, end),) = take(data, MAX_FRAME_BYTES, MAX_HEADER_BYTES, {key: 1})[0][:1]
     try:
         (request,) = Connection().receive(data[:end])
     except RocketlineError:

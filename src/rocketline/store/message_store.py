@@ -449,7 +449,7 @@ class MessageStore(StoreLookups):
         self, key: tuple[str, int], queue_offset: int, count: int, max_bytes: int, test: TagTest | None
     ) -> ReadResult | None:
         """`read` for those who read very often and have their limits from `limited`: None when there may be something to
-        mend, to wait for or to explain."""
+        mend or to explain."""
         queue = self._queues.by_key.get(key)
         return None if queue is None else self._reader.read_sound(queue, queue_offset, count, max_bytes, test)
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from rocketline._impl import quick
 from rocketline.protocol.records import is_sound_record
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.commit_log import CommitLog
@@ -28,6 +27,7 @@ from rocketline.store.ext_queue import ADDRESS_MAX
 from rocketline.store.mending import mend_unit
 from rocketline.store.read_result import ReadResult, ReadStatus
 from rocketline.store.segment import Segment, total_memory_bytes
+from rocketline.store.sound_run import sound_run
 from rocketline.store.tags_codes import AcceptExt, AcceptTags, TagsCodes
 
 AcceptRecord = Callable[[memoryview], bool]
@@ -36,7 +36,6 @@ MAX_READ_BYTES = 128 << 20
 MIN_SCAN_BYTES = 16_000
 
 _FOUND, _NO_MATCH = ReadStatus.FOUND, ReadStatus.NO_MATCHED_MESSAGE
-_sound_run: Callable[..., tuple[int, int, int, list[memoryview]] | None] | None = quick("sound_run")
 
 
 class _Limits(NamedTuple):
@@ -106,20 +105,20 @@ class Reader:
     def read_sound(
         self, queue: ConsumeQueue, queue_offset: int, count: int, max_bytes: int, test: TagTest | None
     ) -> ReadResult | None:
-        """Read where nothing is to be mended, waited for or explained; None when something may be. Limits are `limited`."""
+        """Read where nothing is to be mended or explained, the end of the queue included; None when something may be. Limits
+        are `limited`."""
         if not queue.min_offset <= queue_offset < queue.max_offset:
-            return None
+            at_end = 0 < queue_offset == queue.max_offset >= queue.min_offset
+            return _nothing(queue, ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset) if at_end else None
         size = count * UNIT_BYTES
         units = queue.units(queue_offset, size if test is None or size > MIN_SCAN_BYTES else MIN_SCAN_BYTES)
         if not units:
             return None
-        if _sound_run is None:
-            return self._read_each(queue, units, queue_offset, max_bytes) if test is None else None
         home, log = self._home, self._log
         view = None if home is None else home.view
         run = None
         if home is not None and view is not None:
-            run = _sound_run(
+            run = sound_run(
                 units, count, max_bytes, view, home.base, log.readable, queue.queue_id, queue_offset, self._check_crc,
                 None if test is None else test.packed, log.wrote - self._memory_bytes,
             )  # fmt: skip
@@ -134,51 +133,6 @@ class Reader:
         status = _FOUND if taken else _NO_MATCH
         found = status, queue_offset + looked, queue.min_offset, queue.max_offset, chunks, taken, total, False
         return _new_result(ReadResult, found)
-
-    def _read_each(
-        self, queue: ConsumeQueue, units: memoryview, queue_offset: int, max_bytes: int
-    ) -> ReadResult | None:
-        """What units point at, up to so many bytes; None when one of them is not sound."""
-        log, check_crc = self._log, self._check_crc
-        spans: list[tuple[int, int]] = []
-        start = end = UNIT.unpack_from(units)[0]
-        if not self.in_memory(start):
-            return None
-        total = taken = 0
-        view = memoryview(b"")
-        view_start = view_end = 0
-        queue_id = queue.queue_id
-        for log_offset, size, _ in UNIT.iter_unpack(units):
-            if total + size > max_bytes and total:
-                break
-            if check_crc:
-                if not view_start <= log_offset < view_end:
-                    segment = log.file.segment_at(log_offset)
-                    if segment is None:
-                        return None
-                    view, view_start, view_end = segment.open(), segment.base, segment.next_base
-                if log_offset + size > view_end or not is_sound_record(
-                    view, log_offset - view_start, size, log_offset, queue_id, queue_offset + taken
-                ):
-                    return None
-            if log_offset != end:
-                spans.append((start, end))
-                start = log_offset
-            end = log_offset + size
-            total += size
-            taken += 1
-        spans.append((start, end))
-        chunks = []
-        readable = log.readable
-        for start, end in spans:
-            chunk = log.file.slice(start, end)
-            if chunk is None or start >= end or end > readable:
-                return None
-            chunks.append(chunk)
-        return _new_result(
-            ReadResult,
-            (_FOUND, queue_offset + taken, queue.min_offset, queue.max_offset, chunks, taken, total, False),
-        )
 
     def _read_picking(
         self,

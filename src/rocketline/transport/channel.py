@@ -114,6 +114,8 @@ class Channel(asyncio.Protocol):
         self.last_active = self._loop.time()
         self.lane_misses = 0
         """Reads since the last one of which a lane served something."""
+        self.pull_misses = 0
+        """Reads that began with a pull since the last one of which a quick road for pulls served something."""
         self.kept_answers = 0
         """Reads whose answers are ready and wait for something."""
         self.kept_in: list[Any] | None = None

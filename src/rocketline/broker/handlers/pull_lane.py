@@ -6,16 +6,15 @@ with a plan costs a look at whether the plan still holds, the read, and the head
 
 Plans hold until a topic or a group changes, and those of a subscription that came by heartbeat until it is another. A pull
 at the end of its queue is held (`held_pull.py`), if it wants that. One whose plan is not plain, or which does not simply
-find sound messages, or finds that none matches, goes the general road (`pull.py`), which decides everything else: refusing,
-moving, mending.
+find sound messages, or that none matches, or that none came yet, goes the general road (`pull.py`), which decides everything
+else: refusing, moving, mending. When all pulls of a connection go that way, it is looked at now and then only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketline._impl import quick
 from rocketline.broker.handlers.held_pull import HeldPull
 from rocketline.broker.selection import Selection
 from rocketline.errors import RemoteProtocolError, RequestRejected
@@ -26,6 +25,7 @@ from rocketline.protocol.connection import encode_frame
 from rocketline.protocol.header_codec import decode_header
 from rocketline.protocol.headers import PullMessageHeader
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
+from rocketline.protocol.known_pulls import take_pulls
 from rocketline.protocol.pulled_answer import PulledAnswer
 from rocketline.protocol.records import Buffer
 from rocketline.protocol.subscription import TagTest
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 MAX_PLANS = 16_384
 MAX_SUSPEND_S = 120.0
+MISSES = 4
+EVERY = 8
+"""After so many reads in a row whose pulls went the general road, every so-manieth read of a connection is looked at."""
 MAX_JOINED_BYTES = 1 << 20
 """Answers of one read are gathered up to this; then the general road looks whether the peer still reads."""
 
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _STARTS = tuple(start for code in _CODES for start in (b'{"code":%d,' % code, code.to_bytes(2, "big")))
-_Asked = tuple["Plan", int, int, int, int]
-_take_pulls: Callable[[bytes, int, int, dict[bytes, Plan]], tuple[list[_Asked], bytes | None]] | None = quick(
-    "take_pulls"
-)
+_AT_END = ReadStatus.OFFSET_OVERFLOW_ONE
 Check = Callable[[PullMessageHeader], Selection]
 ReadAgain = Callable[[Command, PullMessageHeader, Selection], Command]
 
@@ -55,7 +55,7 @@ ReadAgain = Callable[[Command, PullMessageHeader, Selection], Command]
 class Plan(NamedTuple):
     """What pulls have in common that differ in their three numbers only."""
 
-    key: bytes
+    key: Hashable
     code: int
     encoding: int
     is_plain: bool
@@ -81,40 +81,42 @@ class PullLane:
         self._check = check
         self._read_again = read_again
         self._limits = limits.max_frame_bytes, limits.max_header_bytes
-        self._plans: dict[bytes, Plan] = {}
+        self._plans: dict[Hashable, Plan] = {}
         self._tables: tuple[object, object] = None, None
         self._found = _form(ResponseCode.SUCCESS, ReadStatus.FOUND)
         self._none = _form(ResponseCode.PULL_RETRY_IMMEDIATELY, ReadStatus.NO_MATCHED_MESSAGE)
+        self._at_end = _form(ResponseCode.PULL_NOT_FOUND, ReadStatus.OFFSET_OVERFLOW_ONE)
 
     @classmethod
     def make(cls, parts: PullParts, check: Check, read_again: ReadAgain, limits: Limits) -> PullLane | None:
         """None where every pull needs the general road."""
-        if _take_pulls is None or parts.slave_read or not parts.readable:
-            return None
-        return cls(parts, check, read_again, limits)
+        return None if parts.slave_read or not parts.readable else cls(parts, check, read_again, limits)
 
     def serve(self, channel: Channel, data: bytes) -> tuple[list[Buffer], int, list[tuple[int, int]]] | None:
         """Serve the pulls that a read begins with, as long as they are plain: the answers to those that are not held, where
         the rest begins, and the codes of requests and answers."""
         if not data.startswith(_STARTS, 8) or self._parts.offsets.has_resets:
             return None
+        misses = channel.pull_misses
+        if misses >= MISSES and misses % EVERY:
+            channel.pull_misses = misses + 1
+            return None
         self._follow_tables()
-        assert _take_pulls is not None
-        asked, unknown = _take_pulls(data, *self._limits, self._plans)
+        asked, unknown = take_pulls(data, *self._limits, self._plans)
         out: list[Buffer] = []
         codes: list[tuple[int, int]] = []
         position = size = 0
         for plan, opaque, queue_offset, commit_offset, end in asked:
             if size > MAX_JOINED_BYTES or not self._is_usable(plan):
                 break
-            found = self._read(channel, plan, queue_offset, commit_offset)
+            found = self._read(channel, plan, queue_offset, commit_offset, plan.suspend_ms is not None)
             if found is None:
                 if not self._hold(channel, plan, opaque, queue_offset, commit_offset, data[position:end]):
                     break
                 position = end
                 continue
-            _, next_offset, min_offset, max_offset, chunks, count, total, _ = found
-            form, response = self._found if count else self._none
+            _, next_offset, min_offset, max_offset, chunks, _, total, _ = found
+            form, response = self._form_of(found)
             out.append(form.head(plan.encoding, opaque, next_offset, min_offset, max_offset, total))
             out += chunks
             codes.append((plan.code, response))
@@ -123,10 +125,18 @@ class PullLane:
         else:
             if unknown is not None:
                 self._learn(data, position, unknown)
-        return (out, position, codes) if position else None
+        if position:
+            if misses:
+                channel.pull_misses = 0
+            return out, position, codes
+        if unknown is None or asked:
+            channel.pull_misses = misses + 1
+        return None
 
-    def _read(self, channel: Channel, plan: Plan, queue_offset: int, commit_offset: int) -> ReadResult | None:
-        """What a pull gets, counted and with its offset committed; None, and none of that, when it needs the other road."""
+    def _read(
+        self, channel: Channel, plan: Plan, queue_offset: int, commit_offset: int, waits: bool
+    ) -> ReadResult | None:
+        """What a pull gets, counted and with its offset committed; None, and none of that, when it needs another road."""
         parts, offsets = self._parts, self._parts.offsets
         group, topic, queue_id = plan.group, plan.topic, plan.queue_id
         monotonic = parts.clock.monotonic
@@ -135,7 +145,7 @@ class PullLane:
             found = parts.store.read_sound(plan.queue, queue_offset, plan.max_messages, plan.max_bytes, plan.test)
         except Exception:  # the general road meets it again, and answers it
             return None
-        if found is None:
+        if found is None or (waits and found.status is _AT_END):
             return None
         took_s = monotonic() - started
         if plan.commits and commit_offset >= 0:
@@ -168,16 +178,21 @@ class PullLane:
         """The code of the answer to a held pull, how it ended, and its frame."""
         channel, plan, found = held.channel, held.plan, None
         if not self._parts.offsets.has_resets and self._is_usable(plan):
-            found = self._read(channel, plan, held.queue_offset, -1)
+            found = self._read(channel, plan, held.queue_offset, -1, False)
         if found is None:
             return self._answer_generally(held)
-        _, next_offset, min_offset, max_offset, chunks, count, total, _ = found
-        form, response = self._found if count else self._none
+        _, next_offset, min_offset, max_offset, chunks, _, total, _ = found
+        form, response = self._form_of(found)
         head = form.head(plan.encoding, held.opaque, next_offset, min_offset, max_offset, total)
         return response, SUCCEEDED, [head, *chunks]
 
+    def _form_of(self, found: ReadResult) -> tuple[PulledAnswer, int]:
+        if found.message_count:
+            return self._found
+        return self._at_end if found.status is _AT_END else self._none
+
     def _answer_generally(self, held: HeldPull) -> tuple[int, str, list[Buffer]]:
-        """For what is no simple read: time is up, the queue is another, a record is not sound."""
+        """For what is no simple read: the queue is another, or a record is not sound."""
         frame = held.frame
         request = decode_header(frame[4], frame[8 : _body_at(frame)], b"")
         try:
@@ -208,7 +223,7 @@ class PullLane:
         self._plans.pop(plan.key, None)
         return False
 
-    def _learn(self, data: bytes, position: int, key: bytes) -> None:
+    def _learn(self, data: bytes, position: int, key: Hashable) -> None:
         """Make a plan for the request at `position`, which is going to be served on the general road."""
         try:
             request = decode_header(data[position + 4], data[position + 8 : _body_at(data, position)], b"")
