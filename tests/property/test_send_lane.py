@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.twins import few, needs_twin, unhurried
+from tests.support.twins import few, unhurried
 from tests.unit.broker.parts import GatedDisk, Parts, Peer, Setup
 
 from rocketline.broker.handler_wiring import routers
@@ -27,11 +27,10 @@ from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import BatchItem, encode_batch
+from rocketline.store import commit_log
 from rocketline.store.config import UNIT_BYTES
 from rocketline.transport import Limits
 from rocketline.transport.lane import MANY
-
-pytestmark = needs_twin
 
 PLAIN = {"UNIQ_KEY": "7F0000010000000018B4AAC2", "WAIT": "true"}
 properties = st.builds(
@@ -164,6 +163,17 @@ def _by_key(parts: Parts) -> list[tuple[Any, Any]]:
     return [(key, queue) for key, queue in parts.store._queues.by_key.items() if queue.max_offset]
 
 
+def left_by_each_road(reads: Sequence[bytes], sync_flush: bool = False) -> list[dict[str, Any]]:
+    """By the general one, the lane, and the one in Python where that is another."""
+    compiled = commit_log._serve_sends
+    left = []
+    for lane, serve in [(False, compiled), (True, compiled), *([(True, None)] if compiled is not None else [])]:
+        ids = (f"{number:032X}" for number in count())
+        with patch.object(UniqueIds, "next", side_effect=ids), patch.object(commit_log, "_serve_sends", serve):
+            left.append(asyncio.run(run(reads, lane, sync_flush)))
+    return left
+
+
 frames = sends() | sends() | sends() | others | damaged()
 
 
@@ -171,22 +181,18 @@ frames = sends() | sends() | sends() | others | damaged()
 @given(st.lists(frames, min_size=1, max_size=12), st.lists(st.integers(0), max_size=3))
 def test_both_roads_leave_the_same(frames: list[bytes], cuts: list[int]) -> None:
     reads = [plain(9), *reads_of(frames, cuts)]
-    left = []
-    for lane in (True, False):
-        with patch.object(UniqueIds, "next", side_effect=(f"{number:032X}" for number in count())):
-            left.append(asyncio.run(run(reads, lane)))
-    assert left[0] == left[1]
+    general, *lanes = left_by_each_road(reads)
+    for left in lanes:
+        assert left == general
 
 
 @few
 @given(st.lists(sends() | sends() | timeless, min_size=1, max_size=8), st.lists(st.integers(0), max_size=3))
 def test_both_roads_leave_the_same_when_answers_wait_for_the_disk(frames: list[bytes], cuts: list[int]) -> None:
     reads = [plain(9), *reads_of(frames, cuts)]
-    left = []
-    for lane in (True, False):
-        with patch.object(UniqueIds, "next", side_effect=(f"{number:032X}" for number in count())):
-            left.append(asyncio.run(run(reads, lane, sync_flush=True)))
-    assert left[0] == left[1]
+    general, *lanes = left_by_each_road(reads, sync_flush=True)
+    for left in lanes:
+        assert left == general
 
 
 CLIENTS = 2 * MANY

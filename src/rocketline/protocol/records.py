@@ -67,6 +67,8 @@ _HEADS = {
 _HEAD_V4 = _HEADS[0]
 HEAD_BYTES = {hosts: head.size for hosts, head in _HEADS.items()}
 """Bytes before the body, by SYSFLAG & (BORN_IPV6 | STORE_IPV6)."""
+PACK_HEAD = {hosts: head.pack for hosts, head in _HEADS.items()}
+"""Make these bytes."""
 _HOSTS = BORN_IPV6 | STORE_IPV6
 _SYSFLAG_AT = 36
 _START = struct.Struct(">ii")
@@ -376,6 +378,7 @@ def decode_messages(body: Buffer, max_body_bytes: int | None = None) -> list[Mes
 
 
 _BATCH_HEAD = struct.Struct(">iiiii")
+_new_item = tuple.__new__
 _split_batch: Callable[[Buffer, type], list[BatchItem] | None] | None = quick("split_batch")
 
 
@@ -415,6 +418,6 @@ def decode_batch(buffer: Buffer) -> list[BatchItem]:
         if _SHORT.unpack_from(buffer, properties_at - 2)[0] != end - properties_at:
             raise ProtocolError(f"batch message {len(items)} has a properties length that does not fit")
         body = buffer[body_at : body_at + body_bytes]
-        items.append(BatchItem(flag, body, bytes(buffer[properties_at:end])))
+        items.append(_new_item(BatchItem, (flag, body, bytes(buffer[properties_at:end]))))
         position = end
     return items

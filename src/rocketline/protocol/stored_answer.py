@@ -37,6 +37,12 @@ class StoredAnswer:
         self._head = f'{{"code":0,"extFields":{fields[:-1]},"msgId":"{self._host}'
         self._tail = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
         self._json_parts = self._head.encode(), self._tail.encode()
+        self._form = (
+            _literal(self._json_parts[0])
+            + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},'
+            + b'"flag":%d,"language":"PYTHON","opaque":%%d' % RESPONSE
+            + _literal(self._json_parts[1])
+        )
         binary = encode_header(Command(0, always, flag=RESPONSE, encoding=ROCKETMQ))
         self._binary_start = binary[:_OPAQUE_AT]
         self._binary_flags = binary[_OPAQUE_AT + 4 : _FIXED_BYTES - 4]
@@ -52,13 +58,15 @@ class StoredAnswer:
             return _fill(*self._json_parts, request.opaque, log_offset, queue_id, queue_offset, unique_id)
         if not unique_id.isalnum() or not unique_id.isascii():
             return None
-        if request.encoding != JSON:
-            message_id = f"{self._host}{log_offset:016X}"
-            return self._binary_frame(request.opaque, message_id, queue_id, queue_offset, unique_id)
-        header = (
-            f'{self._head}{log_offset:016X}","queueId":"{queue_id}","queueOffset":"{queue_offset}",'
-            f'"transactionId":"{unique_id}"}},"flag":{RESPONSE},"language":"PYTHON","opaque":{request.opaque}{self._tail}'
-        ).encode()
+        return self.single(request.encoding, request.opaque, log_offset, queue_id, queue_offset, unique_id)
+
+    def single(
+        self, encoding: int, opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique_id: str
+    ) -> bytes:
+        """The same for a request that is not a command yet, with an id of ASCII letters and digits."""
+        if encoding != JSON:
+            return self._binary_frame(opaque, f"{self._host}{log_offset:016X}", queue_id, queue_offset, unique_id)
+        header = self._form % (log_offset, queue_id, queue_offset, unique_id.encode(), opaque)
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
 
@@ -68,13 +76,19 @@ class StoredAnswer:
         """The same for a batch, with the ids of all its messages; the batch itself mostly has none, "" then."""
         if len(log_offsets) > MAX_IDS or (unique_id and not (unique_id.isalnum() and unique_id.isascii())):
             return None
+        return self.batch(request.encoding, request.opaque, log_offsets, queue_id, queue_offset, unique_id)
+
+    def batch(
+        self, encoding: int, opaque: int, log_offsets: tuple[int, ...], queue_id: int, queue_offset: int, unique_id: str
+    ) -> bytes:
+        """The same, as `single`."""
         ids = offset_ids(self._host, log_offsets)
-        if request.encoding != JSON:
-            return self._binary_frame(request.opaque, ids, queue_id, queue_offset, unique_id)
+        if encoding != JSON:
+            return self._binary_frame(opaque, ids, queue_id, queue_offset, unique_id)
         unique = f',"transactionId":"{unique_id}"' if unique_id else ""
         header = (
             f'{self._head}{ids[len(self._host) :]}","queueId":"{queue_id}","queueOffset":"{queue_offset}"{unique}}},'
-            f'"flag":{RESPONSE},"language":"PYTHON","opaque":{request.opaque}{self._tail}'
+            f'"flag":{RESPONSE},"language":"PYTHON","opaque":{opaque}{self._tail}'
         ).encode()
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
@@ -98,3 +112,7 @@ class StoredAnswer:
                 self._binary_start, _OPAQUE.pack(opaque), self._binary_flags, _FIELD.pack(len(fields)), fields,
             )
         )  # fmt: skip
+
+
+def _literal(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")

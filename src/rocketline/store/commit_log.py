@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -57,7 +57,11 @@ from rocketline.store.memory_lock import LockedWindow
 from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
 from rocketline.store.staging import Staging
-from rocketline.store.stretch import Stretch, entries_in
+from rocketline.store.stretch import Filing, Stretch, entries_in
+
+if TYPE_CHECKING:
+    from rocketline.protocol.stored_answer import StoredAnswer
+    from rocketline.store.plain_sends import PlainSends
 
 _LOOKS_LOST = "the properties end in a zero byte or hold 512 of them, as a disk sector that was never written"
 RESERVE_BYTES = 4 << 20
@@ -83,13 +87,16 @@ _HOSTS = BORN_IPV6 | STORE_IPV6
 
 Read = tuple[bytes, bytes, Any]
 """Bytes from a client, its host as records have it, and whatever belongs to them."""
-Sent = tuple[list[bytes | None], list[tuple[int, int]], int, int, int, list[tuple[str, int, int, int]]]
+Run = tuple[str, int, int, int]
+Sent = tuple[list[bytes | None], list[tuple[int, int]], int, int, int, list[Run]]
 """Of plain sends taken together: for each read its answers, if any; which reads have more in them, and where; where the log
 ends now; how many came as a send and how many as a batch (310, 320); by topic how many messages of how many bytes in how
 many requests."""
-Places = dict[str, tuple[str, bytes, tuple[tuple[str, int], ...]]]
+Place = tuple[str, bytes, tuple[tuple[str, int], ...]]
+Places = dict[str, Place]
 """Topics by name: the name, the form records have, and the keys of its queues."""
 Lane = tuple[Any, ...]
+"""What the compiled twin goes by."""
 _serve_sends: Callable[..., Sent | None] | None = quick("serve_sends")
 
 
@@ -223,18 +230,23 @@ class CommitLog:
         return _new_tuple(AppendResult, (_OK, log_offset, queue_offset, size, store_ms, next_log_offset, (), ""))
 
     def lane(
-        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answer: tuple[bytes, ...]
-    ) -> Lane:
+        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answers: StoredAnswer
+    ) -> Lane | PlainSends:
         """What `take_sends` goes by: the limits of frames and headers, topics it may write to, whether answers wait for the
-        disk, properties to add, and what is the same in all answers."""
+        disk, properties to add, and what makes answers."""
+        if _serve_sends is None:
+            # Who only reads a log does without the headers of requests.
+            from rocketline.store.plain_sends import PlainSends
+
+            max_bytes = self._max_body_bytes, self._max_record_bytes
+            return PlainSends(limits, places, waits, self.queue_offsets, added, self._store_host, max_bytes, answers)
         return (
             *limits, places, waits, self.queue_offsets, added, self._store_host, self._max_body_bytes,
-            self._max_record_bytes, *answer,
+            self._max_record_bytes, *answers.parts,
         )  # fmt: skip
 
-    def take_sends(self, reads: Sequence[Read], lane: Lane) -> Sent | None:
+    def take_sends(self, reads: Sequence[Read], lane: Lane | PlainSends) -> Sent | None:
         """Store the plain sends that bytes from clients begin with, as `append` would; None when there are none."""
-        assert _serve_sends is not None
         start = self.wrote
         needed = sum([len(read[0]) for read in reads]) + LANE_BYTES
         if self._limit - start < needed:
@@ -244,18 +256,23 @@ class CommitLog:
         store_ms = self._clock.now_ms()
         if store_ms < self.last_store_ms:
             store_ms = self.last_store_ms
-        sent = _serve_sends(reads, lane, self._view, self._base, self._limit, start, store_ms)
+        filing: Filing | None = None
+        if isinstance(lane, tuple):
+            assert _serve_sends is not None
+            sent = _serve_sends(reads, lane, self._view, self._base, self._limit, start, store_ms)
+        else:
+            sent, filing = lane.serve(reads, self._view, self._base, self._limit, start, store_ms)
         if sent is not None:
             self.wrote = sent[2]
             self.last_store_ms = store_ms
-            self._note_stretch(start, sent[2], sent[5])
+            self._note_stretch(start, sent[2], sent[5], filing)
         return sent
 
-    def _note_stretch(self, start: int, end: int, runs: list[tuple[str, int, int, int]]) -> None:
+    def _note_stretch(self, start: int, end: int, runs: list[Run], filing: Filing | None) -> None:
         entries = self.entries
         last = entries[-1] if entries else None
-        if not isinstance(last, Stretch) or last.end != start:
-            last = Stretch(start, end, set())
+        if not isinstance(last, Stretch) or last.end != start or filing is not None:
+            last = Stretch(start, end, set(), filing)
             entries.append(last)
         last.end = end
         for run in runs:

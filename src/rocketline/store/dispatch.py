@@ -1,10 +1,10 @@
 """The dispatcher follows the commit log and keeps consume queues and key index in step with it.
 
 Appends hand over what the indexes need (`LogEntry`), so nothing is parsed twice; at start, recovery reads the same entries
-back from the log. Where the compiled twin appended plain messages it hands over where they lie (`Stretch`), and files them
-from there: making no object of a message is cheaper than reading it twice. A record is dispatched once it counts as stored:
-at once, with a transient pool when it is committed, under SYNC_FLUSH when it is on disk. Being stopped half way is harmless,
-because queues and index skip what they have.
+back from the log. Of plain messages that were taken together, where they lie is handed over (`Stretch`): the compiled twin
+files them from there, for making no object of a message is cheaper than reading it twice, and Python has noted what to file.
+A record is dispatched once it counts as stored: at once, with a transient pool when it is committed, under SYNC_FLUSH when
+it is on disk. Being stopped half way is harmless, because queues and index skip what they have.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rocketline._impl import NAME, quick
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
 from rocketline.store.bulk import by_queue, put_in_each, put_in_index, put_in_queues
 from rocketline.store.commit_log import CommitLog
-from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
+from rocketline.store.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.record_runs import Row
-from rocketline.store.stretch import Stretch
+from rocketline.store.stretch import Filing, QueueShare, Stretch
 
 TagsCodeFor = Callable[[LogEntry], int]
 Units = tuple[str, int, int, int, bytes, int]
@@ -29,6 +29,8 @@ _stretch_units: Callable[[memoryview, int, int, int], tuple[list[Units], int, in
     "stretch_units"
 )
 
+_pack_unit = UNIT.pack
+_new_tuple = tuple.__new__
 FEW = 2
 _IN_BULK = NAME == "c"
 """With the compiled twin more than a few records are filed sooner together; in Python one by one, unless it is thousands."""
@@ -106,6 +108,7 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._tags_code_for = tags_code_for
+        self._only_topic: str | None = getattr(tags_code_for, "only_topic", None)
         self._waits_for_flush = waits_for_flush
 
     def dispatch(self) -> int:
@@ -113,44 +116,69 @@ class Dispatcher:
         items = self._take()
         if not items:
             return 0
+        handled: list[LogEntry | Stretch] = []
+        in_stretches = 0
         try:
-            done = self._file(items[0]) if len(items) == 1 and isinstance(items[0], Stretch) else 0
-            ready = entries_of(self._log, items) if not done else []
-        except BaseException:
-            self._log.entries.extendleft(reversed(items))
-            raise
-        if not done:
-            return self._handle_all(ready)
-        if self.on_arrivals is not None:
-            self.on_arrivals(Arrivals(self._log, items))
-        return done
-
-    def _handle_all(self, ready: list[LogEntry]) -> int:
-        done = 0
-        handle = self._handle
-        try:
-            if _IN_BULK and len(ready) > FEW:
-                done = self._handle_together(ready)
-            for entry in ready[done:]:
-                handle(entry)
-                done += 1
+            while (place := len(handled)) < len(items):
+                item = items[place]
+                if not isinstance(item, Stretch):
+                    self._handle_all(_entries_from(items, place), handled)
+                elif count := self._file(item):
+                    handled.append(item)
+                    in_stretches += count - 1
+                else:
+                    items[place : place + 1] = self._log.entries_of(item)
         finally:
-            if done:
-                self._note(ready[done - 1])
-            if done < len(ready):
-                self._log.entries.extendleft(reversed(ready[done:]))
-                del ready[done:]
-            if ready and self.on_arrivals is not None:
-                self.on_arrivals(Arrivals(self._log, list(ready)))
-        return done
+            self._log.entries.extendleft(reversed(items[len(handled) :]))
+            if handled:
+                self._tell(handled)
+        return len(handled) + in_stretches
+
+    def _handle_all(self, ready: list[LogEntry], handled: list[LogEntry | Stretch]) -> None:
+        """Handle entries one after the other; those that are done are added to `handled`."""
+        done = self._handle_together(ready) if _IN_BULK and len(ready) > FEW else 0
+        handled += ready[:done]
+        for entry in ready[done:]:
+            self._handle(entry)
+            handled.append(entry)
+
+    def _tell(self, handled: list[LogEntry | Stretch]) -> None:
+        last = handled[-1]
+        if not isinstance(last, Stretch):
+            self._note(last)
+        if self.on_arrivals is not None:
+            self.on_arrivals(Arrivals(self._log, handled))
 
     def _file(self, stretch: Stretch) -> int:
-        """List and index a stretch as it lies in the log; 0 when that is not possible, or not to the end of it.
+        """List and index a stretch without looking at each record with care; 0 when that is not possible, or not to its end.
 
-        Nothing here asks the disk for anything. What was listed before it turned out that more is needed does no harm.
+        What was listed before it turned out that more is needed does no harm.
         """
-        if _stretch_units is None or not self._may_file(stretch):
+        if not self._may_file(stretch):
             return 0
+        if stretch.filing is not None:
+            return self._file_noted(stretch, stretch.filing)
+        return 0 if _stretch_units is None else self._file_as_it_lies(stretch)
+
+    def _file_noted(self, stretch: Stretch, filing: Filing) -> int:
+        queues = self._queues.by_key
+        count = 0
+        for key, share in filing.shares.items():
+            queue: ConsumeQueue | None = queues.get(key)
+            if queue is None:
+                queue = self._queues.obtain(*key)
+            _list_share(queue, share)
+            count += len(share.records)
+        last = stretch.end - filing.last_bytes
+        if self._index is not None:
+            self._index.put_noted(filing.keys, filing.owners, filing.store_ms, last)
+        self.last = _new_tuple(Dispatched, (last, filing.last_bytes, filing.store_ms))
+        self.dispatched = stretch.end
+        return count
+
+    def _file_as_it_lies(self, stretch: Stretch) -> int:
+        """The compiled twin's, straight from the log. Nothing here asks the disk for anything."""
+        assert _stretch_units is not None
         view, base = self._log.memory_of(stretch)
         found = _stretch_units(view, base, stretch.start, stretch.end)
         if found is None:
@@ -169,8 +197,9 @@ class Dispatcher:
 
     def _may_file(self, stretch: Stretch) -> bool:
         """Whether units of these messages hold what their tags say, and nothing else."""
-        code_for = self._tags_code_for
-        return code_for is None or getattr(code_for, "only_topic", None) not in {None, *stretch.topics}
+        if self._tags_code_for is None:
+            return True
+        return self._only_topic is not None and self._only_topic not in stretch.topics
 
     def _handle_together(self, ready: list[LogEntry]) -> int:
         """How many of the first were handled in one go: those for which the disk need not be asked, so that none fails."""
@@ -235,3 +264,25 @@ class Dispatcher:
 
 def _end_of(item: LogEntry | Stretch) -> int:
     return item.end if isinstance(item, Stretch) else item.log_offset + item.size
+
+
+def _list_share(queue: ConsumeQueue, share: QueueShare) -> None:
+    records = share.records
+    if len(records) > 1:
+        first, last = records[0], records[-1]
+        log_offsets, sizes, codes, _, _ = zip(*records)
+        units = b"".join(map(_pack_unit, log_offsets, sizes, codes))
+        if queue.put_next(share.start, first[0], units, last[0] + last[1]):
+            return
+    for number, (log_offset, size, code, _, _) in enumerate(records, share.start):
+        queue.put(number, log_offset, size, code)
+
+
+def _entries_from(items: Sequence[LogEntry | Stretch], place: int) -> list[LogEntry]:
+    """The entries before the next stretch."""
+    entries: list[LogEntry] = []
+    for item in items[place:]:
+        if isinstance(item, Stretch):
+            break
+        entries.append(item)
+    return entries

@@ -17,23 +17,41 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import compress
 
 from rocketline.protocol.hashing import index_key_hash, java_string_hash
 
-_LANES = 4096
+LANES = 4096
+"""At most so many at once."""
 _HEADS_KEPT = 65536
 
 
+Masks = tuple[int, int, int, int, int]
+
+
 def _repeated(pattern: str) -> int:
-    return int.from_bytes(bytes.fromhex(pattern) * _LANES, "big")
+    return int.from_bytes(bytes.fromhex(pattern) * LANES, "big")
 
 
-_EACH_8 = _repeated("00FF00FF00FF00FF")
-_EACH_16 = _repeated("0000FFFF0000FFFF")
-_EACH_32 = _repeated("00000000FFFFFFFF")
-_EACH_31 = _repeated("000000007FFFFFFF")
-_ONES = _repeated("0000000000000001")
+_ALL_MASKS: Masks = (
+    _repeated("00FF00FF00FF00FF"),
+    _repeated("0000FFFF0000FFFF"),
+    _repeated("00000000FFFFFFFF"),
+    _repeated("000000007FFFFFFF"),
+    _repeated("0000000000000001"),
+)
+
+
+def _masks(count: int) -> Masks:
+    unused = 64 * (LANES - count)
+    each_8, each_16, each_32, each_31, ones = _ALL_MASKS
+    return each_8 >> unused, each_16 >> unused, each_32 >> unused, each_31 >> unused, ones >> unused
+
+
+_masks_of_few = lru_cache(maxsize=64)(_masks)
+"""Making them takes longer than using them."""
+_FEW = 256
 
 
 class KeyHashes:
@@ -68,8 +86,8 @@ class KeyHashes:
             return self._with_odd_ones(pairs)
         raw = text.encode("ascii")
         found = array("I")
-        for start in range(0, len(shares), _LANES):
-            found += _hashes(raw[start * 8 : (start + _LANES) * 8], shares[start : start + _LANES])
+        for start in range(0, len(shares), LANES):
+            found += add_tails(raw[start * 8 : (start + LANES) * 8], shares[start : start + LANES])
         return found
 
     def _with_odd_ones(self, pairs: Sequence[tuple[str, str]]) -> array[int]:
@@ -89,20 +107,18 @@ class KeyHashes:
         return share
 
 
-def _hashes(text: bytes, shares: list[int]) -> array[int]:
-    """The hash of each eight bytes, with the share of what comes before them."""
-    unused = 64 * _LANES - 8 * len(text)
-    each = _EACH_8 >> unused
+def add_tails(text: bytes, shares: list[int]) -> array[int]:
+    """The hash of each eight bytes, with the share of what comes before them. At most `LANES`."""
+    count = len(shares)
+    each_8, each_16, each_32, each_31, ones = _masks_of_few(count) if count <= _FEW else _masks(count)
     lanes = int.from_bytes(text, "big")
-    lanes = (lanes >> 8 & each) * 31 + (lanes & each)
-    each = _EACH_16 >> unused
-    lanes = (lanes >> 16 & each) * 31**2 + (lanes & each)
-    each = _EACH_32 >> unused
-    lanes = (lanes >> 32 & each) * 31**4 + (lanes & each)
-    lanes = (lanes & each) + _side_by_side(shares) & each
+    lanes = (lanes >> 8 & each_8) * 31 + (lanes & each_8)
+    lanes = (lanes >> 16 & each_16) * 31**2 + (lanes & each_16)
+    lanes = (lanes >> 32 & each_32) * 31**4 + (lanes & each_32)
+    lanes = (lanes & each_32) + _side_by_side(shares) & each_32
     # Java's absolute value, in which the lowest number counts as 0: flip the bits of negative ones and add one.
-    negative = lanes >> 31 & _ONES >> unused
-    lanes = (lanes ^ negative * 0xFFFFFFFF) + negative & _EACH_31 >> unused
+    negative = lanes >> 31 & ones
+    lanes = (lanes ^ negative * 0xFFFFFFFF) + negative & each_31
     halves = array("I", lanes.to_bytes(len(text), "big"))
     if sys.byteorder == "little":
         halves.byteswap()

@@ -30,7 +30,7 @@ from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.hashing import index_key_hash, java_string_hash
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk, MappedFile
-from rocketline.store.key_hashes import KeyHashes
+from rocketline.store.key_hashes import LANES, KeyHashes, add_tails
 from rocketline.store.progress import IndexShape
 from rocketline.store.record_runs import Row
 
@@ -45,6 +45,8 @@ _RESERVE_BYTES = 1 << 20
 _LATEST_MS = 1 << 43
 _LAST_LOG_OFFSET = 1 << 62
 
+_MANY_KEYS = 6
+"""Fewer are filed sooner one by one."""
 _TAIL_CHARS = 8
 _TAIL_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(_TAIL_CHARS - 1, -1, -1))
 _HEADS_KEPT = 16384
@@ -52,6 +54,7 @@ _HEADS_KEPT = 16384
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
 _write_entry = _ENTRY.pack_into
+_pack_entry = _ENTRY.pack
 _offset_of = itemgetter(0)
 _file_keys: Callable[[memoryview, int, int, int, int, list[Row], int], tuple[int, int, int, int]] | None = quick(
     "file_keys"
@@ -111,6 +114,30 @@ class IndexFile:
         self.count = number + 1
         self.end_ms = store_ms
         self.end_log_offset = log_offset
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many more entries fit what is reserved, and others are there already."""
+        end = self.count + count
+        return self.count > 1 and end <= self._capacity and self._entries_at + end * 20 <= self._reserved
+
+    def put_together(self, hashes: Sequence[int], log_offsets: Sequence[int], store_ms: int) -> None:
+        """`put` for some entries of one time; the caller has made sure that there is room for all."""
+        view, slots, number = self._view, self._slots, self.count
+        position = self._entries_at + number * 20
+        seconds = min((store_ms - self.begin_ms) // 1000, 0x7FFFFFFF) if store_ms > self.begin_ms else 0
+        entries: list[bytes] = []
+        for key_hash, log_offset in zip(hashes, log_offsets):
+            slot_at = 40 + key_hash % slots * 4
+            previous = _read_slot(view, slot_at)[0]
+            if not 0 < previous < number:
+                previous = 0
+                self._slots_used += 1
+            _write_slot(view, slot_at, number)
+            entries.append(_pack_entry(key_hash, log_offset, seconds, previous))
+            number += 1
+        view[position : position + len(entries) * 20] = b"".join(entries)
+        self.count = number
+        self.end_ms, self.end_log_offset = store_ms, log_offsets[-1]
 
     def put_run(self, hashes: array[int], log_offsets: Sequence[int], store_times: Sequence[int]) -> None:
         """`put` for many entries; the caller has made sure that there is room for all."""
@@ -403,12 +430,12 @@ class KeyIndex:
         if log_offset <= self._indexed_to:
             return
         if unique := properties.get(UNIQ_KEY):
-            self._put(topic, unique, log_offset, store_ms)
+            self._put(f"{topic}#{unique}", log_offset, store_ms)
         if keys := properties.get(KEYS):
             for key in keys.split():
-                self._put(topic, key, log_offset, store_ms)
+                self._put(f"{topic}#{key}", log_offset, store_ms)
         if tags := properties.get(TAGS):
-            self._put(topic, f"T#{tags}", log_offset, store_ms)
+            self._put(f"{topic}#T#{tags}", log_offset, store_ms)
         self._indexed_to = log_offset
 
     def put_at_once(self, rows: list[Row]) -> int:
@@ -437,6 +464,32 @@ class KeyIndex:
             # Not the offset of the last record, but one that is not below it, nor above the next one's.
             self._indexed_to = done - 1
         return done == end
+
+    def put_noted(self, texts: list[str], owners: list[int], store_ms: int, last: int) -> None:
+        """File records, which were stored together, under `topic#key` each; `owners` are the log offsets of those who have
+        the keys, `last` is that of the last record."""
+        if owners and owners[0] <= self._indexed_to:
+            left = bisect_right(owners, self._indexed_to)
+            texts, owners = texts[left:], owners[left:]
+        file = self.files[-1] if self.files else None
+        if len(texts) >= _MANY_KEYS and file is not None and file.has_room(len(texts)):
+            file.put_together(self._hashes_of(texts), owners, store_ms)
+        else:
+            for text, log_offset in zip(texts, owners):
+                self._put(text, log_offset, store_ms)
+                self._indexed_to = log_offset - 1  # it may have more keys
+        self._indexed_to = max(self._indexed_to, last)
+
+    def _hashes_of(self, texts: list[str]) -> Sequence[int]:
+        """`_hash` of each."""
+        tails = "".join([text[-_TAIL_CHARS:] for text in texts])
+        if len(texts) <= LANES and len(tails) == _TAIL_CHARS * len(texts) and tails.isascii():
+            heads = self._heads
+            try:
+                return add_tails(tails.encode(), [heads[text[:-_TAIL_CHARS]] for text in texts])
+            except KeyError:
+                pass
+        return [self._hash(text) for text in texts]
 
     def put_many(self, rows: Sequence[Row]) -> None:
         """`put` for each row of a stretch of the log, in a fraction of the time."""
@@ -471,25 +524,24 @@ class KeyIndex:
             file.put_run(hashes[done:end], log_offsets[done:end], store_times[done:end])
             done = end
 
-    def _put(self, topic: str, key: str, log_offset: int, store_ms: int) -> None:
+    def _put(self, text: str, log_offset: int, store_ms: int) -> None:
         files = self.files
         file = files[-1] if files and files[-1].count < self._entries else self._add_file()
-        file.put(self._hash(topic, key), log_offset, store_ms)
+        file.put(self._hash(text), log_offset, store_ms)
 
-    def _hash(self, topic: str, key: str) -> int:
-        """`index_key_hash`, with the share of all but the last characters remembered.
+    def _hash(self, text: str) -> int:
+        """`index_key_hash` of `topic#key`, with the share of all but the last characters remembered.
 
         Unique ids of one producer differ only in their end, a millisecond and a counter, for a minute at a time.
         """
-        text = f"{topic}#{key}"
         if not text.isascii() or len(text) <= _TAIL_CHARS:
-            return index_key_hash(topic, key)
+            return index_key_hash(*text.split("#", 1))
         head = text[:-_TAIL_CHARS]
         share = self._heads.get(head)
         if share is None:
             if len(self._heads) >= _HEADS_KEPT:
                 self._heads.clear()
-            share = self._heads[head] = java_string_hash(head) * 31**_TAIL_CHARS
+            share = self._heads[head] = java_string_hash(head) * 31**_TAIL_CHARS & 0xFFFFFFFF
         total: int = (share + sum(map(mul, text[-_TAIL_CHARS:].encode(), _TAIL_POWERS))) & 0xFFFFFFFF
         if total < 0x80000000:
             return total
@@ -512,7 +564,7 @@ class KeyIndex:
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Log offsets of messages whose key has the right hash, newest first."""
         found: list[int] = []
-        key_hash = self._hash(topic, key)
+        key_hash = self._hash(f"{topic}#{key}")
         for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms):
                 file.find(key_hash, begin_ms, end_ms, limit, found)

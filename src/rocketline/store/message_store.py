@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
@@ -60,6 +61,10 @@ from rocketline.store.retention import CleanUp, Retention
 from rocketline.store.staging import Staging
 from rocketline.store.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
 from rocketline.store.transient_pool import TransientPool
+
+if TYPE_CHECKING:
+    from rocketline.protocol.stored_answer import StoredAnswer
+    from rocketline.store.plain_sends import PlainSends
 
 __all__ = [
     "AppendResult",
@@ -296,12 +301,12 @@ class MessageStore(StoreLookups):
         return result
 
     def lane(
-        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answer: tuple[bytes, ...]
-    ) -> Lane:
+        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answers: StoredAnswer
+    ) -> Lane | PlainSends:
         """See `CommitLog.lane`."""
-        return self._log.lane(limits, places, waits, added, answer)
+        return self._log.lane(limits, places, waits, added, answers)
 
-    def take_sends(self, reads: Sequence[Read], lane: Lane) -> Sent | None:
+    def take_sends(self, reads: Sequence[Read], lane: Lane | PlainSends) -> Sent | None:
         """See `CommitLog.take_sends`; None also when messages are refused now."""
         if self._refusal:
             return None

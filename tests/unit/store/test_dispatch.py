@@ -6,6 +6,7 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull
+from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import (
     INNER_BATCH,
     TRANSACTION_COMMIT,
@@ -17,7 +18,7 @@ from rocketline.store.commit_log import CommitLog
 from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
-from rocketline.store.stretch import Stretch
+from rocketline.store.stretch import Filing, QueueShare, Stretch
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import HOST, item, message, tiny
@@ -210,12 +211,93 @@ def test_a_stretch_that_cannot_be_filed_now_is_filed_later() -> None:
     assert (parts.in_queue(), parts.found("k1"), len(parts.arrived)) == (1, 1, 1)
 
 
+def as_noted(parts: Parts) -> None:
+    """What was appended, as the Python lane hands it over."""
+    entries = [entry for entry in parts.log.entries if isinstance(entry, LogEntry)]
+    filing = Filing(entries[0].store_ms)
+    for entry in entries:
+        key = entry.topic, entry.queue_id
+        share = filing.shares.setdefault(key, QueueShare(key, entry.queue_offset))
+        raw = encode_properties(entry.properties).encode()
+        share.records.append((entry.log_offset, entry.size, entry.tags_code, entry.sys_flag, raw))
+        share.number += 1
+        for name in entry.index_keys:
+            filing.keys.append(f"{entry.topic}#{name}")
+            filing.owners.append(entry.log_offset)
+    filing.last_bytes = entries[-1].size
+    parts.log.entries.clear()
+    parts.log.entries.append(Stretch(entries[0].log_offset, parts.log.wrote, {"orders"}, filing))
+
+
+def test_what_was_noted_is_filed_as_what_is_handed_over_one_by_one() -> None:
+    left = []
+    for noted in (False, True):
+        parts = Parts()
+        for number in range(45):
+            properties = {"KEYS": f"a{number} b{number}", "TAGS": f"t{number % 3}"} if number % 5 == 0 else {}
+            parts.log.append(message(b"", "orders", number % 3, UNIQ_KEY=f"id-{number:020}", **properties))
+            if noted and number % 9 == 8:
+                as_noted(parts)
+                assert parts.dispatcher.dispatch() == 9
+        parts.dispatcher.dispatch()
+        queues = [
+            [queue.unit(n) for n in range(15)] for queue in map(parts.queues.by_key.get, parts.queues.by_key) if queue
+        ]
+        index = [bytes(file._view[: file._entries_at + 20 * file.count]) for file in parts.index.files]
+        last = parts.dispatcher.last
+        assert last is not None
+        left.append(
+            (queues, index, parts.arrived, (last.log_offset, last.size, last.store_ms), parts.dispatcher.dispatched)
+        )
+    assert left[0] == left[1]
+
+
+@pytest.mark.parametrize("count", [5, 11, 12])
+def test_a_full_disk_amid_what_was_noted_loses_and_doubles_nothing(count: int) -> None:
+    for part in ("consumequeue", "index"):
+        for nth in range(1, 6):
+            parts = Parts()
+            for number in range(count):
+                parts.log.append(message(queue_id=number % 3, KEYS=f"key-{number}", UNIQ_KEY=f"id-{number:020}"))
+            as_noted(parts)
+            parts.disk.fail("reserve", errno.ENOSPC, nth=nth, part=part)
+            with suppress(DiskFull):
+                parts.dispatcher.dispatch()
+            told = len(parts.arrived)
+            assert told in (0, count)
+            assert parts.dispatcher.dispatch() == count - told
+            assert [entry.properties["KEYS"] for entry in parts.arrived] == [f"key-{n}" for n in range(count)]
+            assert sum(parts.in_queue(queue_id=number) for number in range(3)) == count
+            assert [parts.found(f"key-{number}") for number in range(count)] == [1] * count
+            assert sum(file.count - 1 for file in parts.index.files) <= 2 * count + 2
+
+
+def test_stretches_and_single_messages_are_dispatched_in_their_order() -> None:
+    parts = Parts()
+    parts.log.append(message(KEYS="k1", UNIQ_KEY="A"))
+    as_noted(parts)
+    parts.log.append(message(KEYS="k2"))
+    parts.log.append(message(KEYS="k3"))
+    last = parts.log.append(message(queue_id=1, KEYS="k4"))
+    parts.disk.fail("open", errno.ENOSPC, nth=2, part="consumequeue")
+    with pytest.raises(DiskFull):
+        parts.dispatcher.dispatch()
+    assert [entry.properties["KEYS"] for entry in parts.arrived] == ["k1", "k2", "k3"]
+    assert parts.dispatcher.dispatched == last.log_offset
+    assert parts.dispatcher.dispatch() == 1
+    assert [entry.queue_offset for entry in parts.arrived] == [0, 1, 2, 0]
+
+
 def test_units_that_do_not_say_what_tags_say_are_made_one_by_one() -> None:
     parts = Parts(tags_code_for=lambda entry: 77)
     for _ in range(2):
         parts.log.append(message(TAGS="red"))
         parts.log.entries[0] = Stretch(parts.dispatcher.dispatched, parts.log.wrote, {"orders"})
         assert parts.dispatcher.dispatch() == 1
+    parts.log.append(message(TAGS="red"))
+    as_noted(parts)
+    assert parts.dispatcher.dispatch() == 1
     queue = parts.queues.get("orders", 0)
     assert queue is not None
-    assert [unit and unit[2] for unit in (queue.unit(0), queue.unit(1))] == [77, 77]
+    assert [unit and unit[2] for unit in map(queue.unit, range(3))] == [77, 77, 77]
+    assert [entry.properties for entry in parts.arrived] == [{"TAGS": "red"}] * 3

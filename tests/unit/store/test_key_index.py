@@ -157,9 +157,17 @@ def test_damage_does_not_go_round_for_ever(disk: MemoryDisk) -> None:
 
 def test_hashes_are_javas() -> None:
     index = new_index(MemoryDisk())
-    for key in ("k", "unique-id-1", "größe-schlüssel", "0123456789ABCDEF0123456789ABCDEF", "😀" * 5):
-        for _ in range(2):
-            assert index._hash("orders", key) == index_key_hash("orders", key)
+    keys = ("k", "unique-id-1", "größe-schlüssel", "0123456789ABCDEF0123456789ABCDEF", "😀" * 5, "a#b")
+    for _ in range(2):
+        for key in keys:
+            assert index._hash(f"orders#{key}") == index_key_hash("orders", key)
+            alike = [f"{key}{number}" for number in range(40)]
+            assert [*index._hashes_of([f"orders#{each}" for each in alike])] == [
+                index_key_hash("orders", each) for each in alike
+            ]
+    assert [*index._hashes_of(["o#k"] * 7)] == [index_key_hash("o", "k")] * 7
+    many = [f"orders#{number:040}" for number in range(5000)]
+    assert [*index._hashes_of(many)] == [index._hash(text) for text in many]
 
 
 class TestAfterACrash:

@@ -159,13 +159,13 @@ class SendHandlers:
         topic = topics.table[name]
         count = self._counts[name] = max(topic.read_queue_nums, topic.write_queue_nums)
         magic, part = topic_part(name)
-        if magic == MAGIC_V1 and count <= MAX_LANE_QUEUES:
+        if magic == MAGIC_V1 and count <= MAX_LANE_QUEUES and name[0] != "%":
             self._places[name] = name, part, tuple([(name, queue_id) for queue_id in range(count)])
 
     def lane(self, limits: Limits, queue_time: QueueTime | None) -> Lane | None:
         """The quick road for plain sends, from bytes to bytes; None where there is none."""
         parts = self._parts
-        if _plain_send is None or parts.store.config.transient_pool:
+        if parts.store.config.transient_pool:
             return None
         is_late: Callable[[], int] = int if queue_time is None else queue_time.over_limit_ms
         store, topics, statistics, stored = parts.store, self._topics, parts.statistics, parts.stored
@@ -175,7 +175,7 @@ class SendHandlers:
             self._places,
             waiting is not None,
             self._added_bytes,
-            self._stored.parts,
+            self._stored,
         )
 
         def serve(reads: list[Read]) -> Served | None:
@@ -218,8 +218,6 @@ class SendHandlers:
                 raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         except RequestRejected as rejected:
             return self.refuse(request, rejected)
-        if _plain_send is not None and (self._topics.table is not self._table or header.topic not in self._counts):
-            self._remember(header.topic)
         result = self._parts.store.append_batch(message, items)
         return self._finish(request, message.queue_id, message, result)
 
@@ -230,6 +228,8 @@ class SendHandlers:
             header.topic, header.default_topic, header.default_topic_queue_nums, header.unit_mode
         )
         queue_id = self._queue_id(header.queue_id, topic)
+        if parts.topics.table is not self._table or header.topic not in self._counts:
+            self._remember(header.topic)
         properties = decode_properties(header.properties)
         if header.sys_flag & _NOT_FOR_CLIENTS or TRAN_MSG in properties:
             self._check_kind(header, properties)

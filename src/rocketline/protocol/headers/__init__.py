@@ -86,6 +86,8 @@ from rocketline.protocol.headers.send import (
     RecallMessageResponseHeader,
     SendMessageHeader,
     SendMessageResponseHeader,
+    SendRequest,
+    read_send,
 )
 from rocketline.protocol.headers.topics import (
     CreateTopicHeader,
@@ -311,6 +313,7 @@ __all__ = [
     "SearchOffsetHeader",
     "SendMessageHeader",
     "SendMessageResponseHeader",
+    "SendRequest",
     "UnregisterBrokerHeader",
     "UnregisterClientHeader",
     "UpdateConsumerOffsetHeader",
@@ -318,4 +321,5 @@ __all__ = [
     "ViewMessageByIdHeader",
     "WipeWritePermResponseHeader",
     "WritePermOfBrokerHeader",
+    "read_send",
 ]
