@@ -3,7 +3,8 @@
 limits     what this machine can do at best: copying memory, writing to the page cache, flushing
 append     messages into the store by body size and flush mode, against those limits
 recovery   opening a store after a clean stop, after a kill, and with queues and index to build anew, per GiB of log
-growth     cost of an append and of a read with more messages and with more queues, and memory per queue
+growth     cost of an append and of a read with more messages and with more queues, and memory per queue; beside a read
+           its floor: the same bytes from bare maps of the same files, found in a dictionary and copied, nothing checked
 
 Figures in us are processor time, because a flush waits for the disk and not for us. One process, one
 thread that appends; the flusher threads are counted too.
@@ -23,9 +24,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -36,6 +38,8 @@ from bench import machine
 
 from rocketline.protocol.message_ids import encode_host
 from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
+from rocketline.store.consume_queue import UNIT
+from rocketline.store.mapping import FileMap
 from rocketline.store.message_store import MessageStore, StoreMessage
 
 MIB = 1 << 20
@@ -48,6 +52,8 @@ RUN = 6
 """Messages in a row that are of the same queue, where growth is measured."""
 
 Rows = list[dict[str, Any]]
+Places = list[tuple[str, int, int]]
+"""Topic, queue and number of messages."""
 
 
 @contextmanager
@@ -256,7 +262,7 @@ def _growth_row(scratch: Path | None, count: int, queues: int) -> dict[str, Any]
         cpu = time.process_time()
         fill(store, made, last)
         append_us = (time.process_time() - cpu) / last * 1e6
-        first_us, read_us = _read_us(store, made)
+        reads = _read_us(store, path, made)
         stopping = time.perf_counter()
         store.close()
         stop_s = time.perf_counter() - stopping
@@ -264,8 +270,10 @@ def _growth_row(scratch: Path | None, count: int, queues: int) -> dict[str, Any]
         "messages": count,
         "queues": queues,
         "append us": round(append_us, 2),
-        "first read us": round(first_us, 2),
-        "read us": round(read_us, 2),
+        "first read us": round(reads.first, 2),
+        "floor": round(reads.first_floor, 2),
+        "read us": round(reads.again, 2),
+        "its floor": round(reads.floor, 2),
         "KiB per queue": round(per_queue / 1024, 1) if queues >= 1000 else None,
         "stop s": round(stop_s, 2),
     }
@@ -280,22 +288,72 @@ def _mixed(queues: int) -> list[StoreMessage]:
     return [message for run in runs for message in run]
 
 
-def _read_us(store: MessageStore, made: list[StoreMessage], reads: int = 20_000) -> tuple[float, float]:
-    """Of reads anywhere: the first of each, which mostly has the kernel map a page of the log, and the same once more."""
-    pick = random.Random(3)
-    places = []
-    for _ in range(reads):
-        message = pick.choice(made)
-        places.append(
-            (message.topic, message.queue_id, pick.randrange(store.max_offset(message.topic, message.queue_id)))
-        )
+class _Reads(NamedTuple):
+    """us of a read anywhere, and of the same from bare maps: the first time, for which the kernel mostly has to map a page
+    of the log, and the least of some more."""
+
+    first: float
+    first_floor: float
+    again: float
+    floor: float
+
+
+def _read_us(store: MessageStore, path: Path, made: list[StoreMessage], reads: int = 20_000) -> _Reads:
+    kinds: list[tuple[Callable[[Places], None], Places]] = [
+        (partial(_read_all, store), _places(store, made, reads, seed=3)),
+        (_BareMaps(path).read_all, _places(store, made, reads, seed=4)),
+    ]
     found = []
-    for _ in range(2):
-        cpu = time.process_time()
-        for place in places:
-            store.read(*place, 1)
-        found.append((time.process_time() - cpu) / reads * 1e6)
-    return found[0], found[1]
+    for _ in range(5):
+        spent = [0.0, 0.0]
+        # By turns: who comes first to a page of the log pays for both, and the machine is never equally quiet.
+        for start in range(0, reads, 500):
+            for kind, (read_all, places) in enumerate(kinds):
+                cpu = time.thread_time()  # a flusher may still be at work on what was appended
+                read_all(places[start : start + 500])
+                spent[kind] += time.thread_time() - cpu
+        found.append([seconds / reads * 1e6 for seconds in spent])
+    return _Reads(*found[0], *map(min, zip(*found[1:], strict=True)))
+
+
+def _places(store: MessageStore, made: list[StoreMessage], count: int, seed: int) -> Places:
+    pick = random.Random(seed)
+    places = []
+    for message in pick.choices(made, k=count):
+        topic, queue_id = message.topic, message.queue_id
+        places.append((topic, queue_id, pick.randrange(store.max_offset(topic, queue_id))))
+    return places
+
+
+def _read_all(store: MessageStore, places: Places) -> None:
+    for place in places:
+        store.read(*place, 1)
+
+
+class _BareMaps:
+    """The files of a store, mapped anew: what reading costs whoever has as many maps, whatever else it does."""
+
+    def __init__(self, root: Path) -> None:
+        self._queues = {
+            (queue.parent.name, int(queue.name)): _maps(queue) for queue in (root / "consumequeue").glob("*/*")
+        }
+        self._log = _maps(root / "commitlog")
+
+    def read_all(self, places: Places) -> None:
+        queues, log, unpack = self._queues, self._log, UNIT.unpack_from
+        log_bytes, units = len(log[0]), len(next(iter(queues.values()))[0]) // UNIT.size
+        for topic, queue_id, number in places:
+            offset, size, _ = unpack(queues[topic, queue_id][number // units], number % units * UNIT.size)
+            start = offset % log_bytes
+            bytes(log[offset // log_bytes][start : start + size])
+
+
+def _maps(folder: Path) -> list[memoryview]:
+    found = []
+    for file in sorted(folder.iterdir()):
+        with file.open("r+b") as opened:
+            found.append(FileMap(opened.fileno(), file.stat().st_size).buffer)
+    return found
 
 
 def show(title: str, rows: Rows, console: Console) -> None:

@@ -77,9 +77,6 @@ class Syscalls:
         self.syncs[path] += 1
         if self._serves and threading.current_thread() is threading.main_thread():
             self.on_loop[path] += 1
-            import traceback
-
-            traceback.print_stack(limit=14)
         low, high = self._troubles.sync_delay_ms
         if high and self._is_slow and self._troubles.slow_part in path:
             time.sleep(self._random.uniform(low, high) / 1000)

@@ -51,9 +51,10 @@ from rocketline.protocol.subscription import TagTest, build_subscription, tag_te
 from rocketline.store import consume_queue, key_index, reading, record_runs
 from rocketline.store.bulk import put_in_index
 from rocketline.store.config import UNIT_BYTES, StoreConfig
-from rocketline.store.consume_queue import UNIT, ConsumeQueues
+from rocketline.store.consume_queue import UNIT
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.message_store import MessageStore, ReadResult, StoreMessage
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.record_runs import Row, RunReader
 from rocketline.testing.disks import MemoryDisk
 

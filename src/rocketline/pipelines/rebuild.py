@@ -34,12 +34,13 @@ from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketline.store.bulk import QueueKey, by_queue, with_codes
 from rocketline.store.commit_log import is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
-from rocketline.store.consume_queue import UNIT, ConsumeQueues
+from rocketline.store.consume_queue import UNIT
 from rocketline.store.disk import RealDisk
 from rocketline.store.folder import INDEX_FOLDER, QUEUE_FOLDER, StoreFolder, chain_files, segments_of
 from rocketline.store.key_hashes import KeyHashes
 from rocketline.store.key_index import keys_of
 from rocketline.store.queue_check import SCHEDULE_TOPIC
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.read_only import ReadOnlyDisk
 from rocketline.store.rebuild import PARTS, Plan, RebuildResult, TagsCodeFor
 from rocketline.store.rebuild import rebuild as rebuild_store

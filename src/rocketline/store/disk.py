@@ -129,8 +129,8 @@ class Disk(Protocol):
 
     def remove_tree(self, folder: Path) -> None: ...
 
-    def move_folder(self, source: Path, target: Path) -> None:
-        """Give a folder another name on the same disk, durably, together with the names of all files in it."""
+    def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
+        """Give a folder another name on the same disk; `durably`: together with the names of all files in it."""
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
         """Make a folder and those above it; returns which ones still have to be flushed before their names last."""
@@ -403,12 +403,12 @@ class RealDisk:
         with explained("remove", folder), suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
-    def move_folder(self, source: Path, target: Path) -> None:
+    def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
         with explained("rename", source):
-            for folder, _, _ in os.walk(source):
+            for folder, _, _ in os.walk(source) if durably else ():
                 sync_folder(Path(folder))
             os.rename(source, target)
-            for parent in {source.parent, target.parent}:
+            for parent in {source.parent, target.parent} if durably else ():
                 sync_folder(parent)
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:

@@ -16,8 +16,9 @@ from rocketline._impl import NAME, quick
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
 from rocketline.store.bulk import by_queue, put_in_each, put_in_index, put_in_queues
 from rocketline.store.commit_log import CommitLog
-from rocketline.store.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from rocketline.store.consume_queue import UNIT, ConsumeQueue
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.record_runs import Row
 from rocketline.store.stretch import Filing, QueueShare, Stretch
 

@@ -202,5 +202,5 @@ class ExtQueues:
     def delete_queue(self, topic: str, queue_id: int) -> None:
         self._disk.remove_tree(self._folder / topic / str(queue_id))
 
-    def delete_topic(self, topic: str) -> None:
-        self._disk.remove_tree(self._folder / topic)
+    def folder_of(self, topic: str) -> Path:
+        return self._folder / topic

@@ -25,12 +25,13 @@ from rocketline.errors import StoreError
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import FlushConfig
-from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
+from rocketline.store.consume_queue import ConsumeQueue
 from rocketline.store.disk import PAGE_BYTES
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import Marks
 from rocketline.store.progress import Progress
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.whole_disk import WholeDisk
 
 _AT_ONCE, _AT_ONCE_FROM = 8, 64
@@ -259,8 +260,16 @@ class QueueFlusher(Rounds):
         self._clock = clock
         self._last_thorough = clock.monotonic()
         self._last_mark = dispatcher.dispatched
+        self._closes = self._is_noted = False
         # Apache's broker looks back ten files at most after a crash: by then a mark should be made.
         self._mark_bytes = min(config.checkpoint_log_bytes, _MARK_FILES * log.file.segment_bytes)
+
+    def close(self, is_clean: bool) -> bool:
+        """The last round, by hand; whether all is on disk, and noted as what a clean stop left."""
+        self._closes = is_clean
+        self._is_noted = False
+        self.run_round(everything=True)
+        return is_clean and self._is_noted and self.failure is None
 
     def _round(self, everything: bool) -> None:
         now = self._clock.monotonic()
@@ -275,7 +284,7 @@ class QueueFlusher(Rounds):
             return
         if self._index is not None:
             self._index.flush()
-        self._marks.make(last, with_table=everything or is_late)
+        self._is_noted = self._marks.make(last, with_table=everything or is_late, closed=self._closes)
         self._last_mark = dispatched
         if everything or is_late:
             self._last_thorough = now

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rocketline.message import LogOffset
 from rocketline.store.commit_log import CommitLog
-from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.dispatch import Dispatcher
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.read_result import QueueUnit
 from rocketline.store.tags_codes import TagsCodes
 

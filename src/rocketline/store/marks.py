@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from rocketline.errors import DiskFull
+from rocketline.errors import DiskFull, StoreError
 from rocketline.protocol.records import LogEntry
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, StoreConfig
-from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.disk import Disk
 from rocketline.store.dispatch import Dispatched
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.progress import PROOF_BYTES, Mark, Progress
+from rocketline.store.queues import ConsumeQueues
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +73,8 @@ class Marks:
         self._progress = progress
         self._flush_log = flush_log
         self._lock = threading.Lock()
-        self._leaving = ""
         self._saved_table: QueueTable | None = None
+        self._changed_folders: set[Path] = set()
 
     def make(self, last: LogEntry | Dispatched | None, with_table: bool, closed: bool = False) -> bool:
         """Note that everything up to and including `last` is on disk; nothing is written when nothing changed.
@@ -122,33 +121,36 @@ class Marks:
             return 0, 0, 0
         return last.log_offset, last.size, crc32(record[:PROOF_BYTES])
 
-    @contextmanager
-    def without(self, topic: str) -> Iterator[None]:
-        """While a topic's queues are deleted: the table does not speak of them, whoever writes it."""
-        self._leaving = topic
-        try:
-            self.save_table()
-            yield
-        finally:
-            self._leaving = ""
+    def note_moved(self, source: Path, target: Path) -> None:
+        """A folder of queues was given another name: that must last before a table no longer speaks of them."""
+        self._changed_folders.update((source.parent, *target.parents[:3]))
 
     def save_table(self) -> None:
-        """Write down how long every queue is on disk; owner and flusher thread."""
+        """Write down how long every queue is on disk; any thread."""
         # Looked at under the lock as well: a look from before another's deletion must not be written after it.
         with self._lock:
+            self._sync_changed()
             mark = self._progress.mark
             table = self._table(mark.safe) if mark is not None else None
             if table is not None and table != self._saved_table:
                 self._disk.write_atomic(self._path, msgspec.json.encode(table))
                 self._saved_table = table
 
+    def _sync_changed(self) -> None:
+        while self._changed_folders:
+            folder = self._changed_folders.pop()
+            try:
+                self._disk.sync_folder(folder)
+            except StoreError:
+                self._changed_folders.add(folder)
+                raise
+
     def _table(self, safe: int) -> QueueTable:
         extents: dict[str, dict[str, Extent]] = {}
         log_min_offset = self._log.min_offset
         for (topic, queue_id), queue in list(self._queues.by_key.items()):
-            if topic != self._leaving:
-                extent = Extent(queue.first_needed_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
-                extents.setdefault(topic, {})[str(queue_id)] = extent
+            extent = Extent(queue.first_needed_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
+            extents.setdefault(topic, {})[str(queue_id)] = extent
         return QueueTable(safe, log_min_offset, extents)
 
 

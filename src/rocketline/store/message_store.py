@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
+from rocketline.errors import DiskFull, FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
 from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.checkpoint import Checkpoint
@@ -43,7 +43,6 @@ from rocketline.store.commit_log import (
     refused,
 )
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
-from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
 from rocketline.store.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
@@ -54,6 +53,7 @@ from rocketline.store.lookups import StoreLookups
 from rocketline.store.marks import Marks
 from rocketline.store.opening import StoreFiles
 from rocketline.store.progress import Progress
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
 from rocketline.store.recovery import RecoveryReport
@@ -175,6 +175,8 @@ class MessageStore(StoreLookups):
         if self._committer is not None:
             self._committer.start()
         self._log.prepare_first()
+        assert self._retention is not None
+        self._retention.remove_folders(self._files.left_over)
 
     def wait_prepared(self) -> None:
         """Return when the next log file, if one is being made, is there. Blocks; any thread."""
@@ -224,6 +226,7 @@ class MessageStore(StoreLookups):
             self._clock,
             lambda: min(self._log.flushed, self._dispatcher.dispatched),
             self._flush_queues,
+            self._settle_deleted,
         )
 
     def _stage(self) -> None:
@@ -250,6 +253,8 @@ class MessageStore(StoreLookups):
         self._dispatcher.on_arrivals = None
         assert self._retention is not None
         self._retention.close()
+        with suppress(StoreError):
+            self._files.deleted.tidy()
         if self._committer is not None:
             self._committer.stop()
         self._log_flusher.stop()
@@ -259,11 +264,9 @@ class MessageStore(StoreLookups):
             with suppress(StoreError):
                 self._dispatcher.dispatch()
             if self._dispatcher.dispatched >= self._log.wrote:
-                self._queue_flusher.run_round(everything=True)
-                if is_clean and not self._has_failed:
-                    assert self._marks is not None
-                    if self._marks.make(self._dispatcher.last, with_table=True, closed=True):
-                        self._files.note_clean_stop()
+                is_noted = self._queue_flusher.close(is_clean and not self._has_failed)
+                if is_noted and not self._has_failed:
+                    self._files.note_clean_stop()
         finally:
             self._refusal = "the store is closed"
             self._files.close()
@@ -355,15 +358,15 @@ class MessageStore(StoreLookups):
         self._dispatcher.on_arrivals = callback
 
     def delete_topic(self, topic: str) -> None:
-        """Delete the queues of a topic; its records leave with the log files they are in."""
+        """Delete the queues of a topic, their files a little later; its records leave with the log files they are in."""
         self._require_open()
         assert self._marks is not None
         assert self._retention is not None
-        # Written down first: a queue that is missing without a word would be built anew at the next start.
-        with self._marks.without(topic):
-            self._retention.forget(self.root / "consumequeue" / topic)
-            for queue_id in self._queues.delete_topic(topic):
-                self._log.queue_offsets.pop((topic, queue_id), None)
+        ids, folders = self._queues.take_topic(topic)
+        for queue_id in ids:
+            self._log.queue_offsets.pop((topic, queue_id), None)
+        for folder in folders:
+            self._files.deleted.delete(folder, self._marks, self._retention)
 
     # Old files and a full disk
 
@@ -426,6 +429,19 @@ class MessageStore(StoreLookups):
         assert self._queue_flusher is not None
         self.mark_now()
         return self._queue_flusher.failure is None
+
+    def _settle_deleted(self) -> bool:
+        """Whether it is written down that queues of deleted topics are gone; in the thread that removes their files."""
+        assert self._marks is not None
+        try:
+            if not self._has_failed:
+                self._marks.save_table()
+        except DiskFull as error:
+            log.warning("files of deleted topics stay until there is room again: %s", error)
+            return False
+        except StoreError as error:
+            self._disk_failed(error)
+        return not self._has_failed
 
     # Reading by queue
 

@@ -16,14 +16,15 @@ from rocketline.protocol.properties import decode_properties
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import StoreConfig
-from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.damage import Damage
+from rocketline.store.deletion import DeletedTopics
 from rocketline.store.disk import Disk, FolderLock
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import load_extents, store_sizes
 from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
 from rocketline.store.progress import Progress
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.rebuild import finish_rebuild
 from rocketline.store.recovery import Known, Recovery, RecoveryReport, refuse_unknown
 from rocketline.store.tags_codes import TagsCodes
@@ -49,6 +50,9 @@ class StoreFiles:
         self.whole: WholeDisk | None = None
         self.must_flush = False
         """Whether queues and index were changed by opening, and must be on disk before anything is taken in."""
+        self.deleted = DeletedTopics(disk, root)
+        self.left_over: list[Path] = []
+        """Folders of deleted topics that were not removed when the store was open before."""
         self._root = root
         self._disk = disk
         self._config = config
@@ -109,6 +113,9 @@ class StoreFiles:
         extents, are_exact = (
             load_extents(self._disk, self._root, mark, self._log.min_offset) if mark is not None else ({}, False)
         )
+        left_over = self.deleted.left_over()
+        self.left_over = list(left_over)
+        gone = set().union(*left_over.values())
         return Known(
             after_crash=after_crash,
             check_crc=self._config.check_crc,
@@ -116,7 +123,7 @@ class StoreFiles:
             verify=self._config.verify_on_start,
             mark=mark,
             flushed=progress.flushed,
-            extents=extents,
+            extents={key: extent for key, extent in extents.items() if key[0] not in gone} if gone else extents,
             are_exact=are_exact and not after_crash,
             broken=broken,
             index_broken=self._index is not None and not self._index.load(can_rebuild),

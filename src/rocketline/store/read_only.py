@@ -104,7 +104,7 @@ class ReadOnlyDisk:
     def remove_tree(self, folder: Path) -> None:
         _refuse(folder)
 
-    def move_folder(self, source: Path, target: Path) -> None:
+    def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
         _refuse(target)
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:

@@ -115,20 +115,20 @@ class Reader:
         if not units:
             return None
         home, log = self._home, self._log
-        view = None if home is None else home.view
         run = None
-        if home is not None and view is not None:
-            run = sound_run(
-                units, count, max_bytes, view, home.base, log.readable, queue.queue_id, queue_offset, self._check_crc,
-                None if test is None else test.packed, log.wrote - self._memory_bytes,
-            )  # fmt: skip
-        if run is None:
-            other = log.file.segment_at(UNIT.unpack_from(units)[0])
-            if other is None or (other is home and view is not None):
-                return None
-            other.open()
-            self._home = other
-            return self.read_sound(queue, queue_offset, count, max_bytes, test)
+        while run is None:
+            view = None if home is None else home.view
+            if home is not None and view is not None:
+                run = sound_run(
+                    units, count, max_bytes, view, home.base, log.readable, queue.queue_id, queue_offset, self._check_crc,
+                    None if test is None else test.packed, log.wrote - self._memory_bytes,
+                )  # fmt: skip
+            if run is None:
+                other = log.file.segment_at(UNIT.unpack_from(units)[0])
+                if other is None or (other is home and view is not None):
+                    return None
+                other.open()
+                home = self._home = other
         looked, taken, total, chunks = run
         status = _FOUND if taken else _NO_MATCH
         found = status, queue_offset + looked, queue.min_offset, queue.max_offset, chunks, taken, total, False

@@ -21,7 +21,6 @@ from rocketline.errors import StoreError, StoreInUse
 from rocketline.protocol.records import LogEntry
 from rocketline.store.bulk import put_in_index, put_in_queues
 from rocketline.store.config import StoreConfig
-from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.disk import Disk, FolderLock, RealDisk
 from rocketline.store.folder import (
     INDEX_FOLDER,
@@ -39,6 +38,7 @@ from rocketline.store.key_index import KeyIndex, index_count
 from rocketline.store.marks import TABLE_NAME
 from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
 from rocketline.store.progress import IndexShape, Progress
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.scan import Gap, LogScan, collector_off
 from rocketline.store.segment import Segment
 

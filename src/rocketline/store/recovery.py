@@ -35,12 +35,13 @@ from rocketline.protocol.records import (
 )
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog, record_store_ms
-from rocketline.store.consume_queue import FILLER_SIZE, ConsumeQueues
+from rocketline.store.consume_queue import FILLER_SIZE
 from rocketline.store.damage import Damage
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import Extent
 from rocketline.store.progress import PROOF_BYTES, Mark
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.record_runs import ParseProperties, Row
 from rocketline.store.scan import END_OF_LOG, LogScan, sound_record
 from rocketline.store.segment import Segment

@@ -28,9 +28,10 @@ from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, RetentionConfig
-from rocketline.store.consume_queue import FILLER_SIZE, ConsumeQueue, ConsumeQueues
+from rocketline.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketline.store.disk import Disk, DiskUsage
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.removal import Remover
 from rocketline.store.segment import Segment
 
@@ -89,8 +90,9 @@ class Retention:
         clock: Clock,
         settled: Callable[[], int],
         make_safe: Callable[[], bool],
+        settle: Callable[[], bool],
     ) -> None:
-        """`settled`: below this log offset all is flushed and dispatched; `make_safe`: flushes queues and index."""
+        """`settled`: below this log offset all is flushed and dispatched; `make_safe`, `settle`: see `Remover`."""
         self._disk = disk
         self._log = commit_log
         self._queues = queues
@@ -98,7 +100,7 @@ class Retention:
         self.config = config
         self._clock = clock
         self._settled = settled
-        self._remover = Remover(disk, config.file_pause_ms / 1000, make_safe)
+        self._remover = Remover(disk, config.file_pause_ms / 1000, make_safe, settle)
         self._asked_passes = 0
         self._queue_files = 0
         self._index_files = 0
@@ -124,6 +126,11 @@ class Retention:
     def forget(self, topic_folder: Path) -> None:
         """The queues of a topic are going to be deleted."""
         self._remover.forget(topic_folder)
+
+    def remove_folders(self, paths: Iterable[Path]) -> None:
+        """Have whole folders removed that stand where nobody looks."""
+        self._remover.add_folders(paths)
+        self._remover.start()
 
     def ask(self) -> None:
         """Let expired files go in the next passes, whatever the hour."""

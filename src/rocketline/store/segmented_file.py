@@ -272,14 +272,17 @@ class SegmentedFile:
                 unused.delete()
         self.unmap()
 
-    def destroy(self) -> None:
-        """Delete every file and the folder."""
+    def abandon(self) -> None:
+        """Let go of all files: nobody finds them any more, and somebody has to remove the folder."""
         for segment in self._segments.values():
-            segment.deleted = True
-            segment.close()
+            segment.abandon()
         self._segments.clear()
         self._note_first()
         self.flushed = 0
+
+    def destroy(self) -> None:
+        """Delete every file and the folder."""
+        self.abandon()
         self._disk.remove_tree(self.folder)
 
 

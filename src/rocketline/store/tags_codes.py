@@ -13,9 +13,10 @@ from collections.abc import Callable
 from rocketline.errors import CorruptRecord, StoreError
 from rocketline.protocol.records import NOT_QUEUED, LogEntry, decode_record, log_entry
 from rocketline.store.commit_log import CommitLog
-from rocketline.store.consume_queue import ConsumeQueue, ConsumeQueues
+from rocketline.store.consume_queue import ConsumeQueue
 from rocketline.store.dispatch import TagsCodeFor
 from rocketline.store.ext_queue import ADDRESS_MAX
+from rocketline.store.queues import ConsumeQueues
 
 BitmapFor = Callable[[LogEntry], bytes | None]
 """The filter bitmap to keep with a message; must not raise."""

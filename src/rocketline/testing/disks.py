@@ -115,7 +115,7 @@ class MemoryDisk:
     def after_kill(self) -> MemoryDisk:
         """The disk after its process was killed: all that was written is there, no lock is held, the dead write no more."""
         after = self.crash()
-        for path, content in self._files.items():
+        for path, content in list(self._files.items()):
             kept = _Content(bytearray(content.cached), content.durable and bytearray(content.durable), self._clock)
             kept.written_end, kept.modified_ms = content.written_end, content.modified_ms
             after._files[path] = kept
@@ -144,9 +144,9 @@ class MemoryDisk:
         pass
 
     def list(self, folder: Path) -> list[DirEntry]:
-        found = list(self._files.items())
+        found, known = list(self._files.items()), list(self._folders)
         files = [DirEntry(path.name, len(c.cached), False) for path, c in found if path.parent == folder]
-        folders = [DirEntry(path.name, 0, True) for path in self._folders if path.parent == folder and path != folder]
+        folders = [DirEntry(path.name, 0, True) for path in known if path.parent == folder and path != folder]
         return sorted(files + folders)
 
     def read(self, path: Path) -> bytes | None:
@@ -170,21 +170,25 @@ class MemoryDisk:
         self._files.pop(path, None)
 
     def remove_tree(self, folder: Path) -> None:
-        self._folders = {path for path in self._folders if folder not in (path, *path.parents)}
+        # Here and below in place: other threads make and remove files meanwhile.
+        for path in list(self._folders):
+            if folder in (path, *path.parents):
+                self._folders.discard(path)
         for path in list(self._files):
             if folder in path.parents:
                 self._files.pop(path, None)
 
-    def move_folder(self, source: Path, target: Path) -> None:
+    def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
         if source not in self._folders or target in self._folders:
             code = errno.ENOENT if source not in self._folders else errno.ENOTEMPTY
             raise store_error(OSError(code, os.strerror(code)), "rename", source)
-
-        def moved(path: Path) -> Path:
-            return target / path.relative_to(source) if path.is_relative_to(source) else path
-
-        self._folders = {moved(path) for path in self._folders}
-        self._files = {moved(path): content for path, content in self._files.items()}
+        for path in list(self._folders):
+            if path.is_relative_to(source):
+                self._folders.discard(path)
+                self._folders.add(target / path.relative_to(source))
+        for path in list(self._files):
+            if path.is_relative_to(source):
+                self._files[target / path.relative_to(source)] = self._files.pop(path)
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
         self._folders.update((folder, *folder.parents))
@@ -315,9 +319,9 @@ class FaultyDisk:
         self.check("remove_tree", folder)
         self._inner.remove_tree(folder)
 
-    def move_folder(self, source: Path, target: Path) -> None:
+    def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
         self.check("rename", source)
-        self._inner.move_folder(source, target)
+        self._inner.move_folder(source, target, durably)
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
         self.check("make_folder", folder)

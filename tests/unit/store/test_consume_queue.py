@@ -7,7 +7,8 @@ from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES
-from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, ConsumeQueues
+from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.segmented_file import SegmentedFile
 from rocketline.testing.disks import MemoryDisk
 
@@ -275,14 +276,15 @@ class TestConsumeQueues:
         for queue_id in range(5):
             assert queues.obtain("orders", queue_id).unit(2) == (2000 + queue_id * 100, 100, queue_id)
 
-    def test_deleting_a_topic_deletes_its_files(self, disk: MemoryDisk) -> None:
+    def test_a_topic_is_taken_out_with_all_its_queues(self, disk: MemoryDisk) -> None:
         queues = self.queues(disk)
         queues.obtain("orders", 0).put(0, 0, 10, 0)
         queues.obtain("orders", 1).put(0, 10, 10, 0)
         queues.obtain("other", 0).put(0, 20, 10, 0)
-        assert queues.delete_topic("orders") == [0, 1]
-        assert queues.delete_topic("nothing") == []
-        assert not disk.exists(QUEUE.parent)
+        folder = QUEUE.parent
+        extended = folder.parent.with_name("consumequeue_ext")
+        assert queues.take_topic("orders") == ([0, 1], [extended / "orders", folder])
+        assert queues.take_topic("nothing") == ([], [extended / "nothing", folder.parent / "nothing"])
         assert queues.topics() == {"other"}
 
     @pytest.mark.parametrize(("topic", "queue_id"), [("../x", 0), ("", 0), ("orders", -1)])
@@ -290,5 +292,5 @@ class TestConsumeQueues:
         with pytest.raises(StoreError, match="no consume queue can be made"):
             self.queues(disk).obtain(topic, queue_id)
         queues = self.queues(disk)
-        queues.delete_topic("..")
+        assert queues.take_topic("..") == ([], [])
         assert not disk.exists(QUEUE.parent.parent)

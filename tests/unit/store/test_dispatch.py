@@ -15,9 +15,9 @@ from rocketline.protocol.records import (
     LogEntry,
 )
 from rocketline.store.commit_log import CommitLog
-from rocketline.store.consume_queue import ConsumeQueues
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.queues import ConsumeQueues
 from rocketline.store.stretch import Filing, QueueShare, Stretch
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 

@@ -191,8 +191,14 @@ class TestInAStore:
             monkeypatch.setattr(marks, "_lock", _Overtaken(lambda: store.delete_topic("orders")))
             marks.save_table()
         else:
-            delete = queues.delete_topic
-            monkeypatch.setattr(queues, "delete_topic", lambda topic: (marks.save_table(), delete(topic))[1])
+            take = queues.take_topic
+
+            def take_while_the_table_is_written(topic: str) -> tuple[list[int], list[Path]]:
+                taken = take(topic)
+                marks.save_table()
+                return taken
+
+            monkeypatch.setattr(queues, "take_topic", take_while_the_table_is_written)
             store.delete_topic("orders")
         again = new_store(killed(disk, store))
         report = again.open()
