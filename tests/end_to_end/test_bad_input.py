@@ -36,6 +36,7 @@ KEPT = "kept"
 KEPT_COUNT = 25
 STACK = re.compile(r"Traceback|\bFile \"|\.py\b|line \d+, in ")
 STORE_ENTRIES = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", "namesrv"} | {
+    "rocketline.deleted",
     "rocketline.progress",
     "rocketline.queues",
 }
