@@ -124,16 +124,14 @@ class TimedRouter(Router):
 
     def serve_kept(self, channel: Channel, serve: Callable[[], None]) -> None:
         """All that came in a turn of the loop is as old as the first of it: a turn is short, or worth a look."""
-        self.serve_read(channel, self._kept_since, serve)
-
-    def serve_read(self, channel: Channel, began: float, serve: Callable[[], None]) -> None:
-        """Have served what was read at a time; the time that took is taken once, at the end."""
-        sends = self.sends
-        before, self.began = sends[0], began
+        before, self.began = self.sends[0], self._kept_since
         serve()
-        took_s = self.monotonic() - began
-        if took_s >= QUICK_S and sends[0] != before:
-            self._move_sends(channel, sends[0] - before, took_s)
+        self.note_sends(channel, self.sends[0] - before, self._kept_since)
+
+    def note_sends(self, channel: Channel, count: int, began: float) -> None:
+        """So many sends of a read were answered, and counted as quick; the time that took is taken once, now."""
+        if count and (took_s := self.monotonic() - began) >= QUICK_S:
+            self._move_sends(channel, count, took_s)
 
     def _count(self, channel: Channel, code: int, response: int, took_s: float, count: int = 1) -> None:
         cells = self._answered.get((code, response))
@@ -234,7 +232,12 @@ class TimedChannel(Channel):
         if self.kept_in:
             self._serve_kept()  # which has a time of its own
         router = self.router
-        router.serve_read(self, router.monotonic(), partial(Channel.data_received, self, data))
+        sends = router.sends
+        before = sends[0]
+        began = router.began = router.monotonic()
+        Channel.data_received(self, data)
+        if sends[0] != before:  # mostly a lane keeps them until the turn ends
+            router.note_sends(self, sends[0] - before, began)
 
 
 class _TimedAtReadEnd(AtReadEnd):
