@@ -69,7 +69,7 @@ class Lane:
             channel.kept_in = self._reads
             self._reads.append((data, channel.remote_host, channel))
             return len(data)
-        served = self._serve([(data, channel.remote_host, channel)])
+        served = self._try([(data, channel.remote_host, channel)])
         if served is None:
             channel.lane_misses = misses + 1
             return 0
@@ -98,8 +98,16 @@ class Lane:
             channel = reads[0][2]
             channel.router.serve_kept(channel, partial(self._serve_all, reads))
 
+    def _try(self, reads: list[Read]) -> Served | None:
+        """A lane that breaks is our mistake: nobody whose read is here must miss an answer for it."""
+        try:
+            return self._serve(reads)
+        except Exception:
+            log.exception("the lane broke at what %d connections sent; it goes the general road", len(reads))
+            return None
+
     def _serve_all(self, reads: list[Read]) -> None:
-        served = self._serve(reads)
+        served = self._try(reads)
         if served is None:
             for data, _, channel in reads:
                 _receive(channel, data)

@@ -28,6 +28,7 @@ class Served310:
 
     def __init__(self) -> None:
         self.calls: list[int] = []
+        self.breaks_at = b""
         self.router = Router({PLAIN: self._handle, OTHER: self._handle})
         self.router.lane = self.lane = Lane(self)
         self.general: list[int] = []
@@ -35,6 +36,8 @@ class Served310:
 
     def __call__(self, reads: list[Read]) -> Served | None:
         self.calls.append(len(reads))
+        if self.breaks_at and any(self.breaks_at in data for data, _, _ in reads):
+            raise ArithmeticError("as the test wants it")
         found = [b"answer" if data.startswith(frame()) else None for data, _, _ in reads]
         if not any(found):
             return None
@@ -131,6 +134,20 @@ async def test_nonsense_ends_its_own_connection_only(served: Served310) -> None:
     await served.turn(frame(), b"\xff" * 20, frame())
     assert [peer.channel.is_open for peer in served.peers[:3]] == [True, False, True]
     assert served.peers[2].transport.written == b"answer"
+
+
+async def test_a_lane_that_breaks_costs_nobody_an_answer(served: Served310, caplog: pytest.LogCaptureFixture) -> None:
+    await served.turn(frame())
+    served.breaks_at = frame()
+    await served.turn(frame())
+    assert served.general == [PLAIN], "one read by itself"
+    served.breaks_at = b""
+    await served.busy()
+    served.breaks_at = frame()
+    await served.turn(frame(), frame(OTHER), frame())
+    assert served.general == [PLAIN, PLAIN, OTHER, PLAIN], "and many that were kept"
+    assert all(len(peer.received()) == 1 and peer.channel.is_open for peer in served.peers[:3])
+    assert "as the test wants it" in caplog.text
 
 
 async def test_without_anything_for_the_lane_all_go_the_general_road(served: Served310) -> None:
