@@ -14,11 +14,12 @@ from tests.support.twins import unhurried
 from tests.unit.broker.parts import Parts, Peer, Setup, heartbeat, pull_request, send_request
 
 from rocketline.broker.handlers import pull_lane
+from rocketline.broker.handlers.held_pull import HeldPull
 from rocketline.protocol.bodies import SubscriptionGroupConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import JSON, ONEWAY, ROCKETMQ, Command
 from rocketline.protocol.connection import frame_bytes
-from rocketline.protocol.records import decode_messages
+from rocketline.protocol.records import Buffer, decode_messages
 from rocketline.transport import Channel, Limits
 from rocketline.transport.timed_router import TimedRouter
 
@@ -269,6 +270,27 @@ async def test_a_pull_at_the_end_of_its_queue_is_held_and_answered_with_what_arr
     assert [other.channel.waiting_count, len(parts.waiters)] == [2, 2], "those wait for another"
     await other.close()
     assert len(parts.waiters) == 0
+    parts.close()
+
+
+async def test_a_held_pull_that_cannot_be_answered_leaves_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer, other = Peer(router), Peer(router)
+    asked(peer, pull_request(sys_flag=7))
+    for each in (peer, other):
+        each.send(pull_request(queue_offset=END, commit_offset=END, sys_flag=7))
+    answer = pull_lane.PullLane.answer
+
+    def break_for_one(lane: pull_lane.PullLane, held: HeldPull) -> tuple[int, str, list[Buffer]]:
+        if held.channel is peer.channel:
+            raise ArithmeticError("as the test wants it")
+        return answer(lane, held)
+
+    monkeypatch.setattr(pull_lane.PullLane, "answer", break_for_one)
+    _arrive(parts)
+    assert [len(each.received()) for each in (peer, other)] == [0, 1]
+    assert (len(parts.waiters), peer.channel.waiting_count) == (0, 0)
     parts.close()
 
 

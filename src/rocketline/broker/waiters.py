@@ -9,6 +9,7 @@ together. A waiter is answered exactly once: by arrival, by its time, or not at 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -16,6 +17,8 @@ from rocketline.message import QueueOffset
 from rocketline.protocol.command import Command
 from rocketline.protocol.records import Buffer, LogEntry
 from rocketline.transport import Channel
+
+log = logging.getLogger(__name__)
 
 AcceptTags = Callable[[int], bool]
 AcceptProperties = Callable[[Mapping[str, str]], bool]
@@ -147,9 +150,13 @@ class PullWaiters:
     def _answer(self, waiters: list[Waiter]) -> None:
         answers: Answers = {}
         for waiter in waiters:
-            if not waiter.done():
+            if waiter.done():
+                continue
+            try:
                 waiter.answer(answers)
-                self.forget(waiter)
+            except Exception:  # our mistake, and no reason to leave the others waiting
+                log.exception("a held pull of %s, queue %d, cannot be answered", *waiter.key)
+            self.forget(waiter)
         for channel, buffers in answers.items():
             channel.write_all(buffers)
 
