@@ -72,7 +72,7 @@ class Comparison:
                 self.sides = self._make_sides(Flush.ASYNC)
                 self.recoveries += recovery.recoveries(self.sides, self._loads, self.scratch, self.say)
             if self.plan.stored:
-                ours = self._make_sides(Flush.ASYNC)[0]
+                ours = [self._make_sides(Flush.ASYNC)[0] for _ in self.plan.stored]
                 self.stored_runs += stored.costs(ours, self._loads, self.scratch, self.say)
 
     def _measure_phase(self, flush: Flush, workloads: list[Workload]) -> None:

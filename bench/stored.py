@@ -1,13 +1,15 @@
-"""What a send costs our broker when it already holds ever more: a fresh broker is filled in steps of ten.
+"""What a send costs our broker when it already holds ever more: brokers with ten times and a hundred times as many messages.
 
-The same number of sends at every size, so that the smallest size stays small; the figure is the broker's processor time per
-message.
+The brokers take turns and get the same number of sends, so that the smallest stays small and the machine is the same to all:
+memory that a virtual machine has not used yet costs it several times as much, and whoever comes later would have to take it.
+The figure is the broker's processor time per message.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench import machine, wire
@@ -21,21 +23,31 @@ REPEATS = 5
 STEP_NAMES = ("stored-small", "stored-x10", "stored-x100")
 
 
-def costs(side: Side, loads: Loads, scratch: Path, say: Callable[[str], None]) -> Iterator[Run]:
-    directory = scratch / "stored"
+def costs(sides: Sequence[Side], loads: Loads, scratch: Path, say: Callable[[str], None]) -> Iterator[Run]:
+    """Of as many fresh brokers as there are sizes."""
+    names = dict(zip(STEP_NAMES, sides, strict=True))
     try:
-        side.start(directory)
-        wire.create_topic(side.namesrv, side.broker, SEND_TOPIC, loads.plan.queues)
-        for size, name in zip(loads.plan.stored, STEP_NAMES, strict=True):
-            missing = size - wire.stored_messages(side.broker, SEND_TOPIC, loads.plan.queues)
-            if missing > 0:
-                loads.send_batches(side, SEND_TOPIC, missing)
-            for repeat in range(REPEATS):
+        for (name, side), size in zip(names.items(), loads.plan.stored, strict=True):
+            _fill(side, scratch / name, loads, size)
+            say(f"{side.label}: {size:,} messages stored")
+        for repeat in range(REPEATS):
+            for name, side in names.items():
+                side.thaw()
                 yield _run(side, loads, name, repeat)
-            say(f"{side.label}: measured sends with {size:,} messages stored")
+                side.freeze()
     finally:
-        side.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+        for name, side in names.items():
+            side.stop()
+            shutil.rmtree(scratch / name, ignore_errors=True)
+
+
+def _fill(side: Side, directory: Path, loads: Loads, size: int) -> None:
+    """Start a broker, have it store so many messages and freeze it, when it has written what it stored to disk."""
+    side.start(directory)
+    wire.create_topic(side.namesrv, side.broker, SEND_TOPIC, loads.plan.queues)
+    loads.send_batches(side, SEND_TOPIC, size)
+    os.sync()
+    side.freeze()
 
 
 def _run(side: Side, loads: Loads, name: str, repeat: int) -> Run:

@@ -75,6 +75,14 @@ class Cancellable(Protocol):
 class Channel(asyncio.Protocol):
     """A connection and everything in flight on it."""
 
+    # With a thousand connections each memory line of an object that a message touches is fetched anew.
+    __slots__ = (
+        "_calls", "_closed", "_connection", "_drained", "_frames", "_gathers", "_limits", "_loop", "_next_opaque",
+        "_nonsense", "_on_open", "_requests", "_sign", "_stalled", "_transport", "_unfinished", "_unheard_hint",
+        "_waiting", "kept_answers", "kept_in", "lane_misses", "language", "last_active", "local", "on_close",
+        "pull_misses", "remote", "remote_host", "router", "version",
+    )  # fmt: skip
+
     def __init__(
         self,
         router: Router,

@@ -226,6 +226,8 @@ def _cells() -> list[int]:
 class TimedChannel(Channel):
     """A connection of a timed router: it takes the time of a whole read."""
 
+    __slots__ = ()
+
     router: TimedRouter
 
     def data_received(self, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +26,15 @@ def test_version(rocketline: Run) -> None:
     result = rocketline("version")
     assert result.returncode == 0
     assert result.stdout.startswith("rocketline ")
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "rocketline", "version"], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout.split()[0]) == (0, "rocketline")
+    wrong = subprocess.run([sys.executable, "-m", "rocketline", "up", "--nonsense"], capture_output=True, check=False)
+    assert wrong.returncode == 2
 
 
 @pytest.mark.parametrize(
