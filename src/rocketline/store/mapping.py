@@ -45,7 +45,13 @@ class FileMap:
         self.buffer = memoryview(owner).cast("B")
 
     def advise(self, advice: int, start: int, end: int) -> None:
-        """Tell the kernel about the pages of a range; OSError when it does not know the advice."""
+        """Tell the kernel about the pages of a range; OSError when it does not know the advice.
+
+        Any thread, also after the file was closed: the memory may be somebody else's then, so this keeps it for the call.
+        """
+        memory = self.buffer
+        if not memory:
+            return
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         if _libc.madvise(self._address + first, min(end, self._size) - first, advice):
             raise _error()
