@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.twins import few, unhurried
@@ -28,7 +29,6 @@ from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import BatchItem, encode_batch
 from rocketline.store import commit_log
-from rocketline.store.config import UNIT_BYTES
 from rocketline.transport import Limits
 from rocketline.transport.lane import MANY
 
@@ -53,6 +53,26 @@ items = st.builds(
 """Of a batch: what they say is stored as it is."""
 
 
+def of_one_program(
+    bodies: Sequence[bytes], first: int, start: str = "7F0000010000000018B4AAC2", before: str = "", after: str = "\x02"
+) -> list[BatchItem]:
+    """Messages whose properties differ in their ids only."""
+    return [
+        BatchItem(0, body, f"{before}UNIQ_KEY\x01{start}{number:08X}{after}".encode())
+        for number, body in enumerate(bodies, first)
+    ]
+
+
+alike_items = st.builds(
+    of_one_program,
+    st.lists(st.binary(min_size=9, max_size=9), min_size=1, max_size=12) | st.lists(st.binary(max_size=9), max_size=3),
+    st.sampled_from([0, 1, 0xFFFFFFFE]),
+    st.sampled_from(["7F0000010000000018B4AAC2", "", "ü", "\0"]),
+    st.sampled_from(["", "WAIT\x01true\x02", "TAGS\x01a\x02", "TAGS\x01größer-als-acht\x02", "KEYS\x01k1 k2\x02"]),
+    st.sampled_from(["", "\x02", "\x02WAIT\x01true\x02", "\x02x\x01\0", "\x02UNIQ_KEY\x01other-one"]),
+)
+
+
 @st.composite
 def sends(draw: st.DrawFn) -> bytes:
     batch = draw(st.sampled_from([False, False, True]))
@@ -72,7 +92,9 @@ def sends(draw: st.DrawFn) -> bytes:
         batch=batch,
     )
     if batch:
-        body = encode_batch(draw(st.lists(items, max_size=4))) + draw(st.sampled_from([b"", b"", b"", b"\0"]))
+        body = encode_batch(draw(st.lists(items, max_size=4) | alike_items)) + draw(
+            st.sampled_from([b"", b"", b"", b"\0"])
+        )
     else:
         body = draw(st.binary(max_size=40)) * draw(st.sampled_from([1, 1, 1, 30]))
     command = Command(
@@ -136,15 +158,14 @@ def _left_by(parts: Parts, peer: Peer) -> dict[str, Any]:
     queues = [(topic, queue_id) for topic in ("plain", "other", "unknown") for queue_id in range(4)]
     statistics, index = parts.statistics, parts.store._index
     assert index is not None
+    index.flush()
     return {
         "answers": bytes(peer.transport.written),
         "open": peer.channel.is_open,
-        "log": [bytes(parts.store._log.file.segment_at(0).open())[: parts.store._log.wrote]]
-        if parts.store._log.wrote
-        else [],
+        "log": [bytes(segment.open()[: parts.store._log.wrote - segment.base]) for segment in parts.store._log.file],
         "wrote": parts.store._log.wrote,
         "queues": [[bytes(chunk) for chunk in parts.store.read(*queue, 0, 32).chunks] for queue in queues],
-        "units": {key: bytes(queue.units(0, queue.max_offset * UNIT_BYTES) or b"") for key, queue in _by_key(parts)},
+        "units": {key: [queue.unit(number) for number in range(queue.max_offset)] for key, queue in _by_key(parts)},
         "index": [bytes(file._view[: file._entries_at + 20 * file.count]) for file in index.files],
         "indexed": index.updated,
         "dispatched": (parts.store.dispatched_offset, getattr(parts.store._dispatcher.last, "log_offset", -1)),
@@ -193,6 +214,37 @@ def test_both_roads_leave_the_same_when_answers_wait_for_the_disk(frames: list[b
     general, *lanes = left_by_each_road(reads, sync_flush=True)
     for left in lanes:
         assert left == general
+
+
+def batch(number: int, items: Sequence[BatchItem], queue_id: int = 0) -> bytes:
+    header = SendMessageHeader("p", "plain", "TBW102", 4, queue_id, 0, 1, 0, encode_properties(PLAIN), batch=True)
+    return frame_bytes(Command(RequestCode.SEND_BATCH_MESSAGE, header.encode(), encode_batch(items), opaque=number))
+
+
+def test_batches_that_fill_files_leave_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """Of the log, of queues and of the index several are filled, in the middle of a batch too, and slots are shared."""
+    random = Random(1)
+    reads, number = [plain(9)], 0
+    for _ in range(50):
+        frames = []
+        for _ in range(random.randrange(1, 4)):
+            number += 1
+            bodies = [random.randbytes(random.choice([20, 200]))] * random.randrange(1, 30)
+            if random.random() < 0.2:
+                bodies[-1] += b"longer"
+            first = random.choice([number * 100, 0, 0xFFFFFFF0])
+            before = random.choice(["", "", "TAGS\x01tag\x02", "KEYS\x01k1\x02"])
+            frames.append(batch(number, of_one_program(bodies, first, before=before), random.randrange(2)))
+            if random.random() < 0.2:
+                frames.append(plain(number))
+        reads.append(b"".join(frames))
+    general, *lanes = left_by_each_road(reads)
+    assert len(general["log"]) > 2
+    assert len(general["index"]) > 2
+    assert min(map(len, general["units"].values())) > 300
+    for left in lanes:
+        assert left == general
+    assert not caplog.records, "no lane broke"
 
 
 CLIENTS = 2 * MANY

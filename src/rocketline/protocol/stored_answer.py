@@ -58,15 +58,15 @@ class StoredAnswer:
             return _fill(*self._json_parts, request.opaque, log_offset, queue_id, queue_offset, unique_id)
         if not unique_id.isalnum() or not unique_id.isascii():
             return None
-        return self.single(request.encoding, request.opaque, log_offset, queue_id, queue_offset, unique_id)
+        return self.single(request.encoding, request.opaque, log_offset, queue_id, queue_offset, unique_id.encode())
 
     def single(
-        self, encoding: int, opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique_id: str
+        self, encoding: int, opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique_id: bytes
     ) -> bytes:
         """The same for a request that is not a command yet, with an id of ASCII letters and digits."""
         if encoding != JSON:
             return self._binary_frame(opaque, f"{self._host}{log_offset:016X}", queue_id, queue_offset, unique_id)
-        header = self._form % (log_offset, queue_id, queue_offset, unique_id.encode(), opaque)
+        header = self._form % (log_offset, queue_id, queue_offset, unique_id, opaque)
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
 
@@ -84,7 +84,7 @@ class StoredAnswer:
         """The same, as `single`."""
         ids = offset_ids(self._host, log_offsets)
         if encoding != JSON:
-            return self._binary_frame(opaque, ids, queue_id, queue_offset, unique_id)
+            return self._binary_frame(opaque, ids, queue_id, queue_offset, unique_id.encode())
         unique = f',"transactionId":"{unique_id}"' if unique_id else ""
         header = (
             f'{self._head}{ids[len(self._host) :]}","queueId":"{queue_id}","queueOffset":"{queue_offset}"{unique}}},'
@@ -93,9 +93,9 @@ class StoredAnswer:
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
 
-    def _binary_frame(self, opaque: int, ids: str, queue_id: int, queue_offset: int, unique_id: str) -> bytes:
+    def _binary_frame(self, opaque: int, ids: str, queue_id: int, queue_offset: int, unique: bytes) -> bytes:
         message_id = ids.encode()
-        queue, offset, unique = b"%d" % queue_id, b"%d" % queue_offset, unique_id.encode()
+        queue, offset = b"%d" % queue_id, b"%d" % queue_offset
         fields = b"".join(
             (
                 self._binary_fields,

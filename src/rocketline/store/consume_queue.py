@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 
 from rocketline._impl import quick
@@ -460,3 +461,15 @@ def _count_sound(view: memoryview, next_log_offset: int) -> int:
         previous_end = log_offset + size
         count += 1
     return count
+
+
+def run_of_units(log_offset: int, size: int, tags_code: int, count: int) -> bytes:
+    """The units of records of one size and tags code, one behind the other; a few hundred at most."""
+    fields = [0, size, tags_code] * count
+    fields[::3] = range(log_offset, log_offset + size * count, size)
+    return _pack_units_of(count)(*fields)
+
+
+@lru_cache(maxsize=64)
+def _pack_units_of(count: int) -> Callable[..., bytes]:
+    return struct.Struct(">" + "qiq" * count).pack

@@ -16,7 +16,7 @@ from rocketline._impl import NAME, quick
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
 from rocketline.store.bulk import by_queue, put_in_each, put_in_index, put_in_queues
 from rocketline.store.commit_log import CommitLog
-from rocketline.store.consume_queue import UNIT, ConsumeQueue
+from rocketline.store.consume_queue import UNIT, ConsumeQueue, run_of_units
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.queues import ConsumeQueues
 from rocketline.store.record_runs import Row
@@ -169,10 +169,10 @@ class Dispatcher:
             if queue is None:
                 queue = self._queues.obtain(*key)
             _list_share(queue, share)
-            count += len(share.records)
+            count += share.number - share.start
         last = stretch.end - filing.last_bytes
         if self._index is not None:
-            self._index.put_noted(filing.keys, filing.owners, filing.store_ms, last)
+            self._index.put_noted(filing.key_starts, filing.key_ends, filing.owners, filing.store_ms, last)
         self.last = _new_tuple(Dispatched, (last, filing.last_bytes, filing.store_ms))
         self.dispatched = stretch.end
         return count
@@ -268,15 +268,23 @@ def _end_of(item: LogEntry | Stretch) -> int:
 
 
 def _list_share(queue: ConsumeQueue, share: QueueShare) -> None:
-    records = share.records
-    if len(records) > 1:
-        first, last = records[0], records[-1]
-        log_offsets, sizes, codes, _, _ = zip(*records)
-        units = b"".join(map(_pack_unit, log_offsets, sizes, codes))
-        if queue.put_next(share.start, first[0], units, last[0] + last[1]):
+    runs = share.runs
+    if share.number - share.start > 1:
+        log_offset, size, _, _, _, parts, _ = runs[-1]
+        if queue.put_next(share.start, runs[0][0], _units_of(share), log_offset + size * len(parts)):
             return
-    for number, (log_offset, size, code, _, _) in enumerate(records, share.start):
-        queue.put(number, log_offset, size, code)
+    number = share.start
+    for log_offset, size, code, _, _, parts, _ in runs:
+        for place in range(len(parts)):
+            queue.put(number + place, log_offset + place * size, size, code)
+        number += len(parts)
+
+
+def _units_of(share: QueueShare) -> bytes:
+    if len(share.runs) == share.number - share.start:
+        log_offsets, sizes, codes, *_ = zip(*share.runs)
+        return b"".join(map(_pack_unit, log_offsets, sizes, codes))
+    return b"".join([run_of_units(run[0], run[1], run[2], len(run[5])) for run in share.runs])
 
 
 def _entries_from(items: Sequence[LogEntry | Stretch], place: int) -> list[LogEntry]:

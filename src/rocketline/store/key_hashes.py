@@ -24,6 +24,8 @@ from rocketline.protocol.hashing import index_key_hash, java_string_hash
 
 LANES = 4096
 """At most so many at once."""
+END_BYTES = 8
+"""Of the end of each key."""
 _HEADS_KEPT = 65536
 
 

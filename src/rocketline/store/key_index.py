@@ -20,7 +20,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from operator import itemgetter, mul
+from operator import add, itemgetter, mul
 from pathlib import Path
 
 from rocketline._impl import quick
@@ -30,7 +30,7 @@ from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.hashing import index_key_hash, java_string_hash
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk, MappedFile
-from rocketline.store.key_hashes import LANES, KeyHashes, add_tails
+from rocketline.store.key_hashes import END_BYTES, LANES, KeyHashes, add_tails
 from rocketline.store.progress import IndexShape
 from rocketline.store.record_runs import Row
 
@@ -47,14 +47,12 @@ _LAST_LOG_OFFSET = 1 << 62
 
 _MANY_KEYS = 6
 """Fewer are filed sooner one by one."""
-_TAIL_CHARS = 8
-_TAIL_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(_TAIL_CHARS - 1, -1, -1))
-_HEADS_KEPT = 16384
+_END_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(END_BYTES - 1, -1, -1))
+_SHARES_KEPT = 16384
 
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
 _write_entry = _ENTRY.pack_into
-_pack_entry = _ENTRY.pack
 _offset_of = itemgetter(0)
 _file_keys: Callable[[memoryview, int, int, int, int, list[Row], int], tuple[int, int, int, int]] | None = quick(
     "file_keys"
@@ -74,6 +72,8 @@ class IndexFile:
         self._entries_at = _HEADER.size + slots * _SLOT.size
         self._file: MappedFile = disk.open_mapped(path, index_file_bytes(slots, entries), pinned=True, scattered=True)
         self._view = self._file.buffer
+        # One number at a time through `struct` would take twice as long.
+        self._slot_words = self._view[_HEADER.size : self._entries_at].cast("I")
         self._reserved = 0
         header: tuple[int, ...] = _HEADER.unpack_from(self._view, 0)
         self.is_damaged = not _is_possible(header, entries)
@@ -120,23 +120,21 @@ class IndexFile:
         end = self.count + count
         return self.count > 1 and end <= self._capacity and self._entries_at + end * 20 <= self._reserved
 
-    def put_together(self, hashes: Sequence[int], log_offsets: Sequence[int], store_ms: int) -> None:
+    def put_together(self, hashes: array[int], log_offsets: Sequence[int], store_ms: int) -> None:
         """`put` for some entries of one time; the caller has made sure that there is room for all."""
-        view, slots, number = self._view, self._slots, self.count
+        number, count = self.count, len(hashes)
         position = self._entries_at + number * 20
         seconds = min((store_ms - self.begin_ms) // 1000, 0x7FFFFFFF) if store_ms > self.begin_ms else 0
-        entries: list[bytes] = []
-        for key_hash, log_offset in zip(hashes, log_offsets):
-            slot_at = 40 + key_hash % slots * 4
-            previous = _read_slot(view, slot_at)[0]
-            if not 0 < previous < number:
-                previous = 0
-                self._slots_used += 1
-            _write_slot(view, slot_at, number)
-            entries.append(_pack_entry(key_hash, log_offset, seconds, previous))
-            number += 1
-        view[position : position + len(entries) * 20] = b"".join(entries)
-        self.count = number
+        previous = self._chain(hashes, number)
+        # An entry is five words; column by column they are made sooner than entry by entry.
+        words = array("I", bytes(count * 20))
+        words[0::5] = hashes
+        words[1::5], words[2::5] = _high_and_low(log_offsets)
+        words[3::5] = array("I", [seconds]) * count
+        words[4::5] = previous
+        self._view[position : position + count * 20] = _turned(words).tobytes()
+        self._slots_used += previous.count(0)
+        self.count = number + count
         self.end_ms, self.end_log_offset = store_ms, log_offsets[-1]
 
     def put_run(self, hashes: array[int], log_offsets: Sequence[int], store_times: Sequence[int]) -> None:
@@ -181,24 +179,24 @@ class IndexFile:
             self.end_ms, self.end_log_offset = last_ms, last
         return done
 
-    def _chain(self, hashes: array[int], first: int) -> list[int]:
+    def _chain(self, hashes: array[int], first: int) -> array[int]:
         """Make the slots point at new entries, numbered from `first`; returns which ones they pointed at before."""
-        numbers = array("i", range(first, first + len(hashes)))
-        ours, size = _in_file_order(numbers), self._slots
-        found: list[int] = []
-        add = found.append
-        # One number at a time through `struct` would take twice as long.
-        with self._view[_HEADER.size : self._entries_at].cast("i") as slots:
-            for key_hash, number in zip(hashes, ours):
-                slot = key_hash % size
-                add(slots[slot])
-                slots[slot] = number
-        return [old if 0 < old < new else 0 for old, new in zip(_in_file_order(array("i", found)), numbers)]
+        numbers = range(first, first + len(hashes))
+        slots, size, found = self._slot_words, self._slots, array("I")
+        found_next = found.append
+        for key_hash, number in zip(hashes, _turned(array("I", numbers))):
+            slot = key_hash % size
+            found_next(slots[slot])
+            slots[slot] = number
+        if max(_turned(found)) < first:
+            return found
+        # Two of the new ones share a slot, or it is damaged.
+        return array("I", [old if old < new else 0 for old, new in zip(found, numbers)])
 
     def _write_slots(self, slots: array[int]) -> None:
         end = self._entries_at
         self._reserve(max(end, self._reserved))
-        self._view[_HEADER.size : end] = _in_file_order(slots).tobytes()
+        self._view[_HEADER.size : end] = _turned(slots).tobytes()
 
     def _reserve(self, end: int) -> None:
         end = min(-(-end // _RESERVE_BYTES) * _RESERVE_BYTES, self._file.size)
@@ -238,7 +236,7 @@ class IndexFile:
     def drop_uncounted(self) -> None:
         """After a crash: make no slot point at an entry the header does not count."""
         end = self._entries_at
-        slots = _in_file_order(array("i", bytes(self._view[_HEADER.size : end])))
+        slots = _turned(array("i", bytes(self._view[_HEADER.size : end])))
         if not slots or max(slots) < self.count:
             return
         slots = array("i", bytes(len(slots) * slots.itemsize))
@@ -267,12 +265,17 @@ class IndexFile:
         self._disk.remove(self.path)
 
 
-def _in_file_order(numbers: array[int]) -> array[int]:
-    """Numbers with their bytes turned round, from ours to the file's order or back."""
-    turned = array(numbers.typecode, numbers)
+def _turned(numbers: array[int]) -> array[int]:
+    """Turn the bytes of each number round, from our order to the file's or back; the same array."""
     if sys.byteorder == "little":
-        turned.byteswap()
-    return turned
+        numbers.byteswap()
+    return numbers
+
+
+def _high_and_low(numbers: Sequence[int]) -> tuple[array[int], array[int]]:
+    """The upper and the lower half of numbers of 64 bits."""
+    halves = array("I", array("Q", numbers).tobytes())
+    return (halves[1::2], halves[0::2]) if sys.byteorder == "little" else (halves[0::2], halves[1::2])
 
 
 def _is_possible(header: tuple[int, ...], entries: int) -> bool:
@@ -318,6 +321,10 @@ def keys_of(rows: Sequence[Row]) -> tuple[list[tuple[str, str]], list[Row]]:
     return keys, owners
 
 
+def _name(topic: str, key: str) -> bytes:
+    return f"{topic}#{key}".encode("utf-8", "replace")
+
+
 def _is_index_name(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
@@ -333,7 +340,7 @@ class KeyIndex:
         self._entries = config.index_entries
         self._clock = clock
         self._indexed_to = -1
-        self._heads: dict[str, int] = {}
+        self._shares: dict[bytes, int] = {}
         self._hashes = KeyHashes()
 
     def load(self, can_rebuild: bool = False) -> bool:
@@ -430,12 +437,12 @@ class KeyIndex:
         if log_offset <= self._indexed_to:
             return
         if unique := properties.get(UNIQ_KEY):
-            self._put(f"{topic}#{unique}", log_offset, store_ms)
+            self._put(_name(topic, unique), log_offset, store_ms)
         if keys := properties.get(KEYS):
             for key in keys.split():
-                self._put(f"{topic}#{key}", log_offset, store_ms)
+                self._put(_name(topic, key), log_offset, store_ms)
         if tags := properties.get(TAGS):
-            self._put(f"{topic}#T#{tags}", log_offset, store_ms)
+            self._put(_name(topic, f"T#{tags}"), log_offset, store_ms)
         self._indexed_to = log_offset
 
     def put_at_once(self, rows: list[Row]) -> int:
@@ -465,31 +472,32 @@ class KeyIndex:
             self._indexed_to = done - 1
         return done == end
 
-    def put_noted(self, texts: list[str], owners: list[int], store_ms: int, last: int) -> None:
-        """File records, which were stored together, under `topic#key` each; `owners` are the log offsets of those who have
-        the keys, `last` is that of the last record."""
+    def put_noted(self, starts: list[bytes], ends: list[bytes], owners: list[int], store_ms: int, last: int) -> None:
+        """File records, which were stored together, under `topic#key` each, cut before its last eight bytes; `owners` are
+        the log offsets of those who have the keys, `last` is that of the last record."""
         if owners and owners[0] <= self._indexed_to:
             left = bisect_right(owners, self._indexed_to)
-            texts, owners = texts[left:], owners[left:]
+            starts, ends, owners = starts[left:], ends[left:], owners[left:]
         file = self.files[-1] if self.files else None
-        if len(texts) >= _MANY_KEYS and file is not None and file.has_room(len(texts)):
-            file.put_together(self._hashes_of(texts), owners, store_ms)
+        if len(owners) >= _MANY_KEYS and file is not None and file.has_room(len(owners)):
+            file.put_together(self._hashes_of(starts, ends), owners, store_ms)
         else:
-            for text, log_offset in zip(texts, owners):
-                self._put(text, log_offset, store_ms)
+            for start, end, log_offset in zip(starts, ends, owners):
+                self._put(start + end, log_offset, store_ms)
                 self._indexed_to = log_offset - 1  # it may have more keys
         self._indexed_to = max(self._indexed_to, last)
 
-    def _hashes_of(self, texts: list[str]) -> Sequence[int]:
+    def _hashes_of(self, starts: list[bytes], ends: list[bytes]) -> array[int]:
         """`_hash` of each."""
-        tails = "".join([text[-_TAIL_CHARS:] for text in texts])
-        if len(texts) <= LANES and len(tails) == _TAIL_CHARS * len(texts) and tails.isascii():
-            heads = self._heads
-            try:
-                return add_tails(tails.encode(), [heads[text[:-_TAIL_CHARS]] for text in texts])
-            except KeyError:
-                pass
-        return [self._hash(text) for text in texts]
+        text = b"".join(ends)
+        if len(starts) > LANES or len(text) != END_BYTES * len(starts) or not text.isascii():
+            return array("I", map(self._hash, map(add, starts, ends)))
+        known = self._shares
+        try:
+            shares = [known[start] for start in starts]
+        except KeyError:
+            shares = [self._share(start) for start in starts]
+        return add_tails(text, shares)
 
     def put_many(self, rows: Sequence[Row]) -> None:
         """`put` for each row of a stretch of the log, in a fraction of the time."""
@@ -524,28 +532,37 @@ class KeyIndex:
             file.put_run(hashes[done:end], log_offsets[done:end], store_times[done:end])
             done = end
 
-    def _put(self, text: str, log_offset: int, store_ms: int) -> None:
+    def _put(self, name: bytes, log_offset: int, store_ms: int) -> None:
         files = self.files
         file = files[-1] if files and files[-1].count < self._entries else self._add_file()
-        file.put(self._hash(text), log_offset, store_ms)
+        file.put(self._hash(name), log_offset, store_ms)
 
-    def _hash(self, text: str) -> int:
-        """`index_key_hash` of `topic#key`, with the share of all but the last characters remembered.
-
-        Unique ids of one producer differ only in their end, a millisecond and a counter, for a minute at a time.
-        """
-        if not text.isascii() or len(text) <= _TAIL_CHARS:
-            return index_key_hash(*text.split("#", 1))
-        head = text[:-_TAIL_CHARS]
-        share = self._heads.get(head)
+    def _hash(self, name: bytes) -> int:
+        """`index_key_hash` of `topic#key`."""
+        end = name[-END_BYTES:]
+        if len(end) < END_BYTES or not end.isascii():
+            return index_key_hash(*name.decode("utf-8", "replace").split("#", 1))
+        start = name[:-END_BYTES]
+        share = self._shares.get(start)
         if share is None:
-            if len(self._heads) >= _HEADS_KEPT:
-                self._heads.clear()
-            share = self._heads[head] = java_string_hash(head) * 31**_TAIL_CHARS & 0xFFFFFFFF
-        total: int = (share + sum(map(mul, text[-_TAIL_CHARS:].encode(), _TAIL_POWERS))) & 0xFFFFFFFF
+            share = self._share(start)
+        total: int = (share + sum(map(mul, end, _END_POWERS))) & 0xFFFFFFFF
         if total < 0x80000000:
             return total
         return 0x100000000 - total if total > 0x80000000 else 0
+
+    def _share(self, start: bytes) -> int:
+        """What all but the last eight bytes add to the hash, remembered.
+
+        Unique ids of one producer differ only in their end, a millisecond and a counter, for a minute at a time.
+        """
+        share = self._shares.get(start)
+        if share is None:
+            if len(self._shares) >= _SHARES_KEPT:
+                self._shares.clear()
+            share = java_string_hash(start.decode("utf-8", "replace")) * 31**END_BYTES & 0xFFFFFFFF
+            self._shares[start] = share
+        return share
 
     def _add_file(self) -> IndexFile:
         self._disk.make_folder(self._folder)
@@ -564,7 +581,7 @@ class KeyIndex:
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Log offsets of messages whose key has the right hash, newest first."""
         found: list[int] = []
-        key_hash = self._hash(f"{topic}#{key}")
+        key_hash = self._hash(_name(topic, key))
         for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms):
                 file.find(key_hash, begin_ms, end_ms, limit, found)

@@ -6,8 +6,6 @@ around it. Keys differ from message to message, so where there are some nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rocketline.message import (
     DELAY,
     KEYS,
@@ -24,8 +22,9 @@ from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.replies import CLUSTER
 from rocketline.protocol.transactions import TRAN_MSG
+from rocketline.store.key_hashes import END_BYTES
 
-Said = tuple[bool, int, tuple[str, ...]]
+Said = tuple[bool, int, tuple[bytes, ...]]
 """Of all properties but the unique id: whether none asks for anything, the tags code, and what they are filed under."""
 
 _SPECIAL = frozenset(
@@ -55,20 +54,18 @@ class KnownProperties:
         said = self._known.get((head, tail))
         return (unique, said) if said is not None else self._learn(raw, head, unique, tail)
 
-    def look_alike(self, raws: Sequence[bytes]) -> tuple[list[str], Said] | None:
-        """The unique ids of messages whose other properties are the same, and what these say; None when they are not."""
-        first = raws[0]
-        unique, said = self.look(first)
-        start = first.find(_ID_MARK) + len(_ID_MARK)
-        head, tail = first[:start], first[start + len(unique) :]
-        if not unique or (head[: -len(_ID_MARK)], tail[1:]) not in self._known:
+    def find_id(self, raw: bytes) -> tuple[bytes, int, Said] | None:
+        """How the unique id begins, up to its last eight bytes, where it ends, and what the others say; None unless they say
+        the same with any other id in its place."""
+        head, _, rest = raw.partition(_ID_MARK)
+        unique, _, tail = rest.partition(b"\x02")
+        if len(unique) < END_BYTES:
             return None
-        end = -len(tail) or None
-        ids = [raw[start:end] for raw in raws]
-        joined = b"\x02".join(ids)
-        if [head + each + tail for each in ids] != [*raws] or joined.count(b"\x02") >= len(ids) or b"" in ids:
-            return None
-        return joined.decode("utf-8", "replace").split("\x02"), said
+        said = self._known.get((head, tail))
+        if said is None:
+            self._learn(raw, head, unique, tail)
+            said = self._known.get((head, tail))
+        return None if said is None else (unique[:-END_BYTES], len(head) + len(_ID_MARK) + len(unique), said)
 
     def _learn(self, raw: bytes, head: bytes, unique: bytes, tail: bytes) -> tuple[bytes, Said]:
         properties = decode_properties(raw.decode("utf-8", "replace"))
@@ -78,7 +75,7 @@ class KnownProperties:
         if tags:
             keys.append(f"T#{tags}")
         is_plain = _SPECIAL.isdisjoint(properties) and not (self._waits and properties.get(WAIT, "true") != "true")
-        said = is_plain, tag_hash(tags) if tags else 0, tuple(keys)
+        said = is_plain, tag_hash(tags) if tags else 0, tuple(map(str.encode, keys)) if keys else ()
         # Only where any other id in its place would be the id, and the only one.
         if found == unique != b"" and KEYS not in properties and head[-1:] in (b"", b"\x02") and _ID_MARK not in tail:
             if len(self._known) >= _REMEMBERED:

@@ -15,12 +15,12 @@ import struct
 from collections.abc import Sequence
 
 from rocketline.protocol.codes import RequestCode
-from rocketline.protocol.headers import SendRequest, read_send
+from rocketline.protocol.headers import SendMessageHeader, SendRequest, read_send
 from rocketline.protocol.records import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK
 from rocketline.protocol.stored_answer import MAX_IDS, StoredAnswer
-from rocketline.store.commit_log import Places, Read, Run, Sent
+from rocketline.store.commit_log import Place, Places, Read, Run, Sent
 from rocketline.store.known_properties import KnownProperties
-from rocketline.store.plain_batches import plain_batch
+from rocketline.store.plain_batches import alike_batch, plain_batch
 from rocketline.store.plain_records import PlainRecords
 from rocketline.store.stretch import Filing, QueueShare
 
@@ -127,24 +127,33 @@ class PlainSends:
         records = self._records
         shares = records.filing.shares
         share = shares.get(key) or QueueShare(key, self._queue_offsets.get(key, 0))
-        log_offset, first, unique_id = records.wrote, share.number, unique.decode()
+        log_offset, first = records.wrote, share.number
         if is_batch:
-            batch = plain_batch(body)
-            if batch is None or len(batch.sizes) > MAX_IDS:
-                return None
-            log_offsets = records.put_batch(header, place, share, born_host, batch)
+            log_offsets = self._put_batch(header, place, share, born_host, body)
             if log_offsets is None:
                 return None
-            answer = self._answers.batch(encoding, request.opaque, tuple(log_offsets), queue_id, first, unique_id)
+            answer = self._answers.batch(encoding, request.opaque, tuple(log_offsets), queue_id, first, unique.decode())
         else:
             raw += self._added if raw[-1] == 2 else b"\x02" + self._added
-            if not records.put(header, place, share, born_host, body, raw, unique_id, said):
+            if not records.put(header, place, share, born_host, body, raw, unique, said):
                 return None
-            answer = self._answers.single(encoding, request.opaque, log_offset, queue_id, first, unique_id)
+            answer = self._answers.single(encoding, request.opaque, log_offset, queue_id, first, unique)
         shares[key] = share
         self._served[code == _BATCH] += 1
         self._count(place[0], share.number - first, records.wrote - log_offset)
         return answer
+
+    def _put_batch(
+        self, header: SendMessageHeader, place: Place, share: QueueShare, born_host: bytes, body: bytes
+    ) -> Sequence[int] | None:
+        """The log offsets of the messages of a batch; None when it is not plain, or there is no room for it."""
+        alike = alike_batch(body, self._known)
+        if alike is not None:
+            return self._records.put_alike(header, place, share, born_host, alike)
+        batch = plain_batch(body)
+        if batch is None or len(batch.sizes) > MAX_IDS:
+            return None
+        return self._records.put_batch(header, place, share, born_host, batch)
 
     def _count(self, topic: str, messages: int, size: int) -> None:
         """For the statistics: requests of one topic together, unless their messages are large on the average."""

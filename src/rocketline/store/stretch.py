@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rocketline._impl import quick
 from rocketline.message import LogOffset, QueueOffset
@@ -14,46 +14,53 @@ _read_entries: Callable[[memoryview, int, int, int, type[LogEntry]], list[LogEnt
 )
 
 QueueKey = tuple[str, int]
-Listed = tuple[int, int, int, int, bytes]
-"""Of a record: log offset, size, tags code, system flag, properties."""
+Listed = tuple[int, int, int, int, bytes, Sequence[bytes], bytes]
+"""Of records of one size, one behind the other: log offset of the first, size, tags code, system flag, and their properties,
+that is how all begin, what each goes on with, and how all end."""
 
 
 class QueueShare:
     """The records of a stretch that belong to one queue, numbered from `start`."""
 
-    __slots__ = ("key", "number", "records", "start")
+    __slots__ = ("key_start", "number", "runs", "start")
 
     def __init__(self, key: QueueKey, start: int) -> None:
-        self.key = key
+        self.key_start = f"{key[0]}#".encode()
+        """Of everything they are filed under."""
         self.start = start
         self.number = start
         """Of the next one."""
-        self.records: list[Listed] = []
+        self.runs: list[Listed] = []
 
 
 class Filing:
     """What was noted of the records of a stretch when they were written, so that none has to be read again."""
 
-    __slots__ = ("keys", "last_bytes", "owners", "shares", "store_ms")
+    __slots__ = ("key_ends", "key_starts", "last_bytes", "owners", "shares", "store_ms")
 
     def __init__(self, store_ms: int) -> None:
         self.store_ms = store_ms
         self.last_bytes = 0
         """Of the last record."""
         self.shares: dict[QueueKey, QueueShare] = {}
-        self.keys: list[str] = []
-        """`topic#key` for everything they are filed under, in order."""
+        self.key_starts: list[bytes] = []
+        self.key_ends: list[bytes] = []
+        """`topic#key` for everything they are filed under, in order, cut before its last eight bytes (`key_hashes`)."""
         self.owners: list[int] = []
         """For each the log offset of its record."""
 
     def entries(self) -> Iterator[LogEntry]:
         for (topic, queue_id), share in self.shares.items():
-            for number, (log_offset, size, code, sys_flag, raw) in enumerate(share.records, share.start):
-                properties = decode_properties(raw.decode("utf-8", "replace"))
-                yield LogEntry(
-                    LogOffset(log_offset), size, topic, queue_id, QueueOffset(number), code, self.store_ms, sys_flag,
-                    properties,
-                )  # fmt: skip
+            number = share.start
+            for log_offset, size, code, sys_flag, before, parts, after in share.runs:
+                for part in parts:
+                    properties = decode_properties((before + part + after).decode("utf-8", "replace"))
+                    yield LogEntry(
+                        LogOffset(log_offset), size, topic, queue_id, QueueOffset(number), code, self.store_ms, sys_flag,
+                        properties,
+                    )  # fmt: skip
+                    log_offset += size
+                    number += 1
 
 
 class Stretch:

@@ -219,10 +219,12 @@ def as_noted(parts: Parts) -> None:
         key = entry.topic, entry.queue_id
         share = filing.shares.setdefault(key, QueueShare(key, entry.queue_offset))
         raw = encode_properties(entry.properties).encode()
-        share.records.append((entry.log_offset, entry.size, entry.tags_code, entry.sys_flag, raw))
+        share.runs.append((entry.log_offset, entry.size, entry.tags_code, entry.sys_flag, raw, (b"",), b""))
         share.number += 1
         for name in entry.index_keys:
-            filing.keys.append(f"{entry.topic}#{name}")
+            text = f"{entry.topic}#{name}".encode()
+            filing.key_starts.append(text[:-8])
+            filing.key_ends.append(text[-8:])
             filing.owners.append(entry.log_offset)
     filing.last_bytes = entries[-1].size
     parts.log.entries.clear()

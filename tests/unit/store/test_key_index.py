@@ -1,4 +1,6 @@
 import struct
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -155,19 +157,58 @@ def test_damage_does_not_go_round_for_ever(disk: MemoryDisk) -> None:
     assert found(index, "same") == [4, 3, 2]
 
 
+def cut(keys: Sequence[str], topic: str = "orders") -> tuple[list[bytes], list[bytes]]:
+    names = [f"{topic}#{key}".encode() for key in keys]
+    return [name[:-8] for name in names], [name[-8:] for name in names]
+
+
 def test_hashes_are_javas() -> None:
     index = new_index(MemoryDisk())
-    keys = ("k", "unique-id-1", "größe-schlüssel", "0123456789ABCDEF0123456789ABCDEF", "😀" * 5, "a#b")
+    keys = (
+        "k", "unique-id-1", "größe-schlüssel", "größe-0123456789", "0123456789ABCDEF0123456789ABCDEF", "😀" * 5, "a#b", "12",
+        "abcdefgü", "übcdefgh",
+    )  # fmt: skip
     for _ in range(2):
         for key in keys:
-            assert index._hash(f"orders#{key}") == index_key_hash("orders", key)
-            alike = [f"{key}{number}" for number in range(40)]
-            assert [*index._hashes_of([f"orders#{each}" for each in alike])] == [
-                index_key_hash("orders", each) for each in alike
-            ]
-    assert [*index._hashes_of(["o#k"] * 7)] == [index_key_hash("o", "k")] * 7
-    many = [f"orders#{number:040}" for number in range(5000)]
-    assert [*index._hashes_of(many)] == [index._hash(text) for text in many]
+            for topic in ("orders", "o", "ört"):
+                for alike in ([key], [f"{key}{number}" for number in range(40)]):
+                    starts, ends = cut(alike, topic)
+                    wanted = [index_key_hash(topic, each) for each in alike]
+                    assert [index._hash(start + end) for start, end in zip(starts, ends)] == wanted
+                    assert [*index._hashes_of(starts, ends)] == wanted
+    mixed = [*keys, *(f"{number:040}" for number in range(5000))]
+    assert [*index._hashes_of(*cut(mixed))] == [index_key_hash("orders", each) for each in mixed]
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2, 900, -1, -(1 << 31)])
+def test_entries_put_together_are_those_put_one_by_one(slot: int) -> None:
+    """Whatever the slots hold, and several of the new ones share one."""
+    left = []
+    for together in (True, False):
+        index = new_index(MemoryDisk(), slots=4, entries=100)
+        index.put("orders", 50, 1_000_000, {"KEYS": "first"})
+        file = index.files[0]
+        for number in range(4):
+            struct.pack_into(">i", file._view, 40 + number * 4, slot)
+        hashes, offsets = (
+            array("I", [8, 9, 1, 5, 2, 0x7FFFFFFF]),
+            [100, 1 << 33, (1 << 33) + 1, (1 << 40) + 7, 1 << 41, 1 << 62],
+        )
+        if together:
+            file.put_together(hashes, offsets, 1_005_000)
+        else:
+            for key_hash, log_offset in zip(hashes, offsets):
+                file.put(key_hash, log_offset, 1_005_000)
+        index.flush()
+        left.append((bytes(file._view), file.count, file.end_ms, file.end_log_offset))
+    assert left[0] == left[1]
+
+
+def test_what_is_remembered_of_keys_is_bounded() -> None:
+    index = new_index(MemoryDisk())
+    for number in range(20_000):
+        index._hash(b"orders#%d-12345678" % number)
+    assert len(index._shares) <= 16384
 
 
 class TestAfterACrash:

@@ -14,12 +14,17 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-def said_by(raw: bytes, waits: bool) -> tuple[bytes, bool, int, tuple[str, ...]]:
+def said_by(raw: bytes, waits: bool) -> tuple[bytes, bool, int, tuple[bytes, ...]]:
     properties = decode_properties(raw.decode("utf-8", "replace"))
     tags = properties.get("TAGS")
     keys = (*properties.get("KEYS", "").split(), *([f"T#{tags}"] if tags else []))
     is_plain = "DELAY" not in properties and not (waits and properties.get("WAIT", "true") != "true")
-    return properties.get("UNIQ_KEY", "").encode(), is_plain, tag_hash(tags) if tags else 0, keys
+    return (
+        properties.get("UNIQ_KEY", "").encode(),
+        is_plain,
+        tag_hash(tags) if tags else 0,
+        tuple(map(str.encode, keys)),
+    )
 
 
 @given(st.lists(st.lists(pieces, max_size=6).map(b"".join), max_size=12), st.booleans())
@@ -31,19 +36,36 @@ def test_what_is_remembered_is_what_properties_say(texts: list[bytes], waits: bo
 
 
 @given(
+    st.sampled_from([b"", b"n\x01v\x02", b"TAGS\x01red\x02", b"n\x01"]),
+    st.sampled_from([b"A0", b"A0000000", b"A00000000001", b"A0\xff\xe400000001"]),
     st.lists(pieces, max_size=3).map(b"".join),
-    st.lists(st.sampled_from([b"A1", b"B2", b"C", b"", b"\x02", b"\xff"]), max_size=4),
 )
-def test_many_that_are_alike_are_what_each_is(ending: bytes, ids: list[bytes]) -> None:
+def test_with_any_other_end_of_the_id_properties_say_the_same(before: bytes, unique: bytes, after: bytes) -> None:
     known = KnownProperties(False)
-    raws = [b"n\x01v\x02UNIQ_KEY\x01" + unique + b"\x02" + ending for unique in (b"A0", *ids)]
-    known.look(raws[0])
-    alike = known.look_alike(raws)
-    if alike is not None:
-        wanted = [said_by(raw, False) for raw in raws]
-        assert [(unique.encode(), *alike[1]) for unique in alike[0]] == wanted
-    if not ending and set(ids) <= {b"A1", b"B2", b"C"}:
-        assert alike is not None
+    raw = before + b"UNIQ_KEY\x01" + unique + after
+    found = known.find_id(raw)
+    if found is None:
+        return
+    start, end, said = found
+    assert raw[end - 8 - len(start) : end - 8] == start
+    for ending in (raw[end - 8 : end], b"ZZZZZZZZ", b"12345678"):
+        other = raw[: end - 8] + ending + raw[end:]
+        unique_id = (start + ending).decode("utf-8", "replace").encode()
+        assert (unique_id, *said) == said_by(other, False)
+
+
+def test_the_id_is_found_where_it_is_long_enough_and_nothing_else_is_special() -> None:
+    known = KnownProperties(False)
+    plain = b"UNIQ_KEY\x017F00000112345678\x02WAIT\x01true"
+    for _ in range(2):
+        assert known.find_id(plain) == (b"7F000001", 25, (True, 0, ()))
+        assert known.find_id(b"TAGS\x01a\x02" + plain) == (b"7F000001", 32, (True, tag_hash("a"), (b"T#a",)))
+        assert known.find_id(b"UNIQ_KEY\x0112345678") == (b"", 17, (True, 0, ()))
+        assert known.find_id(b"UNIQ_KEY\x011234567\x02") is None
+        assert known.find_id(b"KEYS\x01k\x02" + plain) is None, "keys differ"
+        assert known.find_id(plain + b"\x02UNIQ_KEY\x0112345678") is None, "the last one counts"
+        assert known.find_id(b"X" + plain) is None, "another name"
+        assert known.find_id(b"WAIT\x01true\x02") is None
 
 
 def test_properties_that_are_alike_but_for_their_id_are_remembered_once() -> None:
