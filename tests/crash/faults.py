@@ -20,7 +20,7 @@ from rocketline.broker.kept import OffLoop
 from rocketline.broker.parts import BrokerParts
 from rocketline.broker.topics import Topics
 from rocketline.errors import StoreError
-from rocketline.store import disk, recovery
+from rocketline.store import disk, mapped_file, recovery
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import StoreConfig
 from rocketline.store.dispatch import Dispatcher
@@ -173,7 +173,8 @@ def group_offsets_uncapped(patches: Patches) -> None:
 
 def new_file_unnamed(patches: Patches) -> None:
     """The folder of a new log file is not flushed, so that its name may be lost."""
-    patches.set(disk, "sync_folder", lambda folder: None)
+    for module in (disk, mapped_file):
+        patches.set(module, "sync_folder", lambda folder: None)
 
 
 def tables_saved_on_the_loop(patches: Patches) -> None:

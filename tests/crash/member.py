@@ -4,7 +4,8 @@
 
 It writes a line for every message before it is consumed, the body in hex, so what a member said is never less than what its
 group committed. What it wrote before it was killed is not lost. Before it hangs it says so. One that pops says, in other
-lines, when it got which messages and when the broker had taken which acknowledgements, by the machine's clock.
+lines, when it got which messages, when the broker had taken which acknowledgements, and for which it had no answer, by the
+machine's clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .traffic import QUICK
 
 HANDLER, LOOP = "handler", "loop"
 HANGS = b"hangs\n"
-POPPED, ACKED = b"popped", b"acked"
+POPPED, ACKED, DOUBTED = b"popped", b"acked", b"doubted"
 POP_WAIT_S = 1.0
 
 
@@ -54,7 +55,8 @@ class Member:
         """Of every message it consumed."""
         self.popped: list[tuple[float, bytes]] = []
         self.acked: list[tuple[float, bytes]] = []
-        """If it pops: when, and the body."""
+        self.doubted: list[tuple[float, bytes]] = []
+        """If it pops: when, and the body; doubted are those of which nobody knows whether the broker took their ack."""
         self.hangs = threading.Event()
         with open(log_path, "a") as errors:
             self._process = subprocess.Popen(
@@ -80,7 +82,8 @@ class Member:
         if len(words) == 1:
             self.bodies.append(body)
         else:
-            (self.acked if words[0] == ACKED else self.popped).append((float(words[1]), body))
+            told = {POPPED: self.popped, ACKED: self.acked, DOUBTED: self.doubted}
+            told[words[0]].append((float(words[1]), body))
 
     def pause(self) -> None:
         """It stands still, and nobody is told: its connections stay open."""
@@ -139,11 +142,19 @@ async def pop(plan: MemberPlan) -> None:
                 tell(POPPED, *messages)
                 for message in messages:
                     await handler(message)
-                    await consumer.ack(message)
-                    tell(ACKED, message)
+                    await acknowledge(consumer, message)
             except RocketlineError as error:
                 print(error, file=sys.stderr, flush=True)
                 await asyncio.sleep(0.1)
+
+
+async def acknowledge(consumer: PopConsumer, message: MessageView) -> None:
+    try:
+        await consumer.ack(message)
+    except RocketlineError:
+        tell(DOUBTED, message)
+        raise
+    tell(ACKED, message)
 
 
 async def push(plan: MemberPlan) -> None:

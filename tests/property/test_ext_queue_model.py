@@ -78,11 +78,12 @@ class ExtQueueModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.units)
     @rule(pick=st.integers(0, 10**6))
-    def drop_before(self, pick: int) -> None:
+    def take_before(self, pick: int) -> None:
         dropped = pick % len(self.units)
         self.units = dict(list(self.units.items())[dropped:])
         self.flushed = max(0, self.flushed - dropped)
-        self.queue.drop_before(next(iter(self.units)))
+        for path in self.queue.take_before(next(iter(self.units))):
+            self.disk.remove(path)
         first = self.queue.file.first
         assert first is not None
         assert first.next_base > next(iter(self.units)) - ADDRESS_MIN

@@ -158,9 +158,9 @@ class StoreModel(RuleBasedStateMachine):
 
     def stop_threads(self) -> None:
         """Flushes happen where a rule says so, and a store that was killed does nothing any more."""
-        for flusher in (self.store._log_flusher, self.store._queue_flusher):
-            if flusher is not None:
-                flusher.stop()
+        if self.store._upkeep is not None:
+            self.store._upkeep.log_flusher.stop()
+            self.store._upkeep.queue_flusher.stop()
 
     def note_failure(self, error: StoreError) -> None:
         assert self.is_faulty
@@ -377,8 +377,8 @@ class StoreModel(RuleBasedStateMachine):
         if what == "log":
             self.flush_log()
         elif what == "queues":
-            flusher = self.store._queue_flusher
-            assert flusher is not None
+            assert self.store._upkeep is not None
+            flusher = self.store._upkeep.queue_flusher
             flusher.run_round(everything=True)
         else:
             self.flush_everything()
@@ -399,8 +399,8 @@ class StoreModel(RuleBasedStateMachine):
 
     def flush_log(self) -> None:
         before = self.store.flushed_offset
-        flusher = self.store._log_flusher
-        assert flusher is not None
+        assert self.store._upkeep is not None
+        flusher = self.store._upkeep.log_flusher
         flusher.run_round(everything=True)
         assert self.store.flushed_offset == (self.store.log_next_offset if flusher.failure is None else before)
 
@@ -582,6 +582,8 @@ def trim(store: MessageStore) -> None:
         store._log.file.remove_first()
     for queue in store._queues:
         queue.follow_log_minimum(store.log_min_offset)
+        for path in queue.take_ext_files():
+            store._disk.remove(path)
 
 
 def decoded(chunks: list[memoryview]) -> Iterator[Record]:

@@ -3,9 +3,8 @@
     with blocking.Producer("127.0.0.1:9876", group="shop") as producer:
         producer.send(Message("orders", b"..."))
 
-One background thread runs an event loop for all of them, from the first client that is opened to the last that is
-closed. Every method hands its work to that loop and waits; any thread may call it. Only `send` of a plain message does
-without (see producer/direct.py).
+Every method hands its work to one background thread for all of them and waits (see loop_thread.py); any thread may call
+it. Only `send` of a plain message does without (see producer/direct.py).
 
 A forked child has neither that thread nor connections of its own: there a client opened before refuses every call, and one
 that is opened anew works.
@@ -14,13 +13,10 @@ that is opened anew works.
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 from rocketline import client as async_client
 from rocketline.client.consumer.handlers import HandlerFunction
@@ -28,177 +24,23 @@ from rocketline.client.consumer.listeners import TopicListener
 from rocketline.client.consumer.subscription import Sql
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
+from rocketline.client.loop_thread import OnLoopThread, running_loop
 from rocketline.client.producer.background import SendCallback
 from rocketline.client.producer.direct import DirectSends
 from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.transactional import CheckFunction, ExecuteFunction, TransactionReceipt
-from rocketline.errors import ClientError
 from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageView, QueueOffset
 
 T = TypeVar("T")
-ClientT = TypeVar("ClientT", bound=AbstractAsyncContextManager[Any])
 ProducerT = TypeVar("ProducerT", bound=async_client.Producer)
-
-
-class _LoopThread:
-    """An event loop in a thread of its own, running while somebody holds it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def hold(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run, args=(self._loop,), name="rocketline", daemon=True)
-                self._thread.start()
-            self._holders += 1
-            return self._loop
-
-    def let_go(self) -> None:
-        with self._lock:
-            self._holders -= 1
-            if self._holders or self._loop is None or self._thread is None:
-                return
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = self._thread = None
-
-    def start(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T] | None:
-        """Begin some work on a loop that was held; None when nobody holds it any more."""
-        # Under the lock: what comes to a loop after it was stopped would never be looked at.
-        with self._lock:
-            return asyncio.run_coroutine_threadsafe(work, loop) if loop is self._loop else None
-
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_forever()
-        # Threads may still wait for these.
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-
-
-_background = _LoopThread()
-_WRONG_THREAD = "a blocking call on the thread that would have to answer it: hooks and callbacks must not wait"
-
-
-def _forget_thread() -> None:
-    """In a forked child the thread is the parent's, and its lock may have been held."""
-    global _background
-    _background = _LoopThread()
-
-
-os.register_at_fork(after_in_child=_forget_thread)
-
-
-class _Blocking(Generic[ClientT]):
-    """A context manager around an async client."""
-
-    def __init__(self, make: Callable[[], ClientT]) -> None:
-        self._make = make
-        self._client: ClientT | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
-
-    def __enter__(self) -> Self:
-        if self._loop is not None and self._pid == os.getpid():
-            raise ClientError("this client is already open")
-        self._pid = os.getpid()
-        self._loop = _background.hold()
-        try:
-            self._client = self._wait(self._opened())
-        except BaseException:
-            self._loop = None
-            _background.let_go()
-            raise
-        return self
-
-    async def _opened(self) -> ClientT:
-        client = self._make()
-        await client.__aenter__()
-        return client
-
-    def __exit__(self, *exc_info: Any) -> None:
-        self._check_thread()
-        client, self._client = self._client, None
-        if client is None or self._pid != os.getpid():
-            self._loop = None
-            return
-        try:
-            self._wait(_closed(client, exc_info))
-        finally:
-            self._loop = None
-            _background.let_go()
-
-    def close(self) -> None:
-        self.__exit__(None, None, None)
-
-    @property
-    def _open(self) -> ClientT:
-        if self._client is None:
-            raise ClientError("this client is not open: use it inside 'with'")
-        return self._client
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result; Ctrl-C while waiting cancels the work."""
-        future = self._start(work)
-        try:
-            return future.result()
-        except CancelledError:
-            raise ClientError("this client was closed meanwhile") from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        problem = None
-        if self._loop is None:
-            problem = "this client is not open: use it inside 'with'"
-        elif self._pid != os.getpid():
-            problem = f"this client was opened before this process was forked from {self._pid}: open a new one here"
-        elif _running_loop() is self._loop:
-            problem = _WRONG_THREAD
-        loop = self._loop
-        future = _background.start(work, loop) if problem is None and loop is not None else None
-        if future is None:
-            work.close()
-            raise ClientError(problem or "this client was closed meanwhile")
-        return future
-
-    def _check_thread(self) -> None:
-        if self._loop is not None and _running_loop() is self._loop:
-            raise ClientError(_WRONG_THREAD)
-
-    def _do(self, work: Callable[[], T]) -> T:
-        """Run a plain function on the loop's thread, where the client lives."""
-
-        async def run() -> T:
-            return work()
-
-        return self._wait(run())
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    return asyncio._get_running_loop()
-
-
-async def _closed(client: AbstractAsyncContextManager[Any], exc_info: Sequence[Any]) -> None:
-    await client.__aexit__(*exc_info)
 
 
 async def _awaited(task: asyncio.Task[T]) -> T:
     return await task
 
 
-class _Producing(_Blocking[ProducerT]):
+class _Producing(OnLoopThread[ProducerT]):
     """What all producers can do."""
 
     _direct: DirectSends | None = None
@@ -220,7 +62,7 @@ class _Producing(_Blocking[ProducerT]):
     ) -> SendReceipt:
         """Send and wait until a broker has stored the message; the calling thread does it all itself if it can."""
         client, direct = self._open, self._direct
-        if direct is not None and queue is None and _running_loop() is not self._loop:
+        if direct is not None and queue is None and running_loop() is not self._loop:
             sent = client._send_direct(direct, message, timeout)
             if isinstance(sent, SendReceipt):
                 return sent
@@ -321,7 +163,7 @@ class TransactionalProducer(_Producing[async_client.TransactionalProducer]):
         )
 
 
-class PushConsumer(_Blocking[async_client.PushConsumer]):
+class PushConsumer(OnLoopThread[async_client.PushConsumer]):
     """See rocketline.client.PushConsumer for the arguments. Plain handlers run in threads, as there."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
@@ -385,7 +227,7 @@ class PushConsumer(_Blocking[async_client.PushConsumer]):
             yield message
 
 
-class PullConsumer(_Blocking[async_client.PullConsumer]):
+class PullConsumer(OnLoopThread[async_client.PullConsumer]):
     """See rocketline.client.PullConsumer for the arguments. Plain listeners run in threads, so they may call this."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
@@ -468,7 +310,7 @@ class PullConsumer(_Blocking[async_client.PullConsumer]):
         self._wait(self._open.send_back(message, delay_level=delay_level))
 
 
-class PopConsumer(_Blocking[async_client.PopConsumer]):
+class PopConsumer(OnLoopThread[async_client.PopConsumer]):
     """See rocketline.client.PopConsumer for the arguments."""
 
     def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:

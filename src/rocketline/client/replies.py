@@ -7,19 +7,60 @@ known to the broker before the request leaves, and the reply goes to the broker 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from uuid import uuid4
 
-from rocketline.client.producer.outgoing import SendOptions, check_message, compressed, outgoing_message
+import msgspec
+
+from rocketline.client.producer.outgoing import Outgoing, SendOptions, check_message, compressed, outgoing_message
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
-from rocketline.errors import InvalidMessage
+from rocketline.errors import InvalidMessage, NoReply
 from rocketline.message import Message, MessageQueue, MessageView
+from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.replies import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY, REPLY_TO_CLIENT, TTL, reply_topic
 
 _REPLY_OPTIONS = SendOptions(retries=0)
 """Only the broker the request came from surely knows who asked, and it stores a reply even when nobody takes it."""
+
+
+def request_message(message: Message, client_id: str, timeout_s: float) -> Message:
+    """A message with all that its reply needs to find this client."""
+    marks = {CORRELATION_ID: str(uuid4()), REPLY_TO_CLIENT: client_id, TTL: str(round(timeout_s * 1000))}
+    return msgspec.structs.replace(message, properties={**message.properties, **marks})
+
+
+async def ask(
+    session: ClientSession,
+    request: Message,
+    outgoing: Outgoing,
+    send: Callable[[], Awaitable[object]],
+    queue_count: int,
+    timeout_s: float,
+) -> MessageView:
+    """Have a request sent and wait for its reply; NoReply when none comes in time."""
+    with session.requests.reply_to(request.properties[CORRELATION_ID]) as reply:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                await _introduce(session, outgoing.topic, queue_count)
+                await send()
+                return await reply
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise NoReply(
+                f"no reply to message {outgoing.message_id} of topic {request.topic!r} within {timeout_s:g} s: does a "
+                "consumer of the topic run, and does it reply?"
+            ) from error
+
+
+async def _introduce(session: ClientSession, topic: str, queue_count: int) -> None:
+    """A reply comes back through a broker, which must know this client before the request is there."""
+    route = await session.routes.find_writable(topic, queue_count)
+    await session.introduce(ids[MASTER_ID] for ids in route.brokers.values() if MASTER_ID in ids)
 
 
 def reply_message(request: MessageView, body: bytes, properties: Mapping[str, str] | None = None) -> Message:

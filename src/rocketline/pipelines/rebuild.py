@@ -31,8 +31,8 @@ from rocketline.pipelines.audit import fair_share, stretches
 from rocketline.pipelines.index_file import KEY, Share, link_piece, write_index_file
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketline.store.append_result import is_storable_topic
 from rocketline.store.bulk import QueueKey, by_queue, with_codes
-from rocketline.store.commit_log import is_storable_topic
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.consume_queue import UNIT
 from rocketline.store.disk import RealDisk

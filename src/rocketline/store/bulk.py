@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from rocketline._impl import twin
 from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
-from rocketline.store.commit_log import is_storable_topic
+from rocketline.store.append_result import is_storable_topic
 from rocketline.store.consume_queue import ConsumeQueue
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.queues import ConsumeQueues

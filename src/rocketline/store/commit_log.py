@@ -19,11 +19,8 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from rocketline._impl import quick
 from rocketline.clock import Clock
@@ -50,10 +47,20 @@ from rocketline.protocol.records import (
     topic_part,
     write_record,
 )
-from rocketline.store.batch_records import looks_lost, measure_batch, write_batch
+from rocketline.store.append_result import (
+    AppendResult,
+    AppendStatus,
+    Limits,
+    StoreMessage,
+    badly_placed,
+    is_storable_topic,
+    lost_properties,
+    refused,
+)
+from rocketline.store.batch_records import looks_lost, write_batch
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import Disk
-from rocketline.store.memory_lock import LockedWindow
+from rocketline.store.log_memory import RESERVE_BYTES, LogMemory
 from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import SegmentedFile
 from rocketline.store.staging import Staging
@@ -63,20 +70,24 @@ if TYPE_CHECKING:
     from rocketline.protocol.stored_answer import StoredAnswer
     from rocketline.store.plain_sends import PlainSends
 
-_LOOKS_LOST = "the properties end in a zero byte or hold 512 of them, as a disk sector that was never written"
-RESERVE_BYTES = 4 << 20
-WARM_BYTES = 1 << 20
-WARM_STEP_BYTES = 128 << 10
-"""Faulting pages in takes half a microsecond per KiB, during which the owner does nothing else."""
+__all__ = [
+    "AppendResult",
+    "AppendStatus",
+    "CommitLog",
+    "Lane",
+    "Place",
+    "Places",
+    "Read",
+    "Run",
+    "Sent",
+    "StoreMessage",
+    "is_storable_topic",
+    "record_store_ms",
+    "refused",
+]
+
 LANE_BYTES = 16 << 10
 """More room than frames have bytes is made for sends taken together, so that few of them have to go another way."""
-RESIDENT_BYTES = 16 << 20
-"""How much of the log's end stays in this process's memory; the page cache keeps more."""
-
-_FORGET_BYTES = 64 << 20
-PROPERTIES_ALLOWANCE_BYTES = 64 << 10
-MAX_TOPIC_BYTES = 255
-
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _SYSFLAG_AT = 36
@@ -100,74 +111,27 @@ Lane = tuple[Any, ...]
 _serve_sends: Callable[..., Sent | None] | None = quick("serve_sends")
 
 
-class StoreMessage(msgspec.Struct, gc=False):
-    """A message to append: `properties` and `properties_raw` say the same, decoded and as stored."""
-
-    topic: str
-    queue_id: int
-    body: Buffer
-    properties: dict[str, str]
-    properties_raw: bytes
-    flag: int
-    sys_flag: int
-    born_ms: int
-    born_host: bytes
-    reconsume_times: int = 0
-    prepared_log_offset: int = 0
-
-
-class AppendStatus(Enum):
-    OK = "stored"
-    MESSAGE_ILLEGAL = "refused: too large or badly named"
-    PROPERTIES_TOO_LARGE = "refused: properties too large"
-    NOT_AVAILABLE = "the store takes no messages now"
-    BUSY = "no buffer is free now"
-
-
-class AppendResult(NamedTuple):
-    """Where a message, or the first one of a batch, was put."""
-
-    status: AppendStatus
-    log_offset: LogOffset
-    queue_offset: QueueOffset
-    size: int
-    store_ms: int
-    next_log_offset: LogOffset
-    log_offsets: tuple[LogOffset, ...] = ()
-    """Of every message of a batch; empty for a single message."""
-    reason: str = ""
-    """Why nothing was stored."""
-
-
-def refused(status: AppendStatus, reason: str) -> AppendResult:
-    return AppendResult(status, LogOffset(-1), QueueOffset(-1), 0, 0, LogOffset(-1), (), reason)
-
-
 class CommitLog:
     def __init__(self, disk: Disk, folder: Path, config: StoreConfig, store_host: bytes, clock: Clock) -> None:
         self.file = SegmentedFile(disk, folder, config.log_segment_bytes, pinned=True)
         self.wrote = 0
         self.last_store_ms = 0
         self.staging: Staging | None = None
-        """Set once the log is recovered, when there is a transient pool."""
+        """Where records wait to be brought to their file, when there is a transient pool."""
         self.queue_offsets: dict[tuple[str, int], int] = {}
         self.entries: deque[LogEntry | Stretch] = deque()
         """What was appended and not yet dispatched, in order."""
         self._clock = clock
         self._store_host = store_host
         self._store_flag = STORE_IPV6 if len(store_host) > 8 else 0
-        self._max_body_bytes = config.max_message_bytes
-        self._max_record_bytes = min(
-            config.max_message_bytes + PROPERTIES_ALLOWANCE_BYTES, config.log_segment_bytes - BLANK_BYTES
-        )
-        self._warm = config.warm
+        self._limits = Limits.of(config)
+        self._max_body_bytes, self._max_record_bytes, _ = self._limits
         self._topic_parts: dict[str, tuple[int, bytes]] = {}
         # The current file: its memory, its start, and how far into it (absolute) may be written without further ado.
         self._view = memoryview(b"")
         self._base = 0
         self._limit = 0
-        self._warmed = 0
-        self._locked = LockedWindow("the end of the log") if config.lock_memory else None
+        self._memory = LogMemory(self.file, config)
 
     def load(self) -> None:
         """Take up the files that are there; StoreError when their sizes are wrong or one is missing in between."""
@@ -188,16 +152,16 @@ class CommitLog:
         raw = message.properties_raw
         part = self._topic_parts.get(topic) or self._learn(topic)
         if part is None or message.queue_id < 0:
-            return self._bad_place(topic, message.queue_id)
+            return badly_placed(topic, message.queue_id)
         born_host = message.born_host
         sys_flag = message.sys_flag & ~_HOSTS | self._store_flag
         if len(born_host) > 8:
             sys_flag |= BORN_IPV6
         size = HEAD_BYTES[sys_flag & _HOSTS] + len(body) + len(part[1]) + 2 + len(raw)
         if len(raw) > MAX_PROPERTIES_BYTES or len(body) > self._max_body_bytes or size > self._max_record_bytes:
-            return self._too_large(len(body), len(raw), size)
+            return self._limits.too_large(len(body), len(raw), size)
         if b"\0" in raw and looks_lost(raw):
-            return refused(AppendStatus.MESSAGE_ILLEGAL, _LOOKS_LOST)
+            return lost_properties()
         log_offset = self.wrote
         if log_offset + size > self._limit:
             log_offset = self._make_room(size)
@@ -295,10 +259,10 @@ class CommitLog:
         """Store several messages of one queue as neighbours in one file; what they share comes from `common`."""
         part = self._topic_parts.get(common.topic) or self._learn(common.topic)
         if part is None or common.queue_id < 0:
-            return self._bad_place(common.topic, common.queue_id)
+            return badly_placed(common.topic, common.queue_id)
         magic, topic_bytes = part
         sys_flag = common.sys_flag & ~_HOSTS | self._store_flag | (BORN_IPV6 if len(common.born_host) > 8 else 0)
-        total = self._measured(items, record_size(0, len(topic_bytes), 0, sys_flag))
+        total = self._limits.measured(items, record_size(0, len(topic_bytes), 0, sys_flag))
         if isinstance(total, AppendResult):
             return total
         first_log_offset = self._make_room(total) if self.wrote + total > self._limit else self.wrote
@@ -321,55 +285,11 @@ class CommitLog:
             LogOffset(next_log_offset), tuple([entry[0] for entry in entries]),
         )  # fmt: skip
 
-    def _measured(self, items: Sequence[BatchItem], shared_bytes: int) -> int | AppendResult:
-        """What the records of a batch take, or why they cannot be stored."""
-        if items and (sizes := measure_batch(items, shared_bytes)) is not None:
-            body_bytes, total = sizes
-            if body_bytes <= self._max_body_bytes and total <= self.file.segment_bytes - BLANK_BYTES:
-                return total
-        total = sum([shared_bytes + len(item.body) + len(item.properties) for item in items])
-        return self._batch_problem(items, total) or total
-
     def _learn(self, topic: str) -> tuple[int, bytes] | None:
         if not is_storable_topic(topic):
             return None
         part = self._topic_parts[topic] = topic_part(topic)
         return part
-
-    def _bad_place(self, topic: str, queue_id: int) -> AppendResult:
-        if queue_id < 0:
-            return refused(AppendStatus.MESSAGE_ILLEGAL, f"queue {queue_id} of topic {topic[:300]!r} cannot exist")
-        return refused(
-            AppendStatus.MESSAGE_ILLEGAL,
-            f"the topic {topic[:300]!r} cannot be stored: 1 to {MAX_TOPIC_BYTES} bytes without '/' are needed",
-        )
-
-    def _too_large(self, body_bytes: int, properties_bytes: int, size: int) -> AppendResult:
-        if properties_bytes > MAX_PROPERTIES_BYTES:
-            return refused(
-                AppendStatus.PROPERTIES_TOO_LARGE,
-                f"the properties take {properties_bytes} bytes, the limit is {MAX_PROPERTIES_BYTES}",
-            )
-        if body_bytes > self._max_body_bytes:
-            return refused(
-                AppendStatus.MESSAGE_ILLEGAL, f"the body has {body_bytes} bytes, the limit is {self._max_body_bytes}"
-            )
-        return refused(
-            AppendStatus.MESSAGE_ILLEGAL, f"{size} bytes to store are more than the limit of {self._max_record_bytes}"
-        )
-
-    def _batch_problem(self, items: Sequence[BatchItem], total: int) -> AppendResult | None:
-        if not items:
-            return refused(AppendStatus.MESSAGE_ILLEGAL, "the batch is empty")
-        for item in items:
-            if len(item.properties) > MAX_PROPERTIES_BYTES:
-                return self._too_large(len(item.body), len(item.properties), total)
-            if looks_lost(item.properties):
-                return refused(AppendStatus.MESSAGE_ILLEGAL, _LOOKS_LOST)
-        body_bytes = sum(len(item.body) for item in items)
-        if body_bytes > self._max_body_bytes or total > self.file.segment_bytes - BLANK_BYTES:
-            return self._too_large(body_bytes, 0, total)
-        return None
 
     def _now(self) -> int:
         now_ms = self._clock.now_ms()
@@ -411,27 +331,17 @@ class CommitLog:
 
     def _use(self, segment: Segment, end: int) -> None:
         """Let the append path write into `segment` up to `end` and somewhat further."""
-        position = end - segment.base
-        segment.reserve(min(position + BLANK_BYTES, segment.size), RESERVE_BYTES)
-        if segment.base != self._base or not self._limit:
-            self._warmed = 0
-        buffer = self.staging.begin(segment) if self.staging is not None else None
-        limit = min(segment.reserved, segment.size - BLANK_BYTES)
-        if buffer is None:
-            if self._warm and segment.size > WARM_BYTES:
-                limit = min(limit, self._warm_ahead(segment, position))
-            if self._locked is not None:
-                self._locked.move(segment.open(), self.wrote - segment.base, limit)
+        self._view, self._limit = self._memory.ahead(segment, self.wrote, end)
         self._base = segment.base
-        self._view = segment.open() if buffer is None else buffer
-        self._limit = segment.base + limit
-        if segment.size - position < segment.size // 4:
-            self.file.prepare_next(self._make_ready)
+        self._memory.prepare_next(segment, end)
+
+    def stage(self, staging: Staging) -> None:
+        """From now on, once the log is recovered, records are written to buffers first."""
+        self.staging = self._memory.staging = staging
 
     def prepare_first(self) -> None:
         """Have the first file of a log without any made in the background."""
-        if not len(self.file):
-            self.file.prepare_next(self._make_ready, self.wrote)
+        self._memory.prepare_first(self.wrote)
 
     def _go_further(self, size: int) -> None:
         """Have some more room in the current file, if it is to be had: who needs it or another file calls `_make_room`."""
@@ -440,33 +350,16 @@ class CommitLog:
             with suppress(StoreError):
                 self._use(segment, self.wrote + size)
 
-    def _make_ready(self, segment: Segment) -> None:
-        """Spare the roll to a file the wait for its first blocks and pages; runs in the background."""
-        segment.reserve(1, RESERVE_BYTES)
-        if self._warm and self.staging is None:
-            segment.warm(0, min(WARM_BYTES, segment.reserved))
-
-    def _warm_ahead(self, segment: Segment, position: int) -> int:
-        """Fault in the next pages; the append path comes back after each step."""
-        start = max(self._warmed, self.wrote - segment.base)
-        end = min(max(position, start + WARM_STEP_BYTES), segment.reserved)
-        segment.warm(start, end)
-        self._warmed = end
-        return end
-
     def forget_cold(self) -> None:
         """Give back the memory of all but the log's end, whatever was read there; safe in the flusher thread."""
-        end = self.wrote - RESIDENT_BYTES
-        for segment in self.file:
-            # In steps, because the interpreter stands still during each.
-            for position in range(0, min(segment.size, end - segment.base), _FORGET_BYTES):
-                segment.forget(position, min(position + _FORGET_BYTES, end - segment.base, segment.size))
+        self._memory.forget_before(self.wrote)
 
     def set_end(self, log_offset: int, last_store_ms: int) -> None:
         """Continue after `log_offset`, once recovery knows that everything before it is sound."""
         self.wrote = log_offset
         self.last_store_ms = max(self.last_store_ms, last_store_ms)
         self._limit = 0
+        self._memory.start_over()
 
     @property
     def readable(self) -> int:
@@ -528,8 +421,7 @@ class CommitLog:
     def close(self) -> None:
         self._view = memoryview(b"")
         self._limit = 0
-        if self._locked is not None:
-            self._locked.clear()
+        self._memory.close()
         if self.staging is not None:
             self.staging.close()
         self.file.close()
@@ -541,15 +433,6 @@ def record_store_ms(view: Buffer, position: int) -> int:
         position += 12
     store_ms: int = _LONG.unpack_from(view, position + _STORE_MS_AT)[0]
     return store_ms
-
-
-def is_storable_topic(topic: str) -> bool:
-    """Whether a topic can be the name of a folder: the last line of defence, names are checked long before."""
-    try:
-        raw = topic.encode()
-    except UnicodeEncodeError:
-        return False
-    return 0 < len(raw) <= MAX_TOPIC_BYTES and topic not in (".", "..") and "/" not in topic and "\0" not in topic
 
 
 _OK = AppendStatus.OK

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 from rocketline._impl import quick
 from rocketline.errors import CorruptRecord
@@ -245,9 +246,13 @@ class ConsumeQueue:
                 high = middle
             middle = (low + high) // 2
         self.min_offset = low
-        if self.ext is not None:
-            unit = self.unit(low)
-            self.ext.drop_before(unit[2] if unit else ADDRESS_MIN + self.ext.end)
+
+    def take_ext_files(self) -> list[Path]:
+        """Take the files out whose extended units all lie below the minimum; somebody has to remove them."""
+        if self.ext is None:
+            return []
+        unit = self.unit(self.min_offset)
+        return self.ext.take_before(unit[2] if unit else ADDRESS_MIN + self.ext.end)
 
     def offset_at_time(self, log: CommitLog, timestamp_ms: int, upper: bool) -> int:
         """First offset stored at or after a time; with `upper`, the last one stored at or before it (0 when none is)."""

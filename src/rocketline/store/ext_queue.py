@@ -145,13 +145,13 @@ class ExtQueue:
         self._tail = None
         self._limit = 0
 
-    def drop_before(self, code: int) -> None:
-        """Delete the files below the oldest unit listed; nothing when that one is not in here."""
-        if code > ADDRESS_MAX:
-            return
+    def take_before(self, code: int) -> list[Path]:
+        """Take out the files below the oldest unit listed, none when that is not in here; somebody has to remove them."""
+        taken: list[Path] = []
         position = code - ADDRESS_MIN
-        while (first := self.file.first) and first.next_base <= position and len(self.file) > 1:
-            self.file.remove_first()
+        while code <= ADDRESS_MAX and (first := self.file.first) and first.next_base <= position and len(self.file) > 1:
+            taken.append(self.file.take_first().path)
+        return taken
 
     def flush(self) -> None:
         """Bring the units written so far to the disk; called by the flusher thread."""

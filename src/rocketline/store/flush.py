@@ -26,9 +26,9 @@ from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import FlushConfig
 from rocketline.store.consume_queue import ConsumeQueue
-from rocketline.store.disk import PAGE_BYTES
 from rocketline.store.dispatch import Dispatcher
 from rocketline.store.key_index import KeyIndex
+from rocketline.store.mapped_file import PAGE_BYTES
 from rocketline.store.marks import Marks
 from rocketline.store.progress import Progress
 from rocketline.store.queues import ConsumeQueues

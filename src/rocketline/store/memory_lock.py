@@ -12,7 +12,7 @@ import os
 import resource
 from contextlib import suppress
 
-from rocketline.store.disk import PAGE_BYTES
+from rocketline.store.mapped_file import PAGE_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -20,47 +20,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
-from rocketline.errors import DiskFull, FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
+from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
 from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
-from rocketline.store.checkpoint import Checkpoint
-from rocketline.store.commit_log import (
-    AppendResult,
-    AppendStatus,
-    CommitLog,
-    Lane,
-    Places,
-    Read,
-    Sent,
-    StoreMessage,
-    refused,
-)
+from rocketline.store.append_result import AppendResult, AppendStatus, StoreMessage, refused
+from rocketline.store.commit_log import CommitLog, Lane, Places, Read, Sent
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.damage import Damage
 from rocketline.store.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
-from rocketline.store.flush import Committer, LogFlusher, QueueFlusher, ThreadWorker, Workers
+from rocketline.store.flush import ThreadWorker, Workers
 from rocketline.store.key_index import KeyIndex
 from rocketline.store.key_query import KeyQuery
 from rocketline.store.lookups import StoreLookups
-from rocketline.store.marks import Marks
 from rocketline.store.opening import StoreFiles
-from rocketline.store.progress import Progress
 from rocketline.store.queues import ConsumeQueues
 from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
 from rocketline.store.recovery import RecoveryReport
-from rocketline.store.retention import CleanUp, Retention
-from rocketline.store.staging import Staging
+from rocketline.store.retention import CleanUp
 from rocketline.store.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
-from rocketline.store.transient_pool import TransientPool
+from rocketline.store.upkeep import Told, Upkeep
 
 if TYPE_CHECKING:
     from rocketline.protocol.stored_answer import StoredAnswer
@@ -116,12 +101,10 @@ class MessageStore(StoreLookups):
         self._disk = disk or RealDisk()
         self._clock = clock
         self._workers = workers
-        self._marks: Marks | None = None
         self.damage = Damage()
         """What was found to be damaged."""
         self._refusal = _NOT_OPEN
         self._is_open = False
-        self._has_failed = False
         self._failure = ""
         self._log = CommitLog(self._disk, root / "commitlog", config, store_host, clock)
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
@@ -132,13 +115,11 @@ class MessageStore(StoreLookups):
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, code_for, config.flush.is_sync)
         self._reader = Reader(self._log, config.reads, self._codes, self.damage, config.check_crc_on_read)
         self._keys = KeyQuery(self._log, self._index, self._reader) if self._index is not None else None
-        self._pool: TransientPool | None = None
         # What is only in a buffer cannot be flushed: with a pool the committer asks, after each commit.
         self._asks_to_flush = config.flush.is_sync or not (config.flush.log_timed or config.transient_pool)
-        self._log_flusher: LogFlusher | None = None
-        self._queue_flusher: QueueFlusher | None = None
-        self._committer: Committer | None = None
-        self._retention: Retention | None = None
+        self._ask_to_flush: Callable[[], None] = self._require_open
+        """Asks the log's flusher, once there is one."""
+        self._upkeep: Upkeep | None = None
 
     # Opening and closing
 
@@ -149,7 +130,7 @@ class MessageStore(StoreLookups):
         self._refusal = "the store could not be opened"
         report = self._files.open(self._dispatcher, self._codes, self.damage)
         try:
-            self._start()
+            self._begin_upkeep()
         except BaseException:
             self._files.close()
             raise
@@ -157,88 +138,26 @@ class MessageStore(StoreLookups):
         self._refusal = ""
         return report
 
-    def _start(self) -> None:
-        checkpoint, progress = self._files.checkpoint, self._files.progress
-        assert checkpoint is not None
-        assert progress is not None
-        if self.config.transient_pool:
-            self._stage()
-        self._make_flushers(checkpoint, progress)
-        assert self._log_flusher is not None
-        assert self._queue_flusher is not None
-        if self._files.must_flush:
-            self._queue_flusher.run_round(everything=True)
-            if self._queue_flusher.failure is not None:
-                raise self._queue_flusher.failure
-        self._log_flusher.start()
-        self._queue_flusher.start()
-        if self._committer is not None:
-            self._committer.start()
-        self._log.prepare_first()
-        assert self._retention is not None
-        self._retention.remove_folders(self._files.left_over)
+    def _begin_upkeep(self) -> None:
+        upkeep = self._upkeep = Upkeep(
+            self.root,
+            self._disk,
+            self.config,
+            self._clock,
+            self._files,
+            self._log,
+            self._queues,
+            self._index,
+            self._dispatcher,
+            Told(self._flushed_from_thread, self._committed_from_thread, self._disk_failed),
+            self._workers,
+        )
+        self._ask_to_flush = upkeep.log_flusher.request
+        upkeep.start()
 
     def wait_prepared(self) -> None:
         """Return when the next log file, if one is being made, is there. Blocks; any thread."""
         self._log.file.wait_prepared()
-
-    def _make_flushers(self, checkpoint: Checkpoint, progress: Progress) -> None:
-        flush = self.config.flush
-        self._log_flusher = LogFlusher(
-            self._log,
-            checkpoint,
-            progress,
-            flush,
-            self._clock,
-            self._flushed_from_thread,
-            self._disk_failed,
-            self._workers,
-        )
-        self._marks = Marks(
-            self.root,
-            self._disk,
-            self.config,
-            self._log,
-            self._queues,
-            self._index,
-            checkpoint,
-            progress,
-            partial(self._log_flusher.run_round, everything=True),
-        )
-        self._queue_flusher = QueueFlusher(
-            self._log,
-            self._dispatcher,
-            self._queues,
-            self._index,
-            self._marks,
-            flush,
-            self._clock,
-            self._disk_failed,
-            self._workers,
-            self._files.whole,
-        )
-        self._retention = Retention(
-            self._disk,
-            self._log,
-            self._queues,
-            self._index,
-            self.config.retention,
-            self._clock,
-            lambda: min(self._log.flushed, self._dispatcher.dispatched),
-            self._flush_queues,
-            self._settle_deleted,
-        )
-
-    def _stage(self) -> None:
-        """From now on messages are written to buffers first."""
-        config, log = self.config, self._log
-        self._pool = TransientPool(config.transient_pool_size, config.log_segment_bytes)
-        log.staging = Staging(self._pool, log.wrote, log.last_store_ms, config.fail_without_buffer)
-        if not config.flush.is_sync:
-            self._committer = Committer(
-                log, config.flush, self._clock, self._committed_from_thread, self._disk_failed, self._workers
-            )
-            log.staging.on_full = self._committer.request
 
     def close(self, is_clean: bool = True) -> None:
         """Flush everything and let go of the folder. Without failure the next open is quick. Idempotent.
@@ -247,26 +166,12 @@ class MessageStore(StoreLookups):
         """
         if not self._is_open:
             return
-        assert self._log_flusher is not None
-        assert self._queue_flusher is not None
+        upkeep = self._opened
         self._is_open = False
         self._dispatcher.on_arrivals = None
-        assert self._retention is not None
-        self._retention.close()
-        with suppress(StoreError):
-            self._files.deleted.tidy()
-        if self._committer is not None:
-            self._committer.stop()
-        self._log_flusher.stop()
-        self._queue_flusher.stop()
+        upkeep.stop()
         try:
-            self._log_flusher.run_round(everything=True)
-            with suppress(StoreError):
-                self._dispatcher.dispatch()
-            if self._dispatcher.dispatched >= self._log.wrote:
-                is_noted = self._queue_flusher.close(is_clean and not self._has_failed)
-                if is_noted and not self._has_failed:
-                    self._files.note_clean_stop()
+            upkeep.finish(is_clean)
         finally:
             self._refusal = "the store is closed"
             self._files.close()
@@ -276,15 +181,10 @@ class MessageStore(StoreLookups):
             self.on_flushed(next_log_offset)
 
     def _committed_from_thread(self, next_log_offset: int) -> None:
-        if not self.config.flush.log_timed:
-            self._ask_to_flush()
         if self.on_committed is not None:
             self.on_committed(next_log_offset)
 
     def _disk_failed(self, error: StoreError) -> None:
-        if self._has_failed:
-            return
-        self._has_failed = True
         self._failure = self._refusal = f"read-only since a flush failed: {error}"
         if self.on_flush_failed is not None:
             self.on_flush_failed(error)
@@ -332,13 +232,9 @@ class MessageStore(StoreLookups):
 
     def _refused_by(self, error: StoreError) -> AppendResult:
         if isinstance(error, FlushFailed):
-            self._disk_failed(error)
+            self._opened.fail(error)
         status = AppendStatus.BUSY if isinstance(error, StoreBusy) else AppendStatus.NOT_AVAILABLE
         return refused(status, str(error))
-
-    def _ask_to_flush(self) -> None:
-        assert self._log_flusher is not None
-        self._log_flusher.request()
 
     def dispatch(self) -> int:
         """Make appended messages readable; returns how many. Call it after appends, flushes (SYNC_FLUSH) and commits (pool).
@@ -359,14 +255,12 @@ class MessageStore(StoreLookups):
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic, their files a little later; its records leave with the log files they are in."""
-        self._require_open()
-        assert self._marks is not None
-        assert self._retention is not None
+        upkeep = self._opened
         ids, folders = self._queues.take_topic(topic)
         for queue_id in ids:
             self._log.queue_offsets.pop((topic, queue_id), None)
         for folder in folders:
-            self._files.deleted.delete(folder, self._marks, self._retention)
+            self._files.deleted.delete(folder, upkeep.marks, upkeep.retention)
 
     # Old files and a full disk
 
@@ -375,38 +269,32 @@ class MessageStore(StoreLookups):
 
         Big files leave the disk in a thread; `wait`: return when they are gone, which blocks: for tools and tests.
         """
-        self._require_open()
-        assert self._retention is not None
-        usage = self._retention.measure()
-        self._note_room(self._retention.refusal(usage))
-        if self._has_failed:
+        upkeep = self._opened
+        usage = upkeep.retention.measure()
+        self._note_room(upkeep.retention.refusal(usage))
+        if upkeep.has_failed:
             # A disk that lost writes may have lost more: nothing on it is given away.
             return CleanUp(usage)
-        return self._retention.run(usage, wait)
+        return upkeep.retention.run(usage, wait)
 
     def trim_queues(self) -> bool:
         """Go on with what `clean_up` left undone in order not to take long; False when there is still more to do."""
-        self._require_open()
-        assert self._retention is not None
-        return self._has_failed or self._retention.follow()
+        upkeep = self._opened
+        return upkeep.has_failed or upkeep.retention.follow()
 
     def delete_expired(self) -> None:
         """Let the next passes of `clean_up` delete expired files, whatever the hour."""
-        self._require_open()
-        assert self._retention is not None
-        self._retention.ask()
+        self._opened.retention.ask()
 
     def disk_usage(self) -> DiskUsage:
         """Of the disk the log is on."""
-        self._require_open()
-        assert self._retention is not None
-        return self._retention.measure()
+        return self._opened.retention.measure()
 
     def set_retention(self, config: RetentionConfig) -> None:
         """Keep old files by other rules from now on."""
         self.config = replace(self.config, retention=config)
-        if self._retention is not None:
-            self._retention.config = config
+        if self._upkeep is not None:
+            self._upkeep.retention.config = config
 
     def _note_room(self, reason: str) -> None:
         """Refuse messages for a reason that may pass, or, when it is empty, take them again."""
@@ -422,26 +310,8 @@ class MessageStore(StoreLookups):
 
     def mark_now(self) -> None:
         """Write down how far everything is on disk. Blocks; any thread. A failure makes the store read-only, as ever."""
-        assert self._queue_flusher is not None
-        self._queue_flusher.run_round(everything=True)
-
-    def _flush_queues(self) -> bool:
-        assert self._queue_flusher is not None
-        self.mark_now()
-        return self._queue_flusher.failure is None
-
-    def _settle_deleted(self) -> bool:
-        """Whether it is written down that queues of deleted topics are gone; in the thread that removes their files."""
-        assert self._marks is not None
-        try:
-            if not self._has_failed:
-                self._marks.save_table()
-        except DiskFull as error:
-            log.warning("files of deleted topics stay until there is room again: %s", error)
-            return False
-        except StoreError as error:
-            self._disk_failed(error)
-        return not self._has_failed
+        assert self._upkeep is not None
+        self._upkeep.mark_now()
 
     # Reading by queue
 
@@ -516,6 +386,12 @@ class MessageStore(StoreLookups):
             raise StoreClosed(f"the store {self.root} is not open")
 
     @property
+    def _opened(self) -> Upkeep:
+        self._require_open()
+        assert self._upkeep is not None
+        return self._upkeep
+
+    @property
     def is_writable(self) -> bool:
         return not self._refusal
 
@@ -527,15 +403,12 @@ class MessageStore(StoreLookups):
     @property
     def free_buffers(self) -> int:
         """Buffers of the transient pool that are not in use; 2147483647 without a pool."""
-        return _NO_POOL if self._pool is None else self._pool.free_count
+        pool = self._upkeep.pool if self._upkeep is not None else None
+        return _NO_POOL if pool is None else pool.free_count
 
     def flush_now(self) -> None:
         """Return when everything appended so far is on disk. Blocks: for tools and tests, not for an event loop."""
-        self._require_open()
-        assert self._log_flusher is not None
-        assert self._queue_flusher is not None
-        self._log_flusher.run_round(everything=True)
-        self._dispatcher.dispatch()
-        self._queue_flusher.run_round(everything=True)
-        if self._has_failed:
+        upkeep = self._opened
+        upkeep.flush_now()
+        if upkeep.has_failed:
             raise StoreReadOnly(self._refusal)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rocketline.errors import StoreError, WrongFiles
-from rocketline.store.commit_log import is_storable_topic
+from rocketline.store.append_result import is_storable_topic
 from rocketline.store.config import StoreConfig
 from rocketline.store.consume_queue import ConsumeQueue
 from rocketline.store.disk import Disk

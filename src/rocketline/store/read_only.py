@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from rocketline.errors import StoreError
-from rocketline.store.disk import PAGE_BYTES, DirEntry, DiskUsage, FolderLock, MappedFile, RealDisk, explained
+from rocketline.store.disk import DirEntry, DiskUsage, FolderLock, MappedFile, RealDisk, explained
+from rocketline.store.mapped_file import PAGE_BYTES
 
 
 class ReadOnlyFile:

@@ -197,6 +197,8 @@ class Retention:
             while not self._remover.has_log_files and _has_file_below(queue, minimum):
                 self._remover.add([queue.file.take_first().path])
                 self._queue_files += 1
+            if not self._remover.has_log_files:
+                self._remover.add(queue.take_ext_files())
         except StoreError as error:
             log.error("queue %s cannot follow the log now: %s", queue.file.folder, error)
             self._stuck.append(queue)

@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import suppress
 
 from rocketline.errors import StoreError
-from rocketline.store.disk import MADV_POPULATE_WRITE
+from rocketline.store.mapped_file import MADV_POPULATE_WRITE
 from rocketline.store.memory_lock import PageLocks
 from rocketline.store.segment import total_memory_bytes
 

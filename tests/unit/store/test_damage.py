@@ -155,8 +155,8 @@ class TestRecovery:
         store = filled(opened(disk), flush_at)
         store.flush_now()
         filled(store, count - flush_at, first=flush_at)
-        assert store._log_flusher is not None
-        store._log_flusher.run_round(everything=True)
+        assert store._upkeep is not None
+        store._upkeep.log_flusher.run_round(everything=True)
         units = [store.unit_at("orders", 0, number) for number in range(count)]
         return killed(disk, store), [unit.log_offset for unit in units if unit is not None]
 

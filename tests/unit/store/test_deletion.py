@@ -79,8 +79,8 @@ def test_a_kill_between_the_steps_does_not_bring_it_back(step: str, made_anew: b
     if (fault := STEPS[step]) is not None:
         faulty.fail(fault[0], fault[2], part=fault[1], forever=True)
     store.delete_topic("orders")
-    assert store._retention is not None
-    store._retention._remover.wait()
+    assert store._upkeep is not None
+    store._upkeep.retention._remover.wait()
     assert disk.exists(ASIDE / "0" / "orders") == (fault is not None)
     if made_anew:
         filled(store, 3, first=50)
@@ -145,8 +145,8 @@ def test_names_that_cannot_be_flushed_keep_the_files_and_end_writing() -> None:
     store = with_other(opened(faulty))
     faulty.fail("sync", errno.EIO, part=FOLDER_NAME)
     store.delete_topic("orders")
-    assert store._retention is not None
-    store._retention._remover.wait()
+    assert store._upkeep is not None
+    store._upkeep.retention._remover.wait()
     assert "read-only since a flush failed" in store.reason
     store.close()
     assert disk.exists(ASIDE / "0" / "orders"), "nobody knows whether its new name lasts"

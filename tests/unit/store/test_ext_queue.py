@@ -217,17 +217,17 @@ class TestBeginning:
     def test_files_below_the_oldest_unit_listed_go(self, disk: MemoryDisk) -> None:
         queue = filled(disk, 30)
         assert len(queue.file) == 5
-        queue.drop_before(ADDRESS_MIN + 2 * SEGMENT_BYTES)
+        names = [FOLDER / f"{number * SEGMENT_BYTES:020d}" for number in (0, 1)]
+        assert queue.take_before(ADDRESS_MIN + 2 * SEGMENT_BYTES) == names
         assert [segment.base for segment in queue.file] == [2 * SEGMENT_BYTES, 3 * SEGMENT_BYTES, 4 * SEGMENT_BYTES]
-        assert disk.read(FOLDER / f"{SEGMENT_BYTES:020d}") is None
-        queue.drop_before(ADDRESS_MIN + 3 * SEGMENT_BYTES - 8)
-        queue.drop_before(NO_ADDRESS)
+        assert all(disk.exists(name) for name in names), "whoever took them removes them"
+        assert queue.take_before(ADDRESS_MIN + 3 * SEGMENT_BYTES - 8) == queue.take_before(NO_ADDRESS) == []
         assert len(queue.file) == 3
         assert queue.get(ADDRESS_MIN) is None
 
     def test_the_last_file_stays(self, disk: MemoryDisk) -> None:
         queue = filled(disk, 30)
-        queue.drop_before(ADDRESS_MIN + 100 * SEGMENT_BYTES)
+        assert len(queue.take_before(ADDRESS_MIN + 100 * SEGMENT_BYTES)) == 4
         assert [segment.base for segment in queue.file] == [4 * SEGMENT_BYTES]
         assert queue.put(30, MS) == ADDRESS_MIN + 5 * SEGMENT_BYTES
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.store.commit_log import RESERVE_BYTES, WARM_BYTES
 from rocketline.store.disk import MappedFile
+from rocketline.store.log_memory import RESERVE_BYTES, WARM_BYTES
 from rocketline.store.message_store import AppendStatus, MessageStore
 from rocketline.store.segmented_file import PREPARE_FROM_BYTES
 from rocketline.testing.disks import FaultyDisk, MemoryDisk

@@ -106,13 +106,13 @@ class TestInAStore:
         disk = MemoryDisk()
         store = opened(disk, tiny(flush=flush), clock)
         filled(store, 4)
-        assert store._queue_flusher is not None
-        store._queue_flusher.run_round()
+        assert store._upkeep is not None
+        store._upkeep.queue_flusher.run_round()
         assert store._files.progress is not None
         assert store._files.progress.mark is not None
         assert store._files.progress.mark.safe == 0
         filled(store, 4, first=4)
-        store._queue_flusher.run_round()
+        store._upkeep.queue_flusher.run_round()
         assert store._files.progress.mark.safe == store.log_next_offset == store.flushed_offset
         store.close()
 
@@ -150,9 +150,9 @@ class TestInAStore:
         for round_number in range(5):
             filled(store, 6, first=round_number * 6)
             clock.advance(1.0)
-            assert store._queue_flusher is not None
+            assert store._upkeep is not None
             if (seed >> round_number) & 1:
-                store._queue_flusher.run_round(everything=True)
+                store._upkeep.queue_flusher.run_round(everything=True)
         acknowledged = store.flushed_offset
         after = disk.crash(seed)
         store.close()
@@ -185,8 +185,8 @@ class TestInAStore:
         store.append(message(topic="other"))
         store.dispatch()
         store.flush_now()
-        marks, queues = store._marks, store._queues
-        assert marks is not None
+        assert store._upkeep is not None
+        marks, queues = store._upkeep.marks, store._queues
         if when == "it waits to write":
             monkeypatch.setattr(marks, "_lock", _Overtaken(lambda: store.delete_topic("orders")))
             marks.save_table()
@@ -220,14 +220,13 @@ class TestInAStore:
         """The table may know of units that were flushed while the mark was made; reading the log brings them back."""
         disk = MemoryDisk()
         store = filled(opened(disk), 10)
-        assert store._queue_flusher is not None
-        assert store._marks is not None
-        store._queue_flusher.run_round(everything=True)
+        assert store._upkeep is not None
+        store._upkeep.queue_flusher.run_round(everything=True)
         filled(store, 5, first=10)
         store._queues.by_key["orders", 0].flush()
-        assert store._log_flusher is not None
-        store._log_flusher.run_round(everything=True)
-        store._marks.save_table()
+        assert store._upkeep is not None
+        store._upkeep.log_flusher.run_round(everything=True)
+        store._upkeep.marks.save_table()
         again = new_store(killed(disk, store))
         report = again.open()
         assert (report.rebuilt, report.records_scanned) == ((), 5)

@@ -17,7 +17,7 @@ import pytest
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, StoreClosed, StoreError
 from rocketline.protocol.records import decode_record
-from rocketline.store.config import FlushConfig, RetentionConfig, StoreConfig
+from rocketline.store.config import ExtQueueConfig, FlushConfig, RetentionConfig, StoreConfig
 from rocketline.store.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
 from rocketline.store.retention import ASKED_PASSES, HOUR_MS, count_expired, count_forced, may_expire
@@ -280,8 +280,8 @@ class TestLogFiles:
         for number in range(6, 15):
             store.append(message(body(number)))
         if flushed:
-            assert store._log_flusher is not None
-            store._log_flusher.run_round(everything=True)
+            assert store._upkeep is not None
+            store._upkeep.log_flusher.run_round(everything=True)
         else:
             store.dispatch()
         use(disk, 99)
@@ -452,11 +452,35 @@ class TestQueuesAndIndex:
         assert {store.min_offset("orders", queue_id) for queue_id in range(39)} == {1}
         store.close()
 
+    def test_extended_units_leave_after_the_log_and_in_the_same_thread(self, clock: ManualClock) -> None:
+        removed: list[tuple[str, bool]] = []
+
+        class Watched(MemoryDisk):
+            def remove(self, path: Path, durably: bool = False) -> None:
+                by_owner = threading.current_thread() is threading.main_thread()
+                removed.append((path.relative_to(ROOT).parts[0], by_owner))
+                super().remove(path, durably)
+
+        disk = Watched(clock)
+        ext = ExtQueueConfig(enabled=True, segment_bytes=256)
+        store = opened(disk, keeping(replace(KEEP_A_DAY, files_per_pass=100), ext=ext), clock)
+        fill(store, 20)
+        clock.advance(28 * 3600)
+        store.clean_up(wait=True)
+        assert [by_owner for kind, by_owner in removed if kind == "consumequeue_ext"] == [False] * 4
+        assert max(i for i, (kind, _) in enumerate(removed) if kind == "commitlog") < removed.index(
+            ("consumequeue_ext", False)
+        )
+        assert len(disk.list(ROOT / "consumequeue_ext" / "orders" / "0")) == 1
+        assert numbers(store) == [57, 58, 59]
+        assert all(store.unit_at("orders", 0, number) for number in (57, 58, 59))
+        store.close()
+
     def test_a_topic_deleted_meanwhile_does_not_come_back(self, disk: MemoryDisk, clock: ManualClock) -> None:
         store = opened(disk, keeping(), clock)
         fill(store, 6)
         clock.advance(28 * 3600)
-        store._retention._behind = list(store._queues)  # type: ignore[union-attr]
+        store._upkeep.retention._behind = list(store._queues)  # type: ignore[union-attr]
         store.delete_topic("orders")
         store.clean_up(wait=True)
         assert store.topics() == set()
@@ -524,19 +548,24 @@ class TestWhatFails:
         assert numbers(store) == [27, 28, 29]
         store.close()
 
-    def test_a_file_of_a_topic_made_anew_is_not_taken_for_the_old_one(self, clock: ManualClock) -> None:
+    @pytest.mark.parametrize("kind", ["consumequeue", "consumequeue_ext"])
+    def test_a_file_of_a_topic_made_anew_is_not_taken_for_the_old_one(
+        self, clock: ManualClock, kind: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         inner = MemoryDisk(clock)
         faulty = FaultyDisk(inner)
-        store = opened(faulty, keeping(replace(KEEP_A_DAY, files_per_pass=100)), clock)
+        ext = ExtQueueConfig(enabled=True, segment_bytes=256)
+        store = opened(faulty, keeping(replace(KEEP_A_DAY, files_per_pass=100), ext=ext), clock)
         fill(store, 10)
         clock.advance(28 * 3600)
-        faulty.fail("remove", errno.EIO, part="orders/0/00000000000000000000")
+        faulty.fail("remove", errno.EIO, part=f"{kind}/orders/0/00000000000000000000")
         store.clean_up(wait=True)
+        assert f"cannot remove {ROOT / kind}" in caplog.text
         store.delete_topic("orders")
         store.append(message(body(7)))
         store.dispatch()
         store.clean_up(wait=True)
-        assert [entry.name for entry in inner.list(ROOT / "consumequeue" / "orders" / "0")] == [f"{0:020d}"]
+        assert [entry.name for entry in inner.list(ROOT / kind / "orders" / "0")] == [f"{0:020d}"]
         assert numbers(store) == [7]
         store.close()
 
@@ -672,8 +701,8 @@ class TestCrashes:
             store.append(message(b"", topic="rare", queue_id=1, UNIQ_KEY=f"r{number}"))
         for number in range(10 * PER_FILE):
             store.append(message(body(number), KEYS=f"k{number}"))
-        assert store._log_flusher is not None
-        store._log_flusher.run_round(everything=True)
+        assert store._upkeep is not None
+        store._upkeep.log_flusher.run_round(everything=True)
         store.dispatch()
         if queue_flush:
             store.flush_now()

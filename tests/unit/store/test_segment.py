@@ -104,7 +104,8 @@ def test_a_new_file_that_was_unmapped_before_its_first_flush_gets_its_name_flush
 ) -> None:
     """Or a power failure could take the whole file, although its bytes were flushed."""
     synced: list[Path] = []
-    monkeypatch.setattr("rocketline.store.disk.sync_folder", synced.append)
+    for module in ("disk", "mapped_file"):
+        monkeypatch.setattr(f"rocketline.store.{module}.sync_folder", synced.append)
     for reopened in (False, True):
         segment = Segment(RealDisk(), tmp_path / str(reopened), 0, 4096)
         segment.open()

@@ -89,9 +89,9 @@ def offsets_read(store: MessageStore, tag: str) -> list[int]:
 
 def abandon(store: MessageStore) -> None:
     """End the threads of a store whose machine has lost power."""
-    for flusher in (store._log_flusher, store._queue_flusher):
-        assert flusher is not None
-        flusher.stop()
+    assert store._upkeep is not None
+    store._upkeep.log_flusher.stop()
+    store._upkeep.queue_flusher.stop()
 
 
 class TestWriting:
@@ -434,6 +434,7 @@ class TestInStep:
         for _ in range(3):
             store._log.file.remove_first()
         queue.follow_log_minimum(store.log_min_offset)
+        queue.take_ext_files()
         assert queue.min_offset > 60
         first = codes(store)[0] - ADDRESS_MIN
         assert queue.ext.file.min_offset == first // 256 * 256
@@ -446,6 +447,7 @@ class TestInStep:
         queue = queue_of(store)
         assert queue.ext is not None
         queue.follow_log_minimum(1 << 40)
+        queue.take_ext_files()
         assert queue.min_offset == queue.max_offset == 50
         assert len(queue.ext.file) == 1
         filled(store, 1, first=50)
@@ -492,7 +494,7 @@ class TestPowerCut:
             clock.advance(4)
             store.flush_now()
         filled(store, 15, first=count)
-        store._log_flusher.run_round(everything=True)  # type: ignore[union-attr]
+        store._upkeep.log_flusher.run_round(everything=True)  # type: ignore[union-attr]
         after = disk.crash(seed)
         abandon(store)
         again = MessageStore(ROOT, config, HOST, disk=after, clock=clock)

@@ -140,9 +140,12 @@ def test_new_names_are_flushed_with_the_first_flush_of_their_files(
     monkeypatch.setattr(whole_disk, "KINDS", frozenset())
     synced: list[str] = []
     store = opened(RealDisk(), root=tmp_path)
-    monkeypatch.setattr(
-        "rocketline.store.disk.sync_folder", lambda folder: synced.append(str(folder.relative_to(tmp_path)))
-    )
+
+    def sync_folder(folder: Path) -> None:
+        synced.append(str(folder.relative_to(tmp_path)))
+
+    for module in ("disk", "mapped_file"):
+        monkeypatch.setattr(f"rocketline.store.{module}.sync_folder", sync_folder)
     fill(store, 1)
     assert "consumequeue" not in synced, "dispatching waits for no flush"
     store.flush_now()

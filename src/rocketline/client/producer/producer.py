@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
-from uuid import uuid4
-
-import msgspec
 
 from rocketline.client.address_server import where_to_ask
-from rocketline.client.hooks import HookFunction, Hooks, SendContext, send_with_hooks
+from rocketline.client.hooks import HookFunction, SendContext
 from rocketline.client.identity import check_group, client_id
 from rocketline.client.middleware import Middleware
 from rocketline.client.producer.autobatch import Accumulator, Batch, BatchLimits, Ready
@@ -30,11 +27,12 @@ from rocketline.client.producer.outgoing import (
     outgoing_message,
 )
 from rocketline.client.producer.plain_sends import PlainSends
-from rocketline.client.producer.queue_choice import QueueSelector, by_sharding_key
-from rocketline.client.producer.receipts import SendReceipt, split_receipt
-from rocketline.client.producer.sender import Selector, Sender
+from rocketline.client.producer.queue_choice import QueueSelector, queue_choice
+from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.producer.sender import Sender
+from rocketline.client.producer.watched import WatchedSends
 from rocketline.client.producer.window import Window
-from rocketline.client.replies import send_reply
+from rocketline.client.replies import ask, request_message, send_reply
 from rocketline.client.session import ClientSession, open_session, opened_before_fork
 from rocketline.client.tasks import OwnedTasks, repeat
 from rocketline.client.timing import ClientTiming
@@ -44,16 +42,13 @@ from rocketline.errors import (
     ClientError,
     ConfigError,
     InvalidMessage,
-    NoReply,
     ProducerClosed,
     ProtocolError,
     RouteNotFound,
 )
 from rocketline.message import Message, MessageQueue, MessageView
-from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
 from rocketline.protocol.recall import RecallHandle
-from rocketline.protocol.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL
 from rocketline.protocol.signing import Credentials
 from rocketline.transport.access import Access, TlsOption
 
@@ -144,8 +139,7 @@ class Producer:
         )
         self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
         self._trace_topic = check_trace_topic(trace_topic) if enable_trace else None
-        self._trace: ProducerTrace | None = None
-        self._hooks: Hooks[SendContext] = Hooks()
+        self._watched = WatchedSends(self.group, self._namespace, clock.monotonic)
         self._plain = not self._namespace and not enable_trace
         """Whether nothing has to be done to receipts: asked for every message."""
         if max_in_flight < 1:
@@ -191,9 +185,7 @@ class Producer:
             probe = partial(self._health.probe, sender.answers)
             self._tasks.start(repeat(session.timing.probe_s, probe, "probe of brokers"), "broker probes")
         if self._trace_topic is not None:
-            trace = self._trace = ProducerTrace(session, self._member.group, self._trace_topic)
-            self._hooks.add(trace.before, trace.after)
-            trace.start()
+            self._watched.start_trace(ProducerTrace(session, self._member.group, self._trace_topic))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -221,9 +213,7 @@ class Producer:
             return
         try:
             await self._tasks.cancel()
-            if self._trace is not None:
-                self._hooks.remove(self._trace.before, self._trace.after)
-                await self._trace.stop()
+            await self._watched.stop_trace()
             await session.remove_producer(self._member)
         finally:
             await session.release()
@@ -247,7 +237,7 @@ class Producer:
         outgoing = self._outgoing_now(self._open_session, message) or await self._outgoing_compressed(message)
         fixed, selector = None, None
         if queue is not None or message.sharding_key is not None:
-            fixed, selector = self._choice(message, queue)
+            fixed, selector = queue_choice(message, queue, self._namespace)
         turn = self._turn
         if not turn.has_let_in():
             await turn.enter()
@@ -255,7 +245,7 @@ class Producer:
             if self._plain:
                 return await self._running.send(outgoing, limit_s, fixed, selector)
             send = partial(self._running.send, outgoing, limit_s, fixed, selector)
-            return (await self._watched([message], partial(self._receipts, send)))[0]
+            return (await self._watched.send([message], send))[0]
         finally:
             turn.leave()
 
@@ -289,7 +279,7 @@ class Producer:
         wire = self._namespace.wrap_message(message)
         check_message(wire, self._options.max_message_bytes)
         item, message_id = batch_item(wire, session.unique_ids.next())
-        fixed, selector = self._choice(message, queue)
+        fixed, selector = queue_choice(message, queue, self._namespace)
         async with self._turn:
             if selector is not None:
                 fixed = await sender.select(wire.topic, selector, timeout_s)
@@ -301,14 +291,14 @@ class Producer:
         left_s = max(0.001, batch.deadline - asyncio.get_running_loop().time())
         send = partial(self._running.send, outgoing, left_s, batch.queue)
         messages = [ready.message for ready in batch.ready]
-        return await self._watched(messages, partial(self._receipts, send, ids if len(ids) > 1 else None))
+        return await self._watched.send(messages, send, ids if len(ids) > 1 else None)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer: quick, and may get lost."""
         outgoing = await self._outgoing(message)
-        fixed, selector = self._choice(message, queue)
+        fixed, selector = queue_choice(message, queue, self._namespace)
         send = partial(self._running.send_oneway, outgoing, self._options.timeout_s, fixed, selector)
-        await self._watched([message], partial(_no_receipts, send))
+        await self._watched.send_oneway(message, send)
 
     async def send_batch(
         self,
@@ -324,10 +314,10 @@ class Producer:
         outgoing, ids = outgoing_batch(
             wrapped, self._member.group, session.unique_ids.next, session.clock.now_ms(), self._options
         )
-        fixed, selector = self._choice(messages[0], queue)
+        fixed, selector = queue_choice(messages[0], queue, self._namespace)
         async with self._turn:
             send = partial(sender.send, outgoing, timeout or self._options.timeout_s, fixed, selector)
-            return await self._watched(messages, partial(self._receipts, send, ids))
+            return await self._watched.send(messages, send, ids)
 
     async def recall(self, handle: str, *, timeout: float | None = None) -> str:
         """Take back a message with a delay or delivery time before it is due; the handle is in its receipt.
@@ -350,24 +340,10 @@ class Producer:
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float = 3.0
     ) -> MessageView:
         """Send a message and wait for the reply of the consumer that handles it; NoReply when none comes in time."""
-        session = self._open_session
-        correlation_id = str(uuid4())
-        marks = {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: self.client_id, TTL: str(round(timeout * 1000))}
-        asked = msgspec.structs.replace(message, properties={**message.properties, **marks})
+        asked = request_message(message, self.client_id, timeout)
         outgoing = await self._outgoing(asked)
-        with session.requests.reply_to(correlation_id) as reply:
-            try:
-                async with asyncio.timeout(timeout) as limit:
-                    await self._introduce(session, outgoing.topic)
-                    await self._send_outgoing(asked, outgoing, queue, timeout)
-                    return await reply
-            except TimeoutError as error:
-                if not limit.expired():
-                    raise
-                raise NoReply(
-                    f"no reply to message {outgoing.message_id} of topic {message.topic!r} within {timeout:g} s: does a "
-                    "consumer of the topic run, and does it reply?"
-                ) from error
+        send = partial(self._send_outgoing, asked, outgoing, queue, timeout)
+        return await ask(self._open_session, asked, outgoing, send, self._options.topic_queue_count, timeout)
 
     async def reply(
         self,
@@ -386,11 +362,6 @@ class Producer:
         """Replies to this client that came when nobody waited for them any more."""
         return self._open_session.requests.late
 
-    async def _introduce(self, session: ClientSession, topic: str) -> None:
-        """A reply comes back through a broker, which must know this client before the request is there."""
-        route = await session.routes.find_writable(topic, self._options.topic_queue_count)
-        await session.introduce(ids[MASTER_ID] for ids in route.brokers.values() if MASTER_ID in ids)
-
     async def _send_outgoing(
         self,
         message: Message,
@@ -398,38 +369,22 @@ class Producer:
         queue: MessageQueue | QueueSelector | None,
         timeout: float | None,
     ) -> SendReceipt:
-        fixed, selector = self._choice(message, queue)
+        fixed, selector = queue_choice(message, queue, self._namespace)
         async with self._turn:
             send = partial(self._running.send, outgoing, timeout or self._options.timeout_s, fixed, selector)
-            return (await self._watched([message], partial(self._receipts, send)))[0]
+            return (await self._watched.send([message], send))[0]
 
     def add_hook(
         self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None
     ) -> None:
         """Have functions called, with a SendContext, before and after every send."""
-        self._hooks.add(before, after)
+        self._watched.hooks.add(before, after)
         self._plain = False
 
     @property
     def trace_counts(self) -> TraceCounts:
         """What became of the traces of this producer."""
-        return self._trace.counts if self._trace is not None else TraceCounts()
-
-    async def _watched(
-        self, messages: Sequence[Message], send: Callable[[], Awaitable[list[SendReceipt]]]
-    ) -> list[SendReceipt]:
-        if not self._hooks:
-            return await send()
-        context = SendContext(self.group, self._namespace.name, messages)
-        return await send_with_hooks(self._hooks, context, send, self._clock.monotonic)
-
-    async def _receipts(
-        self, send: Callable[[], Awaitable[SendReceipt]], batch_ids: list[str] | None = None
-    ) -> list[SendReceipt]:
-        receipt = await send()
-        if self._namespace:
-            receipt = msgspec.structs.replace(receipt, queue=self._namespace.unwrap_queue(receipt.queue))
-        return [receipt] if batch_ids is None else split_receipt(receipt, batch_ids)
+        return self._watched.trace_counts
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be written to now."""
@@ -493,23 +448,6 @@ class Producer:
         async with self._turn:
             return await self._running.send(sent.outgoing, sent.left_s, failed=sent.failures)
 
-    def _choice(
-        self, message: Message, queue: MessageQueue | QueueSelector | None
-    ) -> tuple[MessageQueue | None, Selector | None]:
-        if queue is None:
-            if message.sharding_key is None:
-                return None, None
-            queue = by_sharding_key
-        namespace = self._namespace
-        if isinstance(queue, MessageQueue):
-            if namespace.wrap(queue.topic) != namespace.wrap(message.topic):
-                raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
-            return namespace.wrap_queue(queue), None
-        select = queue
-        if not namespace:
-            return None, lambda queues: select(queues, message)
-        return None, lambda queues: namespace.wrap_queue(select([namespace.unwrap_queue(q) for q in queues], message))
-
     @property
     def _running(self) -> Sender:
         if self._sender is None:
@@ -532,8 +470,3 @@ class Producer:
         if self._session is not None:
             return ProducerClosed(opened_before_fork(f"producer {self.group!r}"))
         return ProducerClosed(f"producer {self.group!r} is not running: use it inside 'async with'")
-
-
-async def _no_receipts(send: Callable[[], Awaitable[None]]) -> list[SendReceipt]:
-    await send()
-    return []

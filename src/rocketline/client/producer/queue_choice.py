@@ -15,10 +15,14 @@ import random
 from collections.abc import Callable, Collection, Sequence
 
 from rocketline.client.producer.broker_health import BrokerHealth
+from rocketline.errors import InvalidMessage
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.hashing import java_string_hash
+from rocketline.protocol.namespaces import Namespace
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""The same for a message that is known."""
 
 
 class QueuesInTurn:
@@ -61,6 +65,24 @@ class QueuesInTurn:
                 if good:
                     return self.choose(good)
         return self.choose(queues, avoid_broker)
+
+
+def queue_choice(
+    message: Message, queue: MessageQueue | QueueSelector | None, namespace: Namespace
+) -> tuple[MessageQueue | None, Selector | None]:
+    """What the caller of a send has chosen, as it is called on the wire: a queue, or what selects one, or neither."""
+    if queue is None:
+        if message.sharding_key is None:
+            return None, None
+        queue = by_sharding_key
+    if isinstance(queue, MessageQueue):
+        if namespace.wrap(queue.topic) != namespace.wrap(message.topic):
+            raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
+        return namespace.wrap_queue(queue), None
+    select = queue
+    if not namespace:
+        return None, lambda queues: select(queues, message)
+    return None, lambda queues: namespace.wrap_queue(select([namespace.unwrap_queue(q) for q in queues], message))
 
 
 def by_hash(key: object) -> QueueSelector:

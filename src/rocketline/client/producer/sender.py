@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketline.client.producer.broker_health import BrokerHealth
 from rocketline.client.producer.outgoing import Outgoing, SendOptions
-from rocketline.client.producer.queue_choice import QueuesInTurn
+from rocketline.client.producer.queue_choice import QueuesInTurn, Selector
 from rocketline.client.producer.receipts import SendReceipt, SendStatus, read_receipt
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.routes import TopicRoute
@@ -38,8 +38,6 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetMaxOffsetHeader
 from rocketline.protocol.names import DEFAULT_TOPIC
-
-Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class Failure(NamedTuple):

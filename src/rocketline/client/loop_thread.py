@@ -1,0 +1,175 @@
+"""The background thread of blocking clients: an event loop for all of them, from the first that is opened to the last
+that is closed.
+
+`OnLoopThread` is a client as plain code sees it: opened and closed there, each call handed to the loop and waited for, by
+any thread but the loop's own. After a fork the child has no such thread and makes its own with the next client it opens;
+one opened before refuses every call there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, Self, TypeVar
+
+from rocketline.errors import ClientError
+
+T = TypeVar("T")
+ClientT = TypeVar("ClientT", bound=AbstractAsyncContextManager[Any])
+
+
+class LoopThread:
+    """An event loop in a thread of its own, running while somebody holds it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def hold(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, args=(self._loop,), name="rocketline", daemon=True)
+                self._thread.start()
+            self._holders += 1
+            return self._loop
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders or self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
+
+    def start(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T] | None:
+        """Begin some work on a loop that was held; None when nobody holds it any more."""
+        # Under the lock: what comes to a loop after it was stopped would never be looked at.
+        with self._lock:
+            return asyncio.run_coroutine_threadsafe(work, loop) if loop is self._loop else None
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        # Threads may still wait for these.
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+
+_background = LoopThread()
+_WRONG_THREAD = "a blocking call on the thread that would have to answer it: hooks and callbacks must not wait"
+
+
+def _forget_thread() -> None:
+    """In a forked child the thread is the parent's, and its lock may have been held."""
+    global _background
+    _background = LoopThread()
+
+
+os.register_at_fork(after_in_child=_forget_thread)
+
+
+class OnLoopThread(Generic[ClientT]):
+    """A context manager around an async client."""
+
+    def __init__(self, make: Callable[[], ClientT]) -> None:
+        self._make = make
+        self._client: ClientT | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def __enter__(self) -> Self:
+        if self._loop is not None and self._pid == os.getpid():
+            raise ClientError("this client is already open")
+        self._pid = os.getpid()
+        self._loop = _background.hold()
+        try:
+            self._client = self._wait(self._opened())
+        except BaseException:
+            self._loop = None
+            _background.let_go()
+            raise
+        return self
+
+    async def _opened(self) -> ClientT:
+        client = self._make()
+        await client.__aenter__()
+        return client
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._check_thread()
+        client, self._client = self._client, None
+        if client is None or self._pid != os.getpid():
+            self._loop = None
+            return
+        try:
+            self._wait(_closed(client, exc_info))
+        finally:
+            self._loop = None
+            _background.let_go()
+
+    def close(self) -> None:
+        self.__exit__(None, None, None)
+
+    @property
+    def _open(self) -> ClientT:
+        if self._client is None:
+            raise ClientError("this client is not open: use it inside 'with'")
+        return self._client
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The work's result; Ctrl-C while waiting cancels the work."""
+        future = self._start(work)
+        try:
+            return future.result()
+        except CancelledError:
+            raise ClientError("this client was closed meanwhile") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        problem = None
+        if self._loop is None:
+            problem = "this client is not open: use it inside 'with'"
+        elif self._pid != os.getpid():
+            problem = f"this client was opened before this process was forked from {self._pid}: open a new one here"
+        elif running_loop() is self._loop:
+            problem = _WRONG_THREAD
+        loop = self._loop
+        future = _background.start(work, loop) if problem is None and loop is not None else None
+        if future is None:
+            work.close()
+            raise ClientError(problem or "this client was closed meanwhile")
+        return future
+
+    def _check_thread(self) -> None:
+        if self._loop is not None and running_loop() is self._loop:
+            raise ClientError(_WRONG_THREAD)
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """Run a plain function on the loop's thread, where the client lives."""
+
+        async def run() -> T:
+            return work()
+
+        return self._wait(run())
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    return asyncio._get_running_loop()
+
+
+async def _closed(client: AbstractAsyncContextManager[Any], exc_info: Sequence[Any]) -> None:
+    await client.__aexit__(*exc_info)

@@ -1,0 +1,95 @@
+"""The memory of the commit log: ahead of the writer it is there before it is needed, far behind it is given back.
+
+Ahead: blocks are reserved, so that a full disk is an error and no signal; pages are faulted in and, if so configured,
+locked, so that no append waits for them; the next file is made by a thread while the last quarter of this one is written.
+Records that are staged in buffers need blocks, but none of these pages.
+"""
+
+from __future__ import annotations
+
+from rocketline.protocol.records import BLANK_BYTES
+from rocketline.store.config import StoreConfig
+from rocketline.store.memory_lock import LockedWindow
+from rocketline.store.segment import Segment
+from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.staging import Staging
+
+RESERVE_BYTES = 4 << 20
+WARM_BYTES = 1 << 20
+WARM_STEP_BYTES = 128 << 10
+"""Faulting pages in takes half a microsecond per KiB, during which the owner does nothing else."""
+RESIDENT_BYTES = 16 << 20
+"""How much of the log's end stays in this process's memory; the page cache keeps more."""
+
+_FORGET_BYTES = 64 << 20
+
+
+class LogMemory:
+    """Owner thread only, except `forget_before`."""
+
+    def __init__(self, file: SegmentedFile, config: StoreConfig) -> None:
+        self.staging: Staging | None = None
+        self._file = file
+        self._warm = config.warm
+        self._locked = LockedWindow("the end of the log") if config.lock_memory else None
+        self._base = -1
+        self._warmed = 0
+
+    def ahead(self, segment: Segment, wrote: int, end: int) -> tuple[memoryview, int]:
+        """The memory to write a file through, and up to which log offset: `end` or somewhat further.
+
+        DiskFull when there are no blocks, StoreBusy when there must be a buffer and is none.
+        """
+        position = end - segment.base
+        segment.reserve(min(position + BLANK_BYTES, segment.size), RESERVE_BYTES)
+        if segment.base != self._base:
+            self._base = segment.base
+            self._warmed = 0
+        buffer = self.staging.begin(segment) if self.staging is not None else None
+        limit = min(segment.reserved, segment.size - BLANK_BYTES)
+        if buffer is None:
+            if self._warm and segment.size > WARM_BYTES:
+                limit = min(limit, self._warm_ahead(segment, wrote - segment.base, position))
+            if self._locked is not None:
+                self._locked.move(segment.open(), wrote - segment.base, limit)
+        return segment.open() if buffer is None else buffer, segment.base + limit
+
+    def _warm_ahead(self, segment: Segment, written: int, position: int) -> int:
+        """Fault in the next pages; the append path comes back after each step."""
+        start = max(self._warmed, written)
+        end = min(max(position, start + WARM_STEP_BYTES), segment.reserved)
+        segment.warm(start, end)
+        self._warmed = end
+        return end
+
+    def start_over(self) -> None:
+        """Writing goes on somewhere else."""
+        self._base = -1
+
+    def prepare_first(self, wrote: int) -> None:
+        """Have the first file of a log without any made in the background."""
+        if not len(self._file):
+            self._file.prepare_next(self._make_ready, wrote)
+
+    def prepare_next(self, segment: Segment, end: int) -> None:
+        """Have the next file made in the background when this one, written up to `end`, is nearly full."""
+        if segment.next_base - end < segment.size // 4:
+            self._file.prepare_next(self._make_ready)
+
+    def _make_ready(self, segment: Segment) -> None:
+        """Spare the roll to a file the wait for its first blocks and pages; runs in the background."""
+        segment.reserve(1, RESERVE_BYTES)
+        if self._warm and self.staging is None:
+            segment.warm(0, min(WARM_BYTES, segment.reserved))
+
+    def forget_before(self, wrote: int) -> None:
+        """Give back the memory of all but the log's end; safe in the flusher thread."""
+        end = wrote - RESIDENT_BYTES
+        for segment in self._file:
+            # In steps, because the interpreter stands still during each.
+            for position in range(0, min(segment.size, end - segment.base), _FORGET_BYTES):
+                segment.forget(position, min(position + _FORGET_BYTES, end - segment.base, segment.size))
+
+    def close(self) -> None:
+        if self._locked is not None:
+            self._locked.clear()
