@@ -8,6 +8,7 @@ from tests.support.alike_records import AlikeRecords, alike_records
 from tests.support.twins import unhurried
 
 from rocketline.protocol.alike_records import are_sound_records
+from rocketline.protocol.record_table import is_sound_table
 from rocketline.protocol.records import is_sound_record
 
 
@@ -28,3 +29,21 @@ def test_together_or_one_by_one(log: AlikeRecords, data: st.DataObject) -> None:
         is_sound_record(log.data, offset - log.base, size, offset, queue_id, number)
         for offset, number in zip(offsets, numbers)
     )
+
+
+@unhurried
+@given(alike_records(), st.data())
+def test_as_a_table_or_one_by_one(log: AlikeRecords, data: st.DataObject) -> None:
+    """What is sound as a table is sound; the other way round it need not be."""
+    size, (first, _, number) = log.places[0][1], log.places[0]
+    alike = [offset for offset, own_size, _ in log.places if own_size == size and offset >> 32 == first >> 32]
+    offsets = alike[:: data.draw(st.sampled_from([1, 1, 2]))]
+    number += data.draw(st.sampled_from([0, 0, 0, 1]))
+    queue_id = data.draw(st.sampled_from([0, 0, 1]))
+    records = b"".join([log.data[offset - log.base : offset - log.base + size] for offset in offsets])
+    halves = memoryview(b"".join([(offset & 0xFFFFFFFF).to_bytes(4, "big") for offset in offsets])).cast("I")
+    if is_sound_table(records, size, first, halves, queue_id, number):
+        assert all(
+            is_sound_record(log.data, offset - log.base, size, offset, queue_id, own_number)
+            for own_number, offset in enumerate(offsets, number)
+        )

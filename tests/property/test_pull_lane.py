@@ -26,14 +26,14 @@ from rocketline.transport.timed_router import TimedRouter
 TOPICS = ("orders", "others")
 GROUPS = ("readers", "strangers")
 TAGS = ("a", "b", "")
-ENDS = (89, 22, 15)
+ENDS = (129, 22, 15)
 """Of the queues of `orders`, and of one of the others."""
 END = ENDS[0]
 EXPRESSIONS = [("*", None), ("*", "TAG"), ("a", "TAG"), ("a||b", None), ("c", None), ("x = 1", "SQL92"), ("||", None)]
 
 
 def filled(setup: Setup) -> Parts:
-    """Messages with tags and without, of two topics and two queues, in turn."""
+    """Messages with tags and without, of two topics and two queues, in turn; then some of one queue that are alike."""
     parts = Parts(setup)
     for topic in TOPICS:
         parts.put_topic(topic, 2)
@@ -44,6 +44,8 @@ def filled(setup: Setup) -> Parts:
             properties["TAGS"] = tag
         body = b"%d" % number * (1 + number % 40)
         sends.append(send_request(TOPICS[number % 7 == 0], body, queue_id=int(number % 5 == 0), properties=properties))
+    for number in range(40):  # neighbours that are alike
+        sends.append(send_request("orders", b"%03d" % number * 9, properties={"UNIQ_KEY": f"{number:032X}"}))
     peer = parts.peer()
     peer.send(*sends)
     peer.send(heartbeat(subscriptions={"orders": "a", "others": "*"}))
@@ -110,19 +112,21 @@ Event = Callable[[Parts], None]
 
 
 def _damage(parts: Parts) -> None:
-    """A byte of a body in the middle of the log goes wrong."""
-    unit = parts.store.unit_at("orders", 0, 32)
-    segment = parts.store._log.file.segment_at(unit.log_offset) if unit else None
-    if unit and segment:
-        segment.open()[unit.log_offset - segment.base + 88] ^= 1
+    """Bytes of bodies in the middle of the log go wrong."""
+    for number in (32, 110):
+        unit = parts.store.unit_at("orders", 0, number)
+        segment = parts.store._log.file.segment_at(unit.log_offset) if unit else None
+        if unit and segment:
+            segment.open()[unit.log_offset - segment.base + 88] ^= 1
 
 
 def _misplace(parts: Parts) -> None:
-    """A unit no longer points at its record."""
+    """Units no longer point at their records."""
     queue = parts.store._queues.get("orders", 0)
-    unit = queue.unit(31) if queue else None
-    if queue and unit:
-        queue.replace(31, unit[0] + 1, *unit[1:])
+    for number in (31, 111):
+        unit = queue.unit(number) if queue else None
+        if queue and unit:
+            queue.replace(number, unit[0] + 1, *unit[1:])
 
 
 def _arrive(parts: Parts) -> None:
@@ -209,6 +213,21 @@ def test_both_roads_are_the_same(steps: list[bytes | str], memory_bytes: int) ->
         for lane in (True, False)
     ]
     assert left[0] == left[1]
+
+
+@pytest.mark.parametrize("event", ["nothing", "damage", "misplaced", "arrival", "deleted"])
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 4000])
+def test_so_are_they_for_neighbours_that_are_alike(event: str, memory_bytes: int) -> None:
+    reads = [
+        frame_bytes(pull_request(queue_offset=offset, max_messages=most, max_bytes=size, sys_flag=6))
+        for offset, most, size in ((89, 32, None), (90, 32, None), (100, 10, None), (110, 32, 3000), (120, 32, None))
+    ]
+    left = [
+        asyncio.run(run(Setup(timer_slots=120), memory_bytes, [*reads, event, b"".join(reads)], lane))
+        for lane in (True, False)
+    ]
+    assert left[0] == left[1]
+    assert left[0]["damage"] == {"damage": (1, 0), "misplaced": (0, 2)}.get(event, (0, 0)), "events come twice"
 
 
 class Watched(TimedRouter):

@@ -23,13 +23,14 @@ class AlikeRecords(NamedTuple):
 
 @st.composite
 def alike_records(draw: st.DrawFn) -> AlikeRecords:
-    base = draw(st.sampled_from([0, 1000, 1 << 40]))
+    base = draw(st.sampled_from([0, 1000, 1 << 40, (1 << 32) - 1500]))
+    first = draw(st.sampled_from([7, 7, 250, (1 << 32) - 4]))
     names = draw(st.sampled_from(["t", "t", "t" * 40, "t" * 130]))
     body_bytes, properties_bytes = draw(st.sampled_from([(20, 30), (0, 50), (200, 0), (20_000, 5)]))
     odd = draw(st.sets(st.integers(0, 9), max_size=2))
     log = bytearray()
     places = []
-    for number in range(draw(st.integers(1, 10))):
+    for number in range(draw(st.integers(1, 10) | st.integers(8, 12))):
         is_odd = number in odd
         shift = draw(st.sampled_from([0, 1, 5])) if is_odd else 0  # the size stays
         body = draw(st.binary(min_size=9, max_size=9)) * (1 + body_bytes // 9)
@@ -39,11 +40,11 @@ def alike_records(draw: st.DrawFn) -> AlikeRecords:
         offset = base + len(log)
         flags = draw(st.sampled_from([0, 1, 8])) if is_odd else 0
         log += encode_record(
-            magic, topic, draw(st.sampled_from([0, 1])) if is_odd else 0, 7 + number, offset,
+            magic, topic, draw(st.sampled_from([0, 1])) if is_odd else 0, first + number, offset,
             body[: max(0, body_bytes - shift)], b"p" * (properties_bytes + min(shift, body_bytes)), number % 3,
             flags | _IPV6[version], 1000 + number, _HOSTS[version], 2000 + number, _HOSTS[version], 0, 0,
         )  # fmt: skip
-        places.append((offset, base + len(log) - offset, 7 + number))
+        places.append((offset, base + len(log) - offset, first + number))
     for place, change in draw(st.lists(st.tuples(st.integers(0, len(log) - 1), st.integers(1, 255)), max_size=2)):
         log[place] ^= change
     return AlikeRecords(bytes(log), base, places)

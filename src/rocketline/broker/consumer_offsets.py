@@ -93,7 +93,10 @@ class ConsumerOffsets:
 
     def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """Where a group reads on; what lies between its commit and here is in its hands."""
-        key = f"{topic}@{group}"
+        self.note_pulled_as(f"{topic}@{group}", queue_id, next_offset)
+
+    def note_pulled_as(self, key: str, queue_id: int, next_offset: int) -> None:
+        """The same for those who note it very often and keep the key, TOPIC@GROUP."""
         queues = self._pulled.get(key)
         if queues is None:
             queues = self._pulled[key] = {}

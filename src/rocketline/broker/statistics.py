@@ -197,7 +197,10 @@ class BrokerStatistics:
 
     def got(self, group: str, topic: str, messages: int, size: int, took_s: float = 0.0) -> None:
         """A group was given messages, read in so many seconds."""
-        key = f"{topic}@{group}"
+        self.got_as(f"{topic}@{group}", messages, size, took_s)
+
+    def got_as(self, key: str, messages: int, size: int, took_s: float) -> None:
+        """The same for those who count very often and keep the key, TOPIC@GROUP."""
         traffic = self._gets.get(key)
         if traffic is None:
             traffic = self._gets[key] = Traffic()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from rocketline._impl import twin
@@ -25,13 +25,13 @@ _Cut = tuple[tuple[bytes, ...], int, int, int]
 _PREFIX = struct.Struct(">II")
 _INT = struct.Struct(">i")
 _MAX_INT = 0x7FFFFFFF
-_OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET = b'"opaque":', b'"queueOffset":"', b'"commitOffset":"'
-_QUEUE_OFFSET_FIELD, _COMMIT_OFFSET_FIELD = b"\0\x0bqueueOffset", b"\0\x0ccommitOffset"
 _DIGITS = rb"(0|-?[1-9][0-9]{0,17})"
-_split_json = re.compile(rb"(%b|%b|%b)" % (_OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET) + _DIGITS).split
-_split_fields = re.compile(
-    rb"(%b|%b)\0\0\0([\x01-\x13])" % (_QUEUE_OFFSET_FIELD, _COMMIT_OFFSET_FIELD) + _DIGITS, re.DOTALL
-).split
+# Patterns that begin with a text which is rare are looked for very quickly.
+_OPAQUE, _OFFSET, _FIELD = b'"opaque":', b'Offset":"', b"Offset\0\0\0"
+_split_opaque = re.compile(_OPAQUE + _DIGITS).split
+_split_offsets = re.compile(_OFFSET + _DIGITS).split
+_split_fields = re.compile(_FIELD + rb"([\x01-\x13])" + _DIGITS).split
+_QUEUE, _QUEUE_FIELD = b'"queue', b"\0\x0bqueue"
 _PROBES = ((1, 22, 333), (_MAX_INT, 10**17 + 1, -(10**17) - 22))
 
 
@@ -69,28 +69,39 @@ def take_pulls(
 
 
 def _cut_json(header: bytes) -> _Cut | None:
-    parts = _split_json(header)
-    if len(parts) != 10:
+    """Which number is which is told by the text before it; that none is missing or there twice, by `_is_certain`."""
+    parts = _split_offsets(header)
+    if len(parts) != 5:
         return None
-    first, name_1, digits_1, second, name_2, digits_2, third, name_3, digits_3, last = parts
-    numbers = {name_1: int(digits_1), name_2: int(digits_2), name_3: int(digits_3)}
-    if len(numbers) != 3 or not -_MAX_INT <= numbers[_OPAQUE] <= _MAX_INT:
+    first, digits_1, second, digits_2, third = parts
+    around = _split_opaque(third)
+    if len(around) == 3:
+        key: tuple[bytes, ...] = first, second, around[0], around[2]
+    else:  # a client that writes the request's number before the fields
+        around = _split_opaque(first)
+        if len(around) != 3:
+            return None
+        key = around[0], around[2], second, third, _OPAQUE
+    opaque = int(around[1])
+    if not -_MAX_INT <= opaque <= _MAX_INT:
         return None
-    key = first, name_1, second, name_2, third, name_3, last
-    return key, numbers[_OPAQUE], numbers[_QUEUE_OFFSET], numbers[_COMMIT_OFFSET]
+    if first.endswith(_QUEUE):
+        return key, opaque, int(digits_1), int(digits_2)
+    return key, opaque, int(digits_2), int(digits_1)
 
 
 def _cut_binary(header: bytes) -> _Cut | None:
     """code 2, language 1, version 2, request id 4, flag 4, remark 4 + n, fields 4 + n"""
     parts = _split_fields(header[21:])
-    if len(parts) != 9 or header[13:17] != b"\0\0\0\0" or _INT.unpack_from(header, 17)[0] != len(header) - 21:
+    if len(parts) != 7 or header[13:17] != b"\0\0\0\0" or _INT.unpack_from(header, 17)[0] != len(header) - 21:
         return None
-    first, name_1, length_1, digits_1, second, name_2, length_2, digits_2, last = parts
-    numbers = {name_1: int(digits_1), name_2: int(digits_2)}
-    if len(numbers) != 2 or len(digits_1) != length_1[0] or len(digits_2) != length_2[0]:
+    first, length_1, digits_1, second, length_2, digits_2, last = parts
+    if len(digits_1) != length_1[0] or len(digits_2) != length_2[0]:
         return None
-    key = header[:5], header[9:17], first, name_1, second, name_2, last
-    return key, _INT.unpack_from(header, 5)[0], numbers[_QUEUE_OFFSET_FIELD], numbers[_COMMIT_OFFSET_FIELD]
+    key, opaque = (header[:5], header[9:17], first, second, last), _INT.unpack_from(header, 5)[0]
+    if first.endswith(_QUEUE_FIELD):
+        return key, opaque, int(digits_1), int(digits_2)
+    return key, opaque, int(digits_2), int(digits_1)
 
 
 def _is_certain(encoding: int, key: tuple[bytes, ...]) -> bool:
@@ -110,15 +121,21 @@ def _is_certain(encoding: int, key: tuple[bytes, ...]) -> bool:
 
 def _written(encoding: int, key: tuple[bytes, ...], opaque: int, queue_offset: int, commit_offset: int) -> bytes:
     """The header with these numbers."""
-    texts = [b"%d" % number for number in (opaque, queue_offset, commit_offset)]
     if encoding == JSON:
-        return _filled(key, dict(zip((_OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET), texts)))
-    start, flags, *parts = key
-    values = [_INT.pack(len(text)) + text for text in texts[1:]]
-    fields = _filled(parts, dict(zip((_QUEUE_OFFSET_FIELD, _COMMIT_OFFSET_FIELD), values)))
+        return _written_json(key, b"%d" % opaque, b"%d" % queue_offset, b"%d" % commit_offset)
+    start, flags, first, second, last = key
+    one, other = (_INT.pack(len(text)) + text for text in (b"%d" % queue_offset, b"%d" % commit_offset))
+    if not first.endswith(_QUEUE_FIELD):
+        one, other = other, one
+    fields = b"".join((first, b"Offset", one, second, b"Offset", other, last))
     return b"".join((start, _INT.pack(opaque), flags, _INT.pack(len(fields)), fields))
 
 
-def _filled(parts: Sequence[bytes], values: dict[bytes, bytes]) -> bytes:
-    """The parts, and behind every second one, which names it, a value."""
-    return b"".join(part + values[part] if number % 2 else part for number, part in enumerate(parts))
+def _written_json(key: tuple[bytes, ...], opaque: bytes, queue_offset: bytes, commit_offset: bytes) -> bytes:
+    is_behind = len(key) == 4
+    one, other = queue_offset, commit_offset
+    if not key[0 if is_behind else 1].endswith(_QUEUE):
+        one, other = other, one
+    if is_behind:
+        return b"".join((key[0], _OFFSET, one, key[1], _OFFSET, other, key[2], _OPAQUE, opaque, key[3]))
+    return b"".join((key[0], _OPAQUE, opaque, key[1], _OFFSET, one, key[2], _OFFSET, other, key[3]))

@@ -1,7 +1,8 @@
 """Reading where nothing is wrong: the records that units of a consume queue point at, all of them or those with a tag.
 
 As much as Python can is done at once: units are unpacked together, tags looked for as bytes, records of one size checked as
-rows of a table. Whatever is odd is left to the reader that looks at one message after the other.
+rows of a table, or as a whole where they are much like each other. Whatever is odd is left to the reader that looks at one
+message after the other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import repeat
 
 from rocketline._impl import twin
 from rocketline.protocol.alike_records import are_sound_records
+from rocketline.protocol.record_table import FEW, is_sound_table
 from rocketline.protocol.records import is_sound_record
 from rocketline.store.config import UNIT_BYTES
 from rocketline.store.consume_queue import UNIT
@@ -28,37 +30,49 @@ _PLACE = struct.Struct(">qi")
 _CODE = struct.Struct(">12xq")
 _SIGNS = bytes(128) + b"\xff" * 128
 
-_Picked = tuple[int, int, Sequence[int], tuple[int, ...], tuple[int, ...]]
+_WORDS = UNIT_BYTES // 4
+
+_Picked = tuple[int, int, Sequence[int], tuple[int, ...], tuple[int, ...], bool]
 """Units looked at, records taken; numbers in the queue, log offsets and sizes, also of the record that was too much: it says
-where to stop, so it is looked at like the others."""
+where to stop, so it is looked at like the others; whether they have one size."""
+
+_Run = tuple[int, int, int, list[memoryview]]
+"""Units looked at, records, their bytes, them in buffers."""
 
 
 @twin
 def sound_run(
     units: memoryview, max_messages: int, max_bytes: int, view: memoryview, base: int, end: int, queue_id: int,
     queue_offset: int, check_crc: bool, codes: bytes | None, oldest: int,
-) -> tuple[int, int, int, list[memoryview]] | None:  # fmt: skip
+) -> _Run | None:  # fmt: skip
     """The records that units point at, as many as the limits allow; with `codes` (of a `TagTest`) those with one of them:
     units looked at, records, their bytes, them in buffers.
 
     None when one of them is not sound, or not between `base`, where the view of the log begins, and `end`; when the first
     unit points before `oldest`, or, with codes, a record or the last unit; and when a unit has an address instead of a code.
     """
-    if not units or _PLACE.unpack_from(units)[0] < oldest:
+    if not units:
         return None
+    end = min(end, base + len(view))
+    halves = None
     if codes is None:
-        picked: _Picked | None = _first(units, max_messages, max_bytes, queue_offset)
+        count = min(max_messages, len(units) // UNIT_BYTES)
+        if FEW <= count <= _MANY and check_crc:
+            halves = units[: count * UNIT_BYTES].cast("I")[1::_WORDS]
+            run = _neighbours(units, halves, max_bytes, view, base, end, queue_id, queue_offset, oldest)
+            if run is not None:
+                return run
+        picked = _first(units, count, max_bytes, queue_offset, oldest)
     else:
         picked = _tagged(bytes(units), max_messages, max_bytes, queue_offset, codes, oldest)
     if picked is None:
         return None
-    looked, taken, numbers, offsets, sizes = picked
+    looked, taken, numbers, offsets, sizes, is_one_size = picked
     if not taken:
         return looked, 0, 0, []
-    end = min(end, base + len(view))
-    size = sizes[0]
-    if sizes.count(size) == len(sizes):
-        chunks = _alike(view, base, end, queue_id, numbers, offsets, size, taken, check_crc)
+    if is_one_size:
+        size = sizes[0]
+        chunks = _alike(view, base, end, queue_id, numbers, offsets, size, taken, check_crc, halves)
         total = taken * size
     else:
         chunks = _each(view, base, end, queue_id, numbers, offsets, sizes, taken, check_crc)
@@ -66,18 +80,61 @@ def sound_run(
     return None if chunks is None else (looked, taken, total, chunks)
 
 
-def _first(units: memoryview, max_messages: int, max_bytes: int, queue_offset: int) -> _Picked:
-    """The first ones, as many as fit; one always does."""
-    count = min(max_messages, len(units) // UNIT_BYTES)
+def _neighbours(
+    units: memoryview, halves: memoryview, max_bytes: int, view: memoryview, base: int, end: int, queue_id: int,
+    queue_offset: int, oldest: int,
+) -> _Run | None:  # fmt: skip
+    """As many records as there are `halves`, the lower ones of their offsets, when each lies behind the other, all fit and
+    are much like each other: as batches are stored. None says nothing about them."""
+    first, size = _PLACE.unpack_from(units)
+    count = len(halves)
+    total = size * count
+    stop = first + total
+    if (
+        not 0 < total <= max_bytes
+        or first < oldest
+        or first < base
+        or stop > end
+        or first >> 32 != stop >> 32
+        or _PLACE.unpack_from(units, (count - 1) * UNIT_BYTES) != (stop - size, size)
+        or not _are_in_line(units[: count * UNIT_BYTES], size, count)
+    ):
+        return None
+    records = view[first - base : stop - base]
+    is_sound = is_sound_table(records, size, first, halves, queue_id, queue_offset)
+    return (count, count, total, [records]) if is_sound else None
+
+
+def _are_in_line(units: memoryview, size: int, count: int) -> bool:
+    """Whether units are the first one again and again, with offsets that grow by `size`; their codes may be any. As sums of
+    very long numbers this costs less than looking at the units."""
+    places, growth = _growth(size, count)
+    first = int.from_bytes(bytes(units[:UNIT_BYTES]) * count, "big") & places
+    return int.from_bytes(units, "big") & places == first + growth
+
+
+@lru_cache(maxsize=256)
+def _growth(size: int, count: int) -> tuple[int, int]:
+    """So many units with all bits of offset and size set, and with offsets that grow by `size` from zero on."""
+    places = UNIT.pack(-1, -1, 0) * count
+    growth = b"".join([UNIT.pack(size * number, 0, 0) for number in range(count)])
+    return int.from_bytes(places, "big"), int.from_bytes(growth, "big")
+
+
+def _first(units: memoryview, count: int, max_bytes: int, queue_offset: int, oldest: int) -> _Picked | None:
+    """The first ones, `count` or as many as fit; one always does."""
     if count <= _MANY:
         found = _pairs(count).unpack_from(units)
         offsets, sizes = found[::2], found[1::2]
     else:
         offsets, sizes, _ = zip(*UNIT.iter_unpack(units[: count * UNIT_BYTES]))
-    if sizes[0] * count > max_bytes or sizes.count(sizes[0]) != count:
+    if offsets[0] < oldest:
+        return None
+    is_one_size = sizes.count(sizes[0]) == count
+    if not is_one_size or sizes[0] * count > max_bytes:
         count = _fitting(sizes, max_bytes)
         offsets, sizes = offsets[:count], sizes[:count]
-    return count, count, range(queue_offset, queue_offset + count), offsets, sizes
+    return count, count, range(queue_offset, queue_offset + count), offsets, sizes, is_one_size
 
 
 def _fitting(sizes: Sequence[int], max_bytes: int) -> int:
@@ -102,6 +159,8 @@ def _tagged(
     units: bytes, max_messages: int, max_bytes: int, queue_offset: int, codes: bytes, oldest: int
 ) -> _Picked | None:
     """Those with one of the codes, until there are enough."""
+    if _PLACE.unpack_from(units)[0] < oldest:
+        return None
     wanted, ends = _wanted(codes)
     marks = units[UNIT_BYTES - 1 :: UNIT_BYTES].translate(ends)
     found: list[int] = []
@@ -121,7 +180,8 @@ def _tagged(
         return None
     if offsets and min(offsets) < oldest:
         return None
-    return looked, taken, [queue_offset + number for number in found[: taken + 1]], offsets, sizes
+    numbers = [queue_offset + number for number in found[: taken + 1]]
+    return looked, taken, numbers, offsets, sizes, not sizes or sizes.count(sizes[0]) == len(sizes)
 
 
 @lru_cache(maxsize=64)
@@ -145,9 +205,10 @@ def _has_address(units: bytes) -> bool:
 
 def _alike(
     view: memoryview, base: int, end: int, queue_id: int, numbers: Sequence[int], offsets: tuple[int, ...], size: int,
-    taken: int, check_crc: bool,
+    taken: int, check_crc: bool, halves: memoryview | None,
 ) -> list[memoryview] | None:  # fmt: skip
-    """The first `taken` of records of one size; None when one of them all is not there or not sound."""
+    """The first `taken` of records of one size; None when one of them all is not there or not sound. With the lower `halves`
+    of the offsets all are taken and their numbers follow each other."""
     first = offsets[0]
     stop = first + size * len(offsets)
     if size > 0 and offsets[-1] == stop - size and offsets == tuple(range(first, stop, size)):
@@ -157,13 +218,24 @@ def _alike(
         where, low, high = offsets, min(offsets), max(offsets) + size
     if size <= 0 or low < base or high > end:
         return None
-    if check_crc and not are_sound_records(view, base, where, size, queue_id, numbers):
-        return None
     if isinstance(where, range):
-        return [view[first - base : first - base + taken * size]]
-    if taken * size <= COPIED_BYTES:
-        return [memoryview(b"".join([view[at - base : at - base + size] for at in offsets[:taken]]))]
-    return _chunks(view, base, offsets[:taken], repeat(size))
+        chunks = [view[first - base : first - base + taken * size]]
+    elif taken * size <= COPIED_BYTES:
+        chunks = [memoryview(b"".join([view[at - base : at - base + size] for at in offsets[:taken]]))]
+    else:
+        chunks = _chunks(view, base, offsets[:taken], repeat(size))
+    if not check_crc:
+        return chunks
+    if (
+        halves is not None
+        and len(halves) == taken
+        and type(where) is tuple
+        and len(chunks) == 1
+        and low >> 32 == high >> 32
+        and is_sound_table(chunks[0], size, first, halves, queue_id, numbers[0])
+    ):
+        return chunks
+    return chunks if are_sound_records(view, base, where, size, queue_id, numbers) else None
 
 
 def _each(

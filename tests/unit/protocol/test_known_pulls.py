@@ -60,6 +60,20 @@ def test_the_order_of_fields_does_not_matter_but_is_kept_in_mind(take: TakePulls
     assert take(other, *LIMITS, {key: "plan"})[0] == []
 
 
+@pytest.mark.parametrize("is_opaque_first", [False, True])
+@pytest.mark.parametrize("names", [("queueOffset", "commitOffset"), ("commitOffset", "queueOffset")])
+def test_numbers_are_told_apart_in_any_order(take: TakePulls, names: tuple[str, str], is_opaque_first: bool) -> None:
+    def written(numbers: dict[str, int]) -> bytes:
+        opaque = b'"opaque":%d' % numbers["opaque"]
+        fields = ",".join(f'"{name}":"{numbers[name]}"' for name in names).encode()
+        texts = [b'"code":11', b'"extFields":{"topic":"t",%b,"queueId":"1"}' % fields, b'"flag":0']
+        return framed(b"{" + b",".join([opaque, *texts] if is_opaque_first else [*texts, opaque]) + b"}")
+
+    _, key = take(written({"opaque": 1, "queueOffset": 2, "commitOffset": 3}), *LIMITS, {})
+    data = written({"opaque": -7, "queueOffset": 88, "commitOffset": -1})
+    assert take(data, *LIMITS, {key: "plan"}) == ([("plan", -7, 88, -1, len(data))], None)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -71,6 +85,9 @@ def test_the_order_of_fields_does_not_matter_but_is_kept_in_mind(take: TakePulls
         (b'"queueOffset":"7"', b'"queueOffset":"7","queueOffset":"8"'),
         (b'"queueOffset":"7"', b'"queueOffseT":"7"'),
         (b'"queueOffset":"7"', b'"queueOffset":7'),
+        (b'"queueOffset":"7"', b'"commitOffset":"7"'),
+        (b'"queueOffset":"7"', b'"QueueOffset":"7"'),
+        (b'"commitOffset":"0"', b'"otherOffset":"0"'),
         (b'"opaque":1', b'"opaque":2147483648'),
         (b'"opaque":1', b'"opaque":1.5'),
         (b'"opaque":1', b'"opaque":"1"'),

@@ -63,6 +63,8 @@ class Plan(NamedTuple):
     topic: str
     queue_id: int
     queue: tuple[str, int]
+    reader: str
+    """TOPIC@GROUP, which is counted."""
     max_messages: int
     max_bytes: int
     selected: Selection
@@ -138,7 +140,6 @@ class PullLane:
     ) -> ReadResult | None:
         """What a pull gets, counted and with its offset committed; None, and none of that, when it needs another road."""
         parts, offsets = self._parts, self._parts.offsets
-        group, topic, queue_id = plan.group, plan.topic, plan.queue_id
         monotonic = parts.clock.monotonic
         started = monotonic()
         try:
@@ -149,10 +150,10 @@ class PullLane:
             return None
         took_s = monotonic() - started
         if plan.commits and commit_offset >= 0:
-            offsets.commit(channel.remote, group, topic, queue_id, commit_offset)
-        offsets.note_pulled(group, topic, queue_id, found.next_queue_offset)
+            offsets.commit(channel.remote, plan.group, plan.topic, plan.queue_id, commit_offset)
+        offsets.note_pulled_as(plan.reader, plan.queue_id, found.next_queue_offset)
         if found.message_count:
-            parts.statistics.got(group, topic, found.message_count, found.total_bytes, took_s)
+            parts.statistics.got_as(plan.reader, found.message_count, found.total_bytes, took_s)
         else:
             parts.statistics.missed += 1
         return found
@@ -169,7 +170,7 @@ class PullLane:
             return False
         if plan.commits and commit_offset >= 0:
             parts.offsets.commit(channel.remote, plan.group, plan.topic, plan.queue_id, commit_offset)
-        parts.offsets.note_pulled(plan.group, plan.topic, plan.queue_id, queue_offset)
+        parts.offsets.note_pulled_as(plan.reader, plan.queue_id, queue_offset)
         parts.statistics.missed += 1
         parts.waiters.park(held, min(parts.suspend_s(plan.suspend_ms), MAX_SUSPEND_S))
         return True
@@ -247,6 +248,7 @@ class PullLane:
             header.topic,
             header.queue_id,
             (header.topic, header.queue_id),
+            f"{header.topic}@{header.consumer_group}",
             max_messages,
             max_bytes,
             selected,
