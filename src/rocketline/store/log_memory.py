@@ -1,12 +1,15 @@
 """The memory of the commit log: ahead of the writer it is there before it is needed, far behind it is given back.
 
-Ahead: blocks are reserved, so that a full disk is an error and no signal; pages are faulted in and, if so configured,
-locked, so that no append waits for them; the next file is made by a thread while the last quarter of this one is written.
-Records that are staged in buffers need blocks, but none of these pages.
+Ahead: blocks are reserved, so that a full disk is an error and no signal; pages are faulted in by a thread, a few MiB
+before they are written, so that no append waits for them; the next file is made by the same thread while the last quarter of
+this one is written. It has to be a thread: the kernel makes as many pages at once as its read-ahead has (`read_ahead_kb`,
+often 8 MiB), and may take 20 ms for it. Where memory is locked, the owner does so in small steps. Records that are staged in
+buffers need blocks, but none of these pages.
 """
 
 from __future__ import annotations
 
+from rocketline.errors import DiskFull
 from rocketline.protocol.records import BLANK_BYTES
 from rocketline.store.config import StoreConfig
 from rocketline.store.memory_lock import LockedWindow
@@ -16,7 +19,9 @@ from rocketline.store.staging import Staging
 
 RESERVE_BYTES = 4 << 20
 WARM_BYTES = 1 << 20
-WARM_STEP_BYTES = 128 << 10
+"""At the start of a file, before it is used."""
+WARM_AHEAD_BYTES = 2 << 20
+LOCK_STEP_BYTES = 128 << 10
 """Faulting pages in takes half a microsecond per KiB, during which the owner does nothing else."""
 RESIDENT_BYTES = 16 << 20
 """How much of the log's end stays in this process's memory; the page cache keeps more."""
@@ -47,20 +52,25 @@ class LogMemory:
             self._warmed = 0
         buffer = self.staging.begin(segment) if self.staging is not None else None
         limit = min(segment.reserved, segment.size - BLANK_BYTES)
-        if buffer is None:
-            if self._warm and segment.size > WARM_BYTES:
-                limit = min(limit, self._warm_ahead(segment, wrote - segment.base, position))
-            if self._locked is not None:
-                self._locked.move(segment.open(), wrote - segment.base, limit)
+        if buffer is None and self._locked is not None:
+            limit = min(limit, max(position, wrote - segment.base + LOCK_STEP_BYTES))
+            self._locked.move(segment.open(), wrote - segment.base, limit)
+        elif buffer is None and self._warm:
+            limit = self._warm_ahead(segment, wrote - segment.base, position, limit)
         return segment.open() if buffer is None else buffer, segment.base + limit
 
-    def _warm_ahead(self, segment: Segment, written: int, position: int) -> int:
-        """Fault in the next pages; the append path comes back after each step."""
-        start = max(self._warmed, written)
-        end = min(max(position, start + WARM_STEP_BYTES), segment.reserved)
-        segment.warm(start, end)
-        self._warmed = end
-        return end
+    def _warm_ahead(self, segment: Segment, written: int, position: int, limit: int) -> int:
+        """Have more pages faulted in; the owner may write up to where they were asked for the last time."""
+        writable = max(position, min(self._warmed, limit))
+        try:
+            segment.reserve(min(writable + WARM_AHEAD_BYTES, segment.size), RESERVE_BYTES)
+        except DiskFull:
+            return limit  # there is this much yet
+        end = min(writable + WARM_AHEAD_BYTES, segment.size)
+        if self._warmed < end:
+            self._file.behind(segment.warm, max(self._warmed, written), end)
+            self._warmed = end
+        return writable
 
     def start_over(self) -> None:
         """Writing goes on somewhere else."""

@@ -39,7 +39,7 @@ class MappedFile(Protocol):
         """Make blocks for a range nobody writes to yet; DiskFull when there are none."""
 
     def warm(self, start: int, end: int) -> None:
-        """Fault the pages of a reserved range in, so that writing there does not stall."""
+        """Fault the pages of a reserved range in, so that writing there does not stall; any thread, also after `close`."""
 
     def write(self, position: int, data: memoryview) -> None:
         """Write into a reserved range, not through the map, which shows it afterwards; may be called from any thread."""
@@ -101,11 +101,11 @@ class RealMappedFile:
             os.posix_fallocate(fd, start, end - start)
 
     def warm(self, start: int, end: int) -> None:
-        if self._map is None:
-            return
-        # Kernels before 5.14 do not know the advice; then each page faults in when it is first written.
-        with suppress(OSError):
-            self._map.advise(MADV_POPULATE_WRITE, start, end)
+        mapped = self._map
+        if mapped is not None:
+            # Kernels before 5.14 do not know the advice; then each page faults in when it is first written.
+            with suppress(OSError):
+                mapped.advise(MADV_POPULATE_WRITE, start, end)
 
     def write(self, position: int, data: memoryview) -> None:
         assert 0 <= position <= self.size - len(data)

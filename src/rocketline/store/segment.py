@@ -77,8 +77,9 @@ class Segment:
         self.reserved = end
 
     def warm(self, start: int, end: int) -> None:
-        if self._file is not None:
-            self._file.warm(start, end)
+        file = self._file
+        if file is not None:
+            file.warm(start, end)
 
     def write(self, position: int, data: memoryview) -> None:
         """Write to the file, not through the map, in a reserved range; nothing when the file is deleted."""

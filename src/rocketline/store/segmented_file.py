@@ -161,9 +161,17 @@ class SegmentedFile:
         if self._next is not None or self.segment_bytes < PREPARE_FROM_BYTES:
             return
         base = last.next_base if last is not None else first // self.segment_bytes * self.segment_bytes
+        self._next = self._thread().submit(self._make, base, make_ready)
+
+    def behind(self, work: Callable[[int, int], None], start: int, end: int) -> None:
+        """Have something done by the thread that makes files, if they are large enough to have one; nobody waits for it."""
+        if self.segment_bytes >= PREPARE_FROM_BYTES:
+            self._thread().submit(work, start, end)
+
+    def _thread(self) -> ThreadPoolExecutor:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="rocketline-next-segment")
-        self._next = self._worker.submit(self._make, base, make_ready)
+        return self._worker
 
     def wait_prepared(self) -> None:
         """Return when no file is being made in the background; any thread."""

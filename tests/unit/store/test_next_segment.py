@@ -105,9 +105,44 @@ def test_a_roll_finds_its_first_blocks_and_pages_ready(disk: WatchedDisk, pooled
     assert disk.in_background()[:2] == [("sync", 0, 0), ("reserve", 0, RESERVE_BYTES)]
     # A buffer is written in one go with its pages; through the map each page would be faulted in.
     assert disk.in_background()[2:] == ([] if pooled else [("warm", 0, WARM_BYTES)])
-    fill(store, PREPARE_FROM_BYTES + 3 * len(BODY))
+    fill(store, PREPARE_FROM_BYTES + 2 * len(BODY))
     assert store.log_next_offset > PREPARE_FROM_BYTES
     assert not [note for note in disk.in_the_owner() if note[0] in ("sync", "reserve")]
+    store.close()
+
+
+def test_pages_are_asked_for_before_the_owner_writes_there(disk: WatchedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_on(disk)
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(store._log.file, "behind", lambda work, start, end: asked.append((start, end)))
+    for number in range(160):
+        asked_before = asked[-1][1] if asked else 0
+        assert store.append(message(bytes(100_000))).status is AppendStatus.OK
+        assert number < 2 or store.log_next_offset <= asked_before, "and one step earlier than it is needed"
+    store.close()
+    assert [end for _, end in asked[:-1]] == [start for start, _ in asked[1:]], "each page once"
+    assert (asked[0][0], asked[-1][1]) == (0, PREPARE_FROM_BYTES)
+
+
+def test_another_thread_faults_them_in(disk: WatchedDisk) -> None:
+    store = store_on(disk)
+    fill(store, PREPARE_FROM_BYTES + RESERVE_BYTES)
+    store.close()
+    warmed = [note for note in disk.in_background() if note[0] == "warm"]
+    assert warmed[0] == ("warm", 0, WARM_BYTES)
+    assert warmed[-1][2] >= RESERVE_BYTES
+    assert not [note for note in disk.in_the_owner() if note[0] == "warm"]
+
+
+def test_the_last_blocks_of_a_disk_are_used_though_there_are_no_more(disk: WatchedDisk) -> None:
+    store = store_on(disk)
+    fill(store, 2 << 20)
+    disk.fail("reserve", errno.ENOSPC, part=f"{0:020d}", forever=True)
+    fill(store, RESERVE_BYTES)
+    assert store.log_next_offset > 3 << 20
+    assert store.append(message(BODY)).status is AppendStatus.NOT_AVAILABLE
+    disk.heal()
+    assert store.append(message(BODY)).status is AppendStatus.OK
     store.close()
 
 
