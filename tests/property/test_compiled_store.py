@@ -392,7 +392,7 @@ def test_index(made: list[Row], step: int) -> None:
     indexes = [KeyIndex(disk, FOLDER, CONFIG, ManualClock()) for disk in disks]
     for start in range(0, len(made), step):
         put_in_index(indexes[0], made[start : start + step])
-        with pure(key_index, "_file_keys"):
+        with pure(key_index, "_is_compiled"):
             put_in_index(indexes[1], made[start : start + step])
     for index in indexes:
         index.flush()

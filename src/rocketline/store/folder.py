@@ -15,7 +15,7 @@ from pathlib import Path
 from rocketline.errors import StoreError
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.disk import Disk
-from rocketline.store.key_index import index_file_bytes
+from rocketline.store.index_file import index_file_bytes
 from rocketline.store.segment import Segment
 from rocketline.store.segmented_file import is_segment_name
 

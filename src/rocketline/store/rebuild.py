@@ -34,7 +34,8 @@ from rocketline.store.folder import (
     queue_file_bytes,
     segments_of,
 )
-from rocketline.store.key_index import KeyIndex, index_count
+from rocketline.store.index_file import index_count
+from rocketline.store.key_index import KeyIndex
 from rocketline.store.marks import TABLE_NAME
 from rocketline.store.progress import FILE_NAME as PROGRESS_NAME
 from rocketline.store.progress import IndexShape, Progress

@@ -16,7 +16,7 @@ from rocketline.protocol.records import decode_record
 from rocketline.store.checkpoint import CHECKPOINT_BYTES
 from rocketline.store.config import StoreConfig
 from rocketline.store.disk import RealDisk
-from rocketline.store.key_index import index_file_bytes
+from rocketline.store.index_file import index_file_bytes
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 

@@ -9,7 +9,8 @@ from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.protocol.hashing import index_key_hash
 from rocketline.store.disk import Disk
-from rocketline.store.key_index import IndexFile, KeyIndex, index_file_bytes
+from rocketline.store.index_file import IndexFile, index_file_bytes
+from rocketline.store.key_index import KeyIndex
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import tiny
