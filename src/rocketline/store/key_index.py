@@ -50,6 +50,8 @@ _MANY_KEYS = 6
 _TAIL_CHARS = 8
 _TAIL_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(_TAIL_CHARS - 1, -1, -1))
 _HEADS_KEPT = 16384
+_LONGEST_KEPT = 512
+"""Keys that are longer may be anything a peer thinks of, and nothing of them is remembered."""
 
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
@@ -534,7 +536,7 @@ class KeyIndex:
 
         Unique ids of one producer differ only in their end, a millisecond and a counter, for a minute at a time.
         """
-        if not text.isascii() or len(text) <= _TAIL_CHARS:
+        if not text.isascii() or not _TAIL_CHARS < len(text) <= _LONGEST_KEPT:
             return index_key_hash(*text.split("#", 1))
         head = text[:-_TAIL_CHARS]
         share = self._heads.get(head)

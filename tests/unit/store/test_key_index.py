@@ -155,6 +155,16 @@ def test_damage_does_not_go_round_for_ever(disk: MemoryDisk) -> None:
     assert found(index, "same") == [4, 3, 2]
 
 
+def test_nothing_of_very_long_keys_is_remembered(disk: MemoryDisk) -> None:
+    index = new_index(disk)
+    texts = [f"{number:04}" + "k" * 600 for number in range(3)]
+    for number, text in enumerate(texts):
+        index.put("orders", number * 100, 1, {"KEYS": text})
+    index.put_noted([f"orders#{text}" for text in texts * 2], [300] * 6, 1, 300)
+    assert [found(index, text) for text in texts] == [[300, 0], [300, 100], [300, 200]]
+    assert not index._heads
+
+
 def test_hashes_are_javas() -> None:
     index = new_index(MemoryDisk())
     keys = ("k", "unique-id-1", "größe-schlüssel", "0123456789ABCDEF0123456789ABCDEF", "😀" * 5, "a#b")
