@@ -28,7 +28,7 @@ from tests.support.twins import (
 from rocketline import _impl
 from rocketline.broker.handlers.send import SendHandlers
 from rocketline.errors import RocketlineError
-from rocketline.protocol import connection, records, stored_answer
+from rocketline.protocol import connection, known_pulls, records, stored_answer
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
 from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, frame_bytes
@@ -257,7 +257,7 @@ def test_the_send_of_a_java_client_is_plain() -> None:
 @pytest.mark.parametrize("implementation", [python, compiled])
 def test_pulls_of_javas_clients_are_plain(implementation: Callable[[str], Callable[..., Any]]) -> None:
     """They are taken apart into three numbers and what stays."""
-    take_pulls = implementation("take_pulls")
+    take_pulls = implementation(known_pulls.take_pulls.__name__)
     seen = 0
     for frame in golden.frames():
         if frame.request not in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):

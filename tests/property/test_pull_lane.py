@@ -17,7 +17,7 @@ from rocketline.broker.handlers import pull_lane
 from rocketline.broker.handlers.held_pull import HeldPull
 from rocketline.protocol.bodies import SubscriptionGroupConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
-from rocketline.protocol.command import JSON, ONEWAY, ROCKETMQ, Command
+from rocketline.protocol.command import JSON, ONEWAY, RESPONSE, ROCKETMQ, Command
 from rocketline.protocol.connection import frame_bytes
 from rocketline.protocol.records import Buffer, decode_messages
 from rocketline.transport import Channel, Limits
@@ -429,6 +429,49 @@ async def test_units_with_addresses_instead_of_codes_take_the_general_road() -> 
         (answer,) = asked(peer, pull_request(subscription="a"))
         assert {message.tag for message in decode_messages(answer.body)} == {"a"}
     assert not router.quickly
+    parts.close()
+
+
+async def test_a_request_that_is_no_pull_but_has_its_fields_goes_its_own_way() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    notice = pull_request(group="nobody")
+    notice.flag = RESPONSE
+    asked(peer, pull_request())
+    for _ in range(3):
+        asked(peer, pull_request(), notice)
+        answers = asked(peer, pull_request(), pull_request(code=9999))
+        assert [answer.code for answer in answers] == [ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+    assert {code for code, _ in router.quickly} == {RequestCode.PULL_MESSAGE}
+    assert "nobody" not in parts.groups.table
+    parts.close()
+
+
+async def test_no_plan_is_made_for_a_very_long_request() -> None:
+    parts = filled(Setup(timer_slots=120))
+    router = Watched(parts)
+    peer = Peer(router)
+    for number in range(3):
+        request = pull_request(queue_offset=number)
+        request.ext = {**(request.ext or {}), "ignored": "x" * pull_lane.MAX_PLANNED_BYTES}
+        assert asked(peer, request)[0].code == ResponseCode.SUCCESS
+    assert router.quick_reads is not None
+    assert not router.quick_reads.__self__._plans  # type: ignore[attr-defined]
+    parts.close()
+
+
+async def test_a_check_that_breaks_costs_nobody_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = filled(Setup(timer_slots=120))
+    peer = Peer(Watched(parts))
+    asked(peer, pull_request())
+
+    def break_off(name: str) -> SubscriptionGroupConfig:
+        raise ArithmeticError("as the test wants it")
+
+    monkeypatch.setattr(parts.groups, "require_readable", break_off)
+    answers = asked(peer, pull_request(), pull_request(max_messages=7))
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR]
     parts.close()
 
 

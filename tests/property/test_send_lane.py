@@ -29,6 +29,7 @@ from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import BatchItem, encode_batch
 from rocketline.store import commit_log
+from rocketline.store.plain_sends import PlainSends
 from rocketline.transport import Limits
 from rocketline.transport.lane import MANY
 
@@ -330,6 +331,33 @@ async def test_a_store_that_refuses_and_a_clock_that_stands_still_are_noticed() 
     parts.store._refusal = "the disk is full"
     peer.channel.data_received(plain(2))
     assert [answer.code for answer in peer.received()] == [0, 0, ResponseCode.SERVICE_NOT_AVAILABLE]
+    parts.close()
+
+
+async def test_what_a_lane_stored_and_could_not_tell_is_stored_again_without_holes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner, name = (commit_log, "_serve_sends") if commit_log._serve_sends else (PlainSends, "serve")
+    serve = getattr(owner, name)
+
+    def run_out_of_memory(*args: Any) -> None:
+        assert serve(*args)
+        raise MemoryError
+
+    parts = Parts(Setup(timer_slots=120))
+    parts.put_topic("plain")
+    peer = parts.peer()
+    peer.channel.data_received(plain(0))
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, run_out_of_memory)
+        peer.channel.data_received(b"".join([plain(1), plain(2, queue_id=1), plain(3), plain(4, queue_id=1)]))
+    assert parts.router.sends == [0]
+    peer.channel.data_received(b"".join([plain(5), plain(6, queue_id=1)]))
+    assert parts.router.sends == [2]
+    assert [answer.code for answer in peer.received()] == [0] * 7
+    for queue_id, bodies in enumerate(([b"0", b"1", b"3", b"5"], [b"2", b"4", b"6"])):
+        found = [(message.queue_offset, message.body) for message in parts.messages("plain", queue_id)]
+        assert found == list(enumerate(bodies))
     parts.close()
 
 

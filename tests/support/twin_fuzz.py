@@ -23,12 +23,16 @@ from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Co
 from rocketline.protocol.known_pulls import take_pulls
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import BatchItem, decode_batch, encode_batch, encode_record, topic_part
+from rocketline.protocol.subscription import TagTest
 from rocketline.spark import property_columns, record_table
 from rocketline.spark.columns import wrong_bodies
 from rocketline.spark.property_columns import read_properties
 from rocketline.spark.record_table import read_table
 from rocketline.store import record_runs
+from rocketline.store.config import UNIT_BYTES
+from rocketline.store.consume_queue import UNIT
 from rocketline.store.record_runs import Row, RunReader
+from rocketline.store.sound_run import sound_run
 
 _HOST, _HOST_V6 = encode_host("127.0.0.1", 10911), encode_host("::1", 5555)
 _WORDS = (
@@ -222,6 +226,48 @@ def _lane(data: bytes) -> None:
     assert units(log, 0, 0, wrote)[1] == len(found) == sum(run[1] for run in runs), data
 
 
+def _stretch(data: bytes) -> None:
+    """What is filed of a damaged log is what Python reads there, and the index is written to no further than it has room."""
+    units, entries, file = _impl.quick("stretch_units"), _impl.quick("stretch_entries"), _impl.quick("file_stretch")
+    start = min(7, len(data))  # in a file that begins before it
+    log = memoryview(bytes(start) + data)
+    found = entries(log, -start, 0, len(data), records.LogEntry)
+    listed = units(log, -start, 0, len(data))
+    index = memoryview(bytearray(40 + 5 * 4 + 9 * 20))
+    done, number, *_ = file(index, 5, 1, 9, 0, log, -start, 0, len(data))
+    assert 0 <= done <= len(data), data
+    assert 1 <= number <= 9, data
+    if found is None:
+        return
+    read, position = [], 0
+    while position < len(data):
+        read.append(records.log_entry(records.decode_record(data, position, len(data), check_crc=False)))
+        position += read[-1].size
+    assert found == read, data
+    if listed is not None and read:
+        assert (listed[1], listed[2:4]) == (len(read), (read[-1].log_offset, read[-1].size)), data
+
+
+def _unit_run(random: Random, log: bytes, data: bytes) -> None:
+    """Reads of what units point at, whatever that is."""
+    python, compiled = _impl.TWINS[sound_run.__name__]
+    rows = _rows(log)[1]
+    units = b"".join([UNIT.pack(row[0], row[1], row[5]) for row in rows]) * random.randrange(1, 3)
+    units = spoil(random, units)
+    units = units[: len(units) // UNIT_BYTES * UNIT_BYTES]
+    codes = random.choice((None, None, TagTest(frozenset((97, 0))).packed, TagTest(frozenset((-1,))).packed))
+    view = memoryview(data)
+    args = (
+        memoryview(units), random.choice((1, 2, 32)), random.choice((1, 200, 1 << 20)), view, random.choice((0, 0, 91)),
+        random.choice((len(data), len(data) + 9, 200)), 0, random.choice((0, 0, 5)), random.random() < 0.7, codes,
+        random.choice((-1, -1, 0, 150)),
+    )  # fmt: skip
+    if not units:
+        return
+    made = [run and (*run[:3], b"".join(run[3])) for run in (python(*args), compiled(*args))]
+    assert made[0] == made[1], (args, bytes(units), data, made)
+
+
 def run(inputs: int, seed: int) -> None:
     random = Random(seed)
     frames = _frames()
@@ -240,12 +286,15 @@ def run(inputs: int, seed: int) -> None:
         elif kind == 2:
             _both(_split, spoil(random, batch), records, "_split_batch")
         else:
-            log = spoil(random, _log(random))
+            good = _log(random)
+            log = spoil(random, good)
             _both(_rows, log, record_runs, "_read_run")
             _sound(log)
             _both(_table, log, record_table, "_locate_run")
             _both(_properties, log, property_columns, "_take_properties")
             _bodies(log)
+            _stretch(log)
+            _unit_run(random, good, log)
 
 
 def main() -> None:

@@ -11,15 +11,24 @@ from rocketline._impl import twin
 
 _UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 _POWERS: dict[int, tuple[int, ...]] = {}
-_LONGEST_CACHED = 512
+_LONGEST_AT_ONCE = 512
+"""Longer strings are taken in pieces: powers take longer to make than to use."""
 
 
 def _powers(count: int) -> tuple[int, ...]:
-    """31^(count-1) ... 31^0, each modulo 2^32, for one multiply-and-add over the whole string."""
-    powers = tuple(pow(31, exponent, 1 << 32) for exponent in range(count - 1, -1, -1))
-    if count <= _LONGEST_CACHED:
-        _POWERS[count] = powers
+    """31^(count-1) ... 31^0, each modulo 2^32, for one multiply-and-add over a whole string, or a piece of one."""
+    powers = _POWERS[count] = tuple(pow(31, exponent, 1 << 32) for exponent in range(count - 1, -1, -1))
     return powers
+
+
+def _long_hash(units: bytes | array[int]) -> int:
+    total = 0
+    for start in range(0, len(units), _LONGEST_AT_ONCE):
+        piece = units[start : start + _LONGEST_AT_ONCE]
+        count = len(piece)
+        share = sum(map(mul, piece, _POWERS.get(count) or _powers(count)))
+        total = total * pow(31, count, 1 << 32) + share & 0xFFFFFFFF
+    return total
 
 
 @twin
@@ -33,7 +42,10 @@ def java_string_hash(text: str) -> int:
     else:
         units = array("H", text.encode(_UTF16, "surrogatepass"))
     count = len(units)
-    total: int = sum(map(mul, units, _POWERS.get(count) or _powers(count))) & 0xFFFFFFFF
+    if count > _LONGEST_AT_ONCE:
+        total = _long_hash(units)
+    else:
+        total = sum(map(mul, units, _POWERS.get(count) or _powers(count))) & 0xFFFFFFFF
     return total - 0x100000000 if total & 0x80000000 else total
 
 

@@ -40,8 +40,10 @@ from rocketline.protocol.records import (
     BatchItem,
     Buffer,
     LogEntry,
+    decode_record,
     encode_blank,
     is_sound_record,
+    log_entry,
     read_start,
     record_size,
     topic_part,
@@ -221,16 +223,36 @@ class CommitLog:
         if store_ms < self.last_store_ms:
             store_ms = self.last_store_ms
         filing: Filing | None = None
-        if isinstance(lane, tuple):
-            assert _serve_sends is not None
-            sent = _serve_sends(reads, lane, self._view, self._base, self._limit, start, store_ms)
-        else:
-            sent, filing = lane.serve(reads, self._view, self._base, self._limit, start, store_ms)
+        try:
+            if isinstance(lane, tuple):
+                assert _serve_sends is not None
+                sent = _serve_sends(reads, lane, self._view, self._base, self._limit, start, store_ms)
+            else:
+                sent, filing = lane.serve(reads, self._view, self._base, self._limit, start, store_ms)
+        except BaseException:
+            self._take_back(store_ms)
+            raise
         if sent is not None:
             self.wrote = sent[2]
             self.last_store_ms = store_ms
             self._note_stretch(start, sent[2], sent[5], filing)
         return sent
+
+    def _take_back(self, store_ms: int) -> None:
+        """Undo what a lane stored when it could not tell, for lack of memory: the same sends are stored again, and numbers
+        that nothing has would leave holes in queues."""
+        log_offset, numbers = self.wrote, self.queue_offsets
+        while (position := log_offset - self._base) + MIN_RECORD_BYTES <= len(self._view):
+            size = read_start(self._view, position)[0]
+            if not is_sound_record(self._view, position, size, log_offset):
+                return
+            entry = log_entry(decode_record(self._view, position, position + size))
+            if entry.store_ms != store_ms:
+                return  # not of this call
+            key = entry.topic, entry.queue_id
+            numbers[key] = min(numbers.get(key, 0), entry.queue_offset)
+            self._view[position : position + BLANK_BYTES] = bytes(BLANK_BYTES)
+            log_offset += size
 
     def _note_stretch(self, start: int, end: int, runs: list[Run], filing: Filing | None) -> None:
         entries = self.entries

@@ -34,6 +34,8 @@ _MANY_KEYS = 6
 """Fewer are filed sooner one by one."""
 _END_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(END_BYTES - 1, -1, -1))
 _SHARES_KEPT = 16384
+_LONGEST_KEPT = 512
+"""Keys that are longer may be anything a peer thinks of, and nothing of them is remembered."""
 
 _offset_of = itemgetter(0)
 _is_compiled = quick("file_keys") is not None
@@ -298,10 +300,11 @@ class KeyIndex:
         """
         share = self._shares.get(start)
         if share is None:
-            if len(self._shares) >= _SHARES_KEPT:
-                self._shares.clear()
             share = java_string_hash(start.decode("utf-8", "replace")) * 31**END_BYTES & 0xFFFFFFFF
-            self._shares[start] = share
+            if len(start) <= _LONGEST_KEPT:
+                if len(self._shares) >= _SHARES_KEPT:
+                    self._shares.clear()
+                self._shares[start] = share
         return share
 
     def _add_file(self) -> IndexFile:

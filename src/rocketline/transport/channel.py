@@ -431,8 +431,8 @@ class Channel(asyncio.Protocol):
 
     @property
     def waiting_count(self) -> int:
-        """Requests of the peer that were not answered yet."""
-        return len(self._waiting) + self.kept_answers
+        """Requests of the peer that were not answered yet; a read that a lane keeps counts as one."""
+        return len(self._waiting) + self.kept_answers + bool(self.kept_in)
 
     @property
     def pending_count(self) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from tests.golden.wire.load import ids
 
+from rocketline import _impl
 from rocketline.protocol.hashing import index_key_hash, java_string_hash, joined_hash, tag_hash
 
 
@@ -47,3 +48,15 @@ def test_strings_longer_than_what_is_cached() -> None:
     for char in text:
         value = (31 * value + ord(char)) & 0xFFFFFFFF
     assert java_string_hash(text) & 0xFFFFFFFF == value
+
+
+def test_long_texts_are_hashed_letter_by_letter_too() -> None:
+    python, *_ = _impl.TWINS.get("java_string_hash", (java_string_hash,))
+    for count in (511, 512, 513, 1024, 1500):
+        for letters in ("kq7", "ü東"):
+            text = (letters * count)[:count]
+            expected = 0
+            for letter in text:
+                expected = (expected * 31 + ord(letter)) & 0xFFFFFFFF
+            assert java_string_hash(text) & 0xFFFFFFFF == expected
+            assert python(text) & 0xFFFFFFFF == expected

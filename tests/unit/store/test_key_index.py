@@ -163,6 +163,16 @@ def cut(keys: Sequence[str], topic: str = "orders") -> tuple[list[bytes], list[b
     return [name[:-8] for name in names], [name[-8:] for name in names]
 
 
+def test_nothing_of_very_long_keys_is_remembered(disk: MemoryDisk) -> None:
+    index = new_index(disk)
+    texts = [f"{number:04}" + "k" * 600 for number in range(3)]
+    for number, text in enumerate(texts):
+        index.put("orders", number * 100, 1, {"KEYS": text})
+    index.put_noted(*cut(texts * 2), [300] * 6, 1, 300)
+    assert [found(index, text) for text in texts] == [[300, 0], [300, 100], [300, 200]]
+    assert not index._shares
+
+
 def test_hashes_are_javas() -> None:
     index = new_index(MemoryDisk())
     keys = (

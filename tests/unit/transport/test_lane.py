@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.broker.parts import Peer
+from tests.unit.broker.parts import MemoryTransport, Peer
 
 from rocketline.clock import ManualClock
 from rocketline.metrics.families import Distribution
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import frame_bytes
-from rocketline.transport import Lane, Read, Router, Served
+from rocketline.transport import Lane, Read, RemotingServer, Router, Served
 from rocketline.transport.lane import EVERY, MANY, MISSES
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
@@ -127,6 +127,26 @@ async def test_what_was_kept_is_served_when_its_connection_ends(served: Served31
     assert (served.calls, served.general) == ([1], [OTHER])
     await asyncio.sleep(0)
     assert served.calls == [1]
+
+
+async def test_a_server_that_closes_waits_for_the_answer_to_what_was_kept(
+    served: Served310, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.busy()
+    server, peer = RemotingServer(served.router, "127.0.0.1", 0), served.peers[0]
+    server.channels.add(peer.channel)
+    written: list[bytes] = []
+    peer.channel.on_close.append(server.channels.discard)
+
+    def close() -> None:
+        written.append(bytes(peer.transport.written))
+        MemoryTransport.close(peer.transport)
+
+    monkeypatch.setattr(peer.transport, "close", close)
+    peer.channel.data_received(frame())
+    await server.close()
+    assert written == [b"answer"], "what is written to a socket that closes is lost"
+    assert peer.channel.waiting_count == 0
 
 
 async def test_nonsense_ends_its_own_connection_only(served: Served310) -> None:

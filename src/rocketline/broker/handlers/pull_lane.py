@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.broker.handlers.held_pull import HeldPull
 from rocketline.broker.selection import Selection
-from rocketline.errors import RemoteProtocolError, RequestRejected
 from rocketline.protocol.bodies import TAG, SubscriptionData
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from rocketline.broker.handlers.pull import PullParts
 
 MAX_PLANS = 16_384
+MAX_PLANNED_BYTES = 4096
+"""Of a header: a plan is kept under nearly all of it, and a peer may put in what it likes."""
 MAX_SUSPEND_S = 120.0
 MISSES = 4
 EVERY = 8
@@ -226,12 +227,17 @@ class PullLane:
 
     def _learn(self, data: bytes, position: int, key: Hashable) -> None:
         """Make a plan for the request at `position`, which is going to be served on the general road."""
+        body_at = _body_at(data, position)
+        if body_at - position > MAX_PLANNED_BYTES:
+            return
         try:
-            request = decode_header(data[position + 4], data[position + 8 : _body_at(data, position)], b"")
+            request = decode_header(data[position + 4], data[position + 8 : body_at], b"")
+            if request.code not in _CODES or request.flag:
+                return  # it has the fields of a pull, and is none, or one that nobody waits for
             header = PullMessageHeader.decode(request)
             selected = self._check(header)
-        except (RemoteProtocolError, RequestRejected):
-            return  # and the general road says so
+        except Exception:  # the general road meets it again, and answers it
+            return
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()  # consumers come and go; those that are here are soon known again
         subscription = self._subscription(header)
@@ -243,7 +249,7 @@ class PullLane:
             key,
             request.code,
             request.encoding,
-            request.flag == 0 and self._is_plain(header, selected, subscription),
+            self._is_plain(header, selected, subscription),
             header.consumer_group,
             header.topic,
             header.queue_id,
