@@ -13,6 +13,7 @@ _UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 _POWERS: dict[int, tuple[int, ...]] = {}
 _LONGEST_AT_ONCE = 512
 """Longer strings are taken in pieces: powers take longer to make than to use."""
+_LONGEST_TAG = 256
 
 
 def _powers(count: int) -> tuple[int, ...]:
@@ -49,10 +50,12 @@ def java_string_hash(text: str) -> int:
     return total - 0x100000000 if total & 0x80000000 else total
 
 
-@lru_cache(maxsize=4096)
+_short_tag_hash = lru_cache(maxsize=4096)(java_string_hash)
+
+
 def tag_hash(tag: str) -> int:
-    """The tags code of a message: few tags, many messages, so remembered."""
-    return java_string_hash(tag)
+    """The tags code of a message: few tags, many messages, so remembered, unless a peer sends very long ones."""
+    return _short_tag_hash(tag) if len(tag) <= _LONGEST_TAG else java_string_hash(tag)
 
 
 @lru_cache(maxsize=65536)

@@ -27,6 +27,7 @@ LANES = 4096
 END_BYTES = 8
 """Of the end of each key."""
 _HEADS_KEPT = 65536
+_LONGEST_KEPT = 512
 
 
 Masks = tuple[int, int, int, int, int]
@@ -100,10 +101,12 @@ class KeyHashes:
 
     def _share(self, topic: str, key: str) -> int:
         """What all but the last eight characters add to the hash."""
+        share: int = java_string_hash(f"{topic}#{key[:-8]}") * 31 ** min(len(key), 8) & 0xFFFFFFFF
+        if len(key) > _LONGEST_KEPT:
+            return share
         if self._kept >= _HEADS_KEPT:
             self._heads.clear()
             self._kept = 0
-        share: int = java_string_hash(f"{topic}#{key[:-8]}") * 31 ** min(len(key), 8) & 0xFFFFFFFF
         self._heads.setdefault(topic, {})[key[:-8] if len(key) >= 8 else len(key)] = share
         self._kept += 1
         return share

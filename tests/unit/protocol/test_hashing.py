@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.golden.wire.load import ids
 
 from rocketline import _impl
-from rocketline.protocol.hashing import index_key_hash, java_string_hash, joined_hash, tag_hash
+from rocketline.protocol.hashing import _short_tag_hash, index_key_hash, java_string_hash, joined_hash, tag_hash
 
 
 def test_hashes_of_java() -> None:
@@ -60,3 +60,10 @@ def test_long_texts_are_hashed_letter_by_letter_too() -> None:
                 expected = (expected * 31 + ord(letter)) & 0xFFFFFFFF
             assert java_string_hash(text) & 0xFFFFFFFF == expected
             assert python(text) & 0xFFFFFFFF == expected
+
+
+def test_very_long_tags_are_not_remembered() -> None:
+    before = _short_tag_hash.cache_info().currsize
+    tags = [f"{number}" + "t" * 1000 for number in range(5)]
+    assert [tag_hash(tag) for tag in tags] == [java_string_hash(tag) for tag in tags]
+    assert _short_tag_hash.cache_info().currsize == before

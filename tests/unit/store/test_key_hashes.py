@@ -25,3 +25,10 @@ def test_what_is_remembered_is_bounded() -> None:
     pairs = [("orders", f"{number:010d}-tail-end") for number in range(70_000)]
     assert hashes.of(pairs).tolist() == [index_key_hash(*pair) for pair in pairs]
     assert hashes._kept < 65_537
+
+
+def test_nothing_of_very_long_keys_is_remembered() -> None:
+    hashes = KeyHashes()
+    pairs = [("orders", f"{number}" + "k" * 600) for number in range(5)]
+    assert hashes.of(pairs).tolist() == [index_key_hash(*pair) for pair in pairs]
+    assert not hashes._heads
