@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from rocketline.message import MessageView
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import encode_properties
@@ -95,7 +96,11 @@ def records(draw: st.DrawFn) -> bytes:
 
 def expected_row(raw: bytes, broker_name: str | None = None) -> dict[str, Any]:
     """What a record's row must hold, by decoding it alone."""
-    view = decode_message(raw, 0, len(raw), CAP_BYTES)
+    return row_of(decode_message(raw, 0, len(raw), CAP_BYTES), broker_name)
+
+
+def row_of(view: MessageView, broker_name: str | None) -> dict[str, Any]:
+    """The row of a message that was decoded alone."""
     return {
         "topic": view.topic,
         "brokerName": broker_name,

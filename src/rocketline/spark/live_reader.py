@@ -1,7 +1,6 @@
 """Reading a range of a queue from its broker as Arrow batches: what a task of the source `rocketmq` does, without Spark.
 
-A broker may answer with a few messages at a time, so answers are gathered until decoding them together is worth it. Tags
-are compared again as texts: the broker compares hashes.
+Tags are compared again as texts: the broker compares hashes.
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live_queues import LOSS_HINT
 from rocketline.spark.memory import keep_memory
 from rocketline.spark.planner import QueueRange
-from rocketline.spark.record_table import Buffer
+from rocketline.spark.replies import gathered, moved
 from rocketline.spark.requested import RequestedColumns
 
 log = logging.getLogger(__name__)
-
-GATHERED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -48,19 +45,19 @@ class LiveReading:
         if tags is not None and "tags" not in columns:
             columns = (*columns, "tags")
         plan = ColumnPlan(columns, part.queue.broker_name, self.check_crc)
-        for records, delta in self._gathered(part):
-            for batch, faults in decode(records, plan):
+        for reply in self._gathered(part):
+            for batch, faults in decode(reply.records, plan):
                 self._report(faults, part)
                 wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
                 if wanted.num_rows:
-                    yield self.requested.fit(_moved(wanted, delta))
+                    yield self.requested.fit(moved(wanted, reply.offset_delta))
 
     def _tags(self) -> pa.Array | None:
         if isinstance(self.expression, Sql) or self.expression == "*":
             return None
         return pa.array(parse_tags(self.expression), pa.string())
 
-    def _gathered(self, part: QueueRange) -> Iterator[tuple[Buffer, int]]:
+    def _gathered(self, part: QueueRange) -> Iterator[BulkReply]:
         with borrowed_reader(self.endpoint) as reader:
             replies = reader.read(part.queue, part.start, part.end, self.expression, skip_gone=not self.fail_on_loss)
             yield from gathered(self._until_gone(replies, part))
@@ -86,30 +83,3 @@ class LiveReading:
             if self.fail_on_loss:
                 raise CorruptRecord(f"{problem}; {LOSS_HINT}")
             log.warning("%s", problem)
-
-
-def gathered(replies: Iterable[BulkReply], enough: int = GATHERED_BYTES) -> Iterator[tuple[Buffer, int]]:
-    """Records of several answers in a row, and what is to be added to the offsets in them."""
-    held: list[memoryview] = []
-    size, delta = 0, 0
-    for reply in replies:
-        if held and (size >= enough or reply.offset_delta != delta):
-            yield _joined(held), delta
-            held, size = [], 0
-        held.append(reply.records)
-        size += len(reply.records)
-        delta = reply.offset_delta
-    if held:
-        yield _joined(held), delta
-
-
-def _joined(held: list[memoryview]) -> Buffer:
-    return held[0] if len(held) == 1 else b"".join(held)
-
-
-def _moved(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:
-    """Offsets as the queue counts them: those of a static topic differ from what its records say."""
-    if not delta or "queueOffset" not in batch.schema.names:
-        return batch
-    at = batch.schema.get_field_index("queueOffset")
-    return batch.set_column(at, "queueOffset", pc.add(batch.column(at), delta))

@@ -1,0 +1,45 @@
+"""Replies of a bulk reader on their way to columns; needs no Spark.
+
+A broker may answer with a few messages at a time, so replies are gathered until decoding them together is worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketline.client.bulk_range import BulkReply
+
+GATHERED_BYTES = 4 << 20
+
+
+def gathered(replies: Iterable[BulkReply], enough: int = GATHERED_BYTES) -> Iterator[BulkReply]:
+    """Replies of one queue in a row, several joined to one where their offsets count alike."""
+    held: list[BulkReply] = []
+    size = 0
+    for reply in replies:
+        if held and (size >= enough or reply.offset_delta != held[0].offset_delta):
+            yield _joined(held)
+            held, size = [], 0
+        held.append(reply)
+        size += len(reply.records)
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[BulkReply]) -> BulkReply:
+    first = held[0]
+    if len(held) == 1:
+        return first
+    records = memoryview(b"".join([reply.records for reply in held]))
+    return BulkReply(first.queue, first.first_offset, held[-1].next_offset, records, first.offset_delta)
+
+
+def moved(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:
+    """Offsets as the queue counts them: those of a static topic differ from what its records say."""
+    if not delta or "queueOffset" not in batch.schema.names:
+        return batch
+    at = batch.schema.get_field_index("queueOffset")
+    return batch.set_column(at, "queueOffset", pc.add(batch.column(at), delta))
