@@ -16,7 +16,7 @@ from rocketline.client.bulk_range import BulkReply
 from rocketline.client.consumer.subscription import Sql
 from rocketline.errors import CorruptRecord, RangeNotAvailable, TopicNotExist
 from rocketline.protocol.subscription import parse_tags
-from rocketline.spark.columns import ColumnPlan, Fault, decode
+from rocketline.spark.columns import ColumnPlan, Decoded, Fault, decode
 from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live_queues import LOSS_HINT
 from rocketline.spark.memory import keep_memory
@@ -46,11 +46,21 @@ class LiveReading:
             columns = (*columns, "tags")
         plan = ColumnPlan(columns, part.queue.broker_name, self.check_crc)
         for reply in self._gathered(part):
-            for batch, faults in decode(reply.records, plan):
+            for batch, faults in self._decoded(reply, plan):
                 self._report(faults, part)
                 wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
                 if wanted.num_rows:
                     yield self.requested.fit(moved(wanted, reply.offset_delta))
+
+    def _decoded(self, reply: BulkReply, plan: ColumnPlan) -> Iterator[Decoded]:
+        """The rows of a reply; nothing can be found in one whose records do not say where they end."""
+        try:
+            yield from decode(reply.records, plan)
+        except CorruptRecord as error:
+            problem = f"{reply.queue} from {reply.first_offset} to {reply.next_offset} cannot be read: {error}"
+            if self.fail_on_loss:
+                raise CorruptRecord(f"{problem}; {LOSS_HINT}") from None
+            log.warning("%s", problem)
 
     def _tags(self) -> pa.Array | None:
         if isinstance(self.expression, Sql) or self.expression == "*":
