@@ -6,6 +6,7 @@ Run with ROCKETLINE_INTEROP_TARGET=apache the very same tests hold on Apache's o
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -80,19 +81,28 @@ async def test_traces_of_java_clients(version, java_clients, cluster, name: Name
     for made in (topic, traces):
         await in_java(java.create_topic, namesrv, made)
 
+    are_read = threading.Event()  # a Java client that ends waits half a second for its traces, and drops the rest
+
     def produce_and_consume() -> list[str]:
-        with java.producer(namesrv, producers, trace=True, trace_topic=traces) as producer:
+        options = {"trace": True, "trace_topic": traces, "fail_first": 1, "retry_level": 1}
+        with (
+            java.producer(namesrv, producers, trace=True, trace_topic=traces) as producer,
+            java.push_consumer(namesrv, consumers, {topic: "*"}, **options) as consumer,
+        ):
             first = producer.send(topic, b"one", tags="TagA", keys=["k1", "k2"])
             second = producer.send(topic, b"two", delay_level=1)
-        options = {"trace": True, "trace_topic": traces, "fail_first": 1, "retry_level": 1}
-        with java.push_consumer(namesrv, consumers, {topic: "*"}, **options) as consumer:
             seen: list[Any] = []
             while len(seen) < 4:
                 seen += consumer.poll(1)
+            are_read.wait(WAIT_S)
         return [first.msg_id, second.msg_id]
 
-    first, second = await in_java(produce_and_consume)
-    messages = await read_traces(namesrv, traces, name("reader"), 2 + 4 + 4)
+    running = asyncio.create_task(in_java(produce_and_consume))
+    try:
+        messages = await read_traces(namesrv, traces, name("reader"), 2 + 4 + 4)
+    finally:
+        are_read.set()
+        first, second = await running
     for message in messages:
         records = decode_traces(message.body)
         assert "".join(map(encode_trace, records)).encode() == message.body  # to the byte what Java wrote

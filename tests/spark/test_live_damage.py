@@ -30,7 +30,9 @@ def reading(fail_on_loss: bool) -> LiveReading:
 
 
 def test_it_ends_the_reading_and_says_where() -> None:
-    with pytest.raises(CorruptRecord, match=r"orders.*from 100 to 102 cannot be read: no sound record at byte 0.*failOnDataLoss"):
+    with pytest.raises(
+        CorruptRecord, match=r"orders.*from 100 to 102 cannot be read: no sound record at byte 0.*failOnDataLoss"
+    ):
         list(reading(fail_on_loss=True)._decoded(damaged(), PLAN))
 
 

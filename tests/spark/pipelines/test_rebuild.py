@@ -111,7 +111,7 @@ def test_an_index_file_of_all_entries_at_once(tmp_path: Path, count: int, pieces
     for number, at in enumerate(times):
         index.put("orders", 100 + number * 50, at, {"KEYS": f"key-{number % 60}"})
     index.flush()
-    hashes = [index._hash(f"orders#key-{number % 60}") for number in range(count)]
+    hashes = [index._hash(b"orders#key-%d" % (number % 60)) for number in range(count)]
     # The file before this one took what is too much of the first piece.
     more = sum(pieces) - count
     keys = np.empty(sum(pieces), KEY)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster
 
-from rocketline.client import Producer, TransactionalProducer
+from rocketline.client import Producer, SendStatus, TransactionalProducer
 from rocketline.errors import (
     BrokerError,
     ClientError,
@@ -218,10 +218,12 @@ async def test_the_last_attempt_gets_all_the_time_that_is_left(cluster: FakeClus
         assert isinstance(reply, Command)
         return reply
 
-    cluster.broker.script(SEND, SILENCE, SILENCE, late)
     async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=30.0, attempt_timeout=0.02) as producer:
-        assert (await producer.send(Message("T", b"x"))).queue_offset == 0
-    assert len(cluster.broker.requests_of(SEND)) == 3
+        await producer.send(Message("T", b"x"))  # connects, which may take an attempt on a busy machine
+        before = len(cluster.broker.requests_of(SEND))
+        cluster.broker.script(SEND, SILENCE, SILENCE, late)
+        assert (await producer.send(Message("T", b"x"))).status is SendStatus.OK
+    assert len(cluster.broker.requests_of(SEND)) == before + 3
 
 
 async def test_health_is_learned_from_sends(two_brokers: FakeCluster) -> None:
