@@ -133,7 +133,7 @@ class CommitLog:
         self._view = memoryview(b"")
         self._base = 0
         self._limit = 0
-        self._memory = LogMemory(self.file, config)
+        self._memory = LogMemory(self.file, config, clock)
 
     def load(self) -> None:
         """Take up the files that are there; StoreError when their sizes are wrong or one is missing in between."""

@@ -2,13 +2,17 @@
 
 Ahead: blocks are reserved, so that a full disk is an error and no signal; pages are faulted in by a thread, a few MiB
 before they are written, so that no append waits for them; the next file is made by the same thread while the last quarter of
-this one is written. It has to be a thread: the kernel makes as many pages at once as its read-ahead has (`read_ahead_kb`,
+this one is written. Left to the first touch, the kernel makes as many pages at once as its read-ahead has (`read_ahead_kb`,
 often 8 MiB), and may take 20 ms for it. Where memory is locked, the owner does so in small steps. Records that are staged in
 buffers need blocks, but none of these pages.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from math import inf
+
+from rocketline.clock import Clock
 from rocketline.errors import DiskFull
 from rocketline.protocol.records import BLANK_BYTES
 from rocketline.store.config import StoreConfig
@@ -21,6 +25,8 @@ RESERVE_BYTES = 4 << 20
 WARM_BYTES = 1 << 20
 """At the start of a file, before it is used."""
 WARM_AHEAD_BYTES = 2 << 20
+QUICK_S = 0.1
+"""Who writes as much in less time, 20 MiB/s, needs the processor more than he fears its being held up."""
 LOCK_STEP_BYTES = 128 << 10
 """Faulting pages in takes half a microsecond per KiB, during which the owner does nothing else."""
 RESIDENT_BYTES = 16 << 20
@@ -32,13 +38,15 @@ _FORGET_BYTES = 64 << 20
 class LogMemory:
     """Owner thread only, except `forget_before`."""
 
-    def __init__(self, file: SegmentedFile, config: StoreConfig) -> None:
+    def __init__(self, file: SegmentedFile, config: StoreConfig, clock: Clock) -> None:
         self.staging: Staging | None = None
         self._file = file
         self._warm = config.warm
         self._locked = LockedWindow("the end of the log") if config.lock_memory else None
+        self._clock = clock
         self._base = -1
         self._warmed = 0
+        self._asked_at = -inf
 
     def ahead(self, segment: Segment, wrote: int, end: int) -> tuple[memoryview, int]:
         """The memory to write a file through, and up to which log offset: `end` or somewhat further.
@@ -68,7 +76,9 @@ class LogMemory:
             return limit  # there is this much yet
         end = min(writable + WARM_AHEAD_BYTES, segment.size)
         if self._warmed < end:
-            self._file.behind(segment.warm, max(self._warmed, written), end)
+            now = self._clock.monotonic()
+            is_quick, self._asked_at = now - self._asked_at < QUICK_S, now
+            self._file.behind(partial(segment.warm, at_once=is_quick), max(self._warmed, written), end)
             self._warmed = end
         return writable
 

@@ -23,6 +23,7 @@ from rocketline.store.mapping import FileMap
 
 PAGE_BYTES = 4096
 MADV_POPULATE_WRITE = 23
+_WARM_STEP_BYTES = 128 << 10
 _ZEROS = bytes(1 << 20)
 
 
@@ -38,8 +39,11 @@ class MappedFile(Protocol):
     def reserve(self, start: int, end: int) -> None:
         """Make blocks for a range nobody writes to yet; DiskFull when there are none."""
 
-    def warm(self, start: int, end: int) -> None:
-        """Fault the pages of a reserved range in, so that writing there does not stall; any thread, also after `close`."""
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
+        """Fault the pages of a reserved range in, so that writing there does not stall; any thread, also after `close`.
+
+        `at_once` takes less time in all, but may hold up everybody else on the processor for milliseconds.
+        """
 
     def write(self, position: int, data: memoryview) -> None:
         """Write into a reserved range, not through the map, which shows it afterwards; may be called from any thread."""
@@ -100,12 +104,19 @@ class RealMappedFile:
         with self._descriptor("reserve space in") as fd:
             os.posix_fallocate(fd, start, end - start)
 
-    def warm(self, start: int, end: int) -> None:
-        mapped = self._map
-        if mapped is not None:
-            # Kernels before 5.14 do not know the advice; then each page faults in when it is first written.
-            with suppress(OSError):
-                mapped.advise(MADV_POPULATE_WRITE, start, end)
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
+        mapped, fd = self._map, self._fd
+        if mapped is None:
+            return
+        step = end - start if at_once or fd < 0 else _WARM_STEP_BYTES
+        # Kernels before 5.14 do not know the advice to populate; then each page faults in when it is first written.
+        with suppress(OSError):
+            for position in range(start, end, step):
+                stop = min(position + step, end)
+                if not at_once and fd >= 0:
+                    # Or the first fault would make as many pages as read-ahead has, often 8 MiB, and nothing interrupts it.
+                    os.posix_fadvise(fd, position, stop - position, os.POSIX_FADV_WILLNEED)
+                mapped.advise(MADV_POPULATE_WRITE, position, stop)
 
     def write(self, position: int, data: memoryview) -> None:
         assert 0 <= position <= self.size - len(data)

@@ -41,7 +41,7 @@ class ReadOnlyFile:
             with suppress(OSError, ValueError):
                 self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
 
-    def warm(self, start: int, end: int) -> None:
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
         pass
 
     def reserve(self, start: int, end: int) -> None:

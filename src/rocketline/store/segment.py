@@ -76,10 +76,10 @@ class Segment:
         self._file.reserve(self.reserved, end)
         self.reserved = end
 
-    def warm(self, start: int, end: int) -> None:
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
         file = self._file
         if file is not None:
-            file.warm(start, end)
+            file.warm(start, end, at_once)
 
     def write(self, position: int, data: memoryview) -> None:
         """Write to the file, not through the map, in a reserved range; nothing when the file is deleted."""

@@ -61,7 +61,7 @@ class MemoryMappedFile:
     def reserve(self, start: int, end: int) -> None:
         self._content.reserve(end)
 
-    def warm(self, start: int, end: int) -> None:
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
         pass
 
     def write(self, position: int, data: memoryview) -> None:
@@ -391,8 +391,8 @@ class _FaultyFile:
         self._disk.check("reserve", self.path)
         self._inner.reserve(start, end)
 
-    def warm(self, start: int, end: int) -> None:
-        self._inner.warm(start, end)
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
+        self._inner.warm(start, end, at_once)
 
     def write(self, position: int, data: memoryview) -> None:
         self._disk.check("write", self.path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketline.clock import ManualClock
 from rocketline.store.disk import MappedFile
 from rocketline.store.log_memory import RESERVE_BYTES, WARM_BYTES
 from rocketline.store.message_store import AppendStatus, MessageStore
@@ -37,7 +38,7 @@ class WatchedFile:
         self._note("reserve", start, end)
         self._inner.reserve(start, end)
 
-    def warm(self, start: int, end: int) -> None:
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
         self._note("warm", start, end)
 
     def write(self, position: int, data: memoryview) -> None:
@@ -122,6 +123,20 @@ def test_pages_are_asked_for_before_the_owner_writes_there(disk: WatchedDisk, mo
     store.close()
     assert [end for _, end in asked[:-1]] == [start for start, _ in asked[1:]], "each page once"
     assert (asked[0][0], asked[-1][1]) == (0, PREPARE_FROM_BYTES)
+
+
+def test_who_writes_quickly_has_them_made_at_once(disk: WatchedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    store = opened(disk, tiny(log_segment_bytes=PREPARE_FROM_BYTES, max_message_bytes=4 << 20), clock)
+    ways: list[bool] = []
+    monkeypatch.setattr(store._log.file, "behind", lambda work, start, end: ways.append(work.keywords["at_once"]))
+    for pause_s in (1.0, 1.0, 0.01, 0.01, 1.0):
+        clock.advance(pause_s)
+        asked = len(ways)
+        while len(ways) == asked:
+            assert store.append(message(bytes(100_000))).status is AppendStatus.OK
+    store.close()
+    assert ways == [False, False, True, True, False]
 
 
 def test_another_thread_faults_them_in(disk: WatchedDisk) -> None:
