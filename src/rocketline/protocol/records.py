@@ -23,16 +23,16 @@ in TOTALSIZE and the blank magic.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from zlib import crc32 as zlib_crc32
 
 from rocketline._impl import quick, twin
 from rocketline.errors import CorruptRecord, ProtocolError
-from rocketline.message import KEYS, TAGS, UNIQ_KEY, LogOffset, MessageView, QueueOffset
+from rocketline.message import KEYS, TAGS, UNIQ_KEY, UNREAD, LogOffset, MessageView, QueueOffset
 from rocketline.protocol.compression import decompress
 from rocketline.protocol.hashing import tag_hash
-from rocketline.protocol.message_ids import decode_host, offset_id
+from rocketline.protocol.message_parts import NO_CHANGES, decode_part, topic_text
 from rocketline.protocol.properties import decode_properties
 
 Buffer = bytes | bytearray | memoryview
@@ -74,6 +74,7 @@ _SYSFLAG_AT = 36
 _START = struct.Struct(">ii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
+_unpack_short = _SHORT.unpack_from
 
 START_BYTES = _START.size
 BLANK_BYTES = 8
@@ -348,21 +349,80 @@ def log_entry(record: Record) -> LogEntry:
     )
 
 
-def decode_message(buffer: Buffer, position: int, limit: int, max_body_bytes: int | None = None) -> MessageView:
-    """The record at `position` as a consumer sees it: CRC checked, body inflated up to the cap."""
+def decode_message(
+    buffer: Buffer,
+    position: int,
+    limit: int,
+    max_body_bytes: int | None = None,
+    changes: Mapping[str, str | None] = NO_CHANGES,
+) -> MessageView:
+    """The record at `position` as a consumer sees it: CRC checked, body inflated up to the cap.
+
+    `changes` are made to its properties: names to set, or with None to take out. Like all that is seldom looked at they
+    wait until somebody does; nothing of that can fail any more.
+    """
     (
         size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
-        reconsume_times, prepared, topic, stored_body, properties,
-    ) = decode_record(buffer, position, limit, check_crc=True)  # fmt: skip
-    body = bytes(stored_body)
+        reconsume_times, prepared, topic, body, properties,
+    ) = _plain_record(buffer, position, limit) or decode_record(buffer, position, limit, check_crc=True)  # fmt: skip
     if sys_flag & COMPRESSED:
-        body = decompress(body, sys_flag, max_body_bytes)
+        body = decompress(bytes(body), sys_flag, max_body_bytes)
         sys_flag &= ~COMPRESSED
-    # By position: a keyword costs as much as the field, and there is one of these for every message consumed.
-    return MessageView(
-        topic, body, decode_properties(properties.decode("utf-8", "replace")), queue_id, queue_offset, log_offset,
-        born_ms, decode_host(born_host), store_ms, decode_host(store_host), reconsume_times, flag, sys_flag, body_crc,
-        prepared, size, "", offset_id(store_host, log_offset),
+    message: Any = _new_message(MessageView)  # the type checker knows only the slots of its fields
+    message._record = [decode_part, properties, changes, born_host, store_host, log_offset]
+    message._properties = message._born_host = message._store_host = message._offset_id = UNREAD
+    message.topic = topic
+    message.body = body if body.__class__ is bytes else bytes(body)
+    message.queue_id = queue_id
+    message.queue_offset = queue_offset
+    message.log_offset = log_offset
+    message.born_ms = born_ms
+    message.store_ms = store_ms
+    message.reconsume_times = reconsume_times
+    message.flag = flag
+    message.sys_flag = sys_flag
+    message.body_crc = body_crc
+    message.prepared_log_offset = prepared
+    message.stored_bytes = size
+    message.broker_name = ""
+    view: MessageView = message
+    return view
+
+
+_new_message = object.__new__
+_unpack_v4 = _HEAD_V4.unpack_from
+
+
+def _plain_record(buffer: Buffer, position: int, limit: int) -> tuple[Any, ...] | None:
+    """What `decode_record` gives for a sound record of the usual kind; None for it to look at all others."""
+    if limit - position < MIN_RECORD_BYTES:
+        return None
+    (
+        size, magic, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
+        reconsume_times, prepared, body_bytes,
+    ) = _unpack_v4(buffer, position)  # fmt: skip
+    end = position + size
+    body_at = position + _BODY_AT_V4
+    topic_at = body_at + body_bytes
+    if magic != MAGIC_V1 or sys_flag & _HOSTS or body_bytes < 0 or end > limit or topic_at + 3 > end:
+        return None
+    properties_at = topic_at + 3 + buffer[topic_at]
+    if properties_at > end or _unpack_short(buffer, properties_at - 2)[0] != end - properties_at:
+        return None
+    body: Any = buffer[body_at:topic_at]
+    topic: Any = buffer[topic_at + 1 : properties_at - 2]
+    properties: Any = buffer[properties_at:end]
+    if buffer.__class__ is not bytes:
+        body, topic, properties = bytes(body), bytes(topic), bytes(properties)
+    if crc32(body) & 0x7FFFFFFF != body_crc:
+        return None
+    try:
+        text = topic_text(topic)
+    except UnicodeDecodeError:
+        return None
+    return (
+        size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
+        reconsume_times, prepared, text, body, properties,
     )  # fmt: skip
 
 

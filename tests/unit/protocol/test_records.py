@@ -155,6 +155,17 @@ def test_compressed_bodies(kind: int) -> None:
         decode_message(data, 0, len(data), max_body_bytes=4999)
 
 
+def test_a_body_of_negative_length_whose_other_lengths_fit() -> None:
+    data = bytearray(make(b"", "t" * 100) + b"t" * 155)
+    data[:4] = struct.pack(">i", len(data))
+    data[84:88] = struct.pack(">i", -1)  # its last byte, 255, then stands where the topic's length does
+    data[88 : 88 + 255] = b"t" * 255
+    data[88 + 255 :] = struct.pack(">h", len(data) - 88 - 257) + bytes(len(data) - 88 - 257)
+    for decode in (decode_record, decode_message):
+        with pytest.raises(CorruptRecord, match=f"total {len(data)}, body -1"):
+            decode(bytes(data), 0, len(data))
+
+
 def test_several_messages_back_to_back() -> None:
     bodies = [b"a", b"", b"ccc"]
     data = b"".join(make(body) for body in bodies)

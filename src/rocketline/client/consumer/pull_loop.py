@@ -332,24 +332,22 @@ def read_messages(
 ) -> tuple[list[MessageView], str | None]:
     """(messages up to the first that cannot be read, what is wrong with that one)."""
     body, limit, position = answer.body, len(answer.body), 0
-    min_offset, max_offset = str(answer.min_offset), str(answer.max_offset)
+    # The start time is ours to set; as a property of the sender's it would only mislead us.
+    changes = {MIN_OFFSET: str(answer.min_offset), MAX_OFFSET: str(answer.max_offset), CONSUME_START_TIME: None}
+    broker_name, offset_delta = queue.broker_name, answer.offset_delta
     messages: list[MessageView] = []
     if not limit:
         return messages, f"the answer for {first_offset} says found and holds no message"
     while position < limit:
         try:
-            message = decode_message(body, position, limit, max_body_bytes)
+            message = decode_message(body, position, limit, max_body_bytes, changes)
         except (CorruptRecord, ProtocolError) as error:
             return messages, str(error)
         position += message.stored_bytes
-        message.broker_name = queue.broker_name
-        if answer.offset_delta:
-            message.queue_offset = QueueOffset(message.queue_offset + answer.offset_delta)
-        properties = message.properties
-        properties[MIN_OFFSET] = min_offset
-        properties[MAX_OFFSET] = max_offset
-        properties.pop(CONSUME_START_TIME, None)  # ours to set; as a property of the sender's it would only mislead us
+        message.broker_name = broker_name
+        if offset_delta:
+            message.queue_offset = QueueOffset(message.queue_offset + offset_delta)
         if message.topic.startswith(RETRY_PREFIX):
-            message.topic = properties.get(RETRY_TOPIC, message.topic)
+            message.topic = message.properties.get(RETRY_TOPIC, message.topic)
         messages.append(message)
     return messages, None
