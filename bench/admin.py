@@ -16,7 +16,7 @@ import subprocess
 import time
 
 from rocketline.admin import Admin
-from rocketline.cli.child import cli_command, cli_environment
+from rocketline.cli.servers.child import cli_command, cli_environment
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketline.testing import LocalCluster
 

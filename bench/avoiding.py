@@ -35,7 +35,7 @@ from tests.support.slow_proxy import SlowProxy
 from tests.unit.client.fakes import FakeNameServer
 
 from rocketline import Message, Producer
-from rocketline.cli.child import ChildCluster
+from rocketline.cli.servers.child import ChildCluster
 from rocketline.client import ClientTiming, PullConsumer
 from rocketline.errors import RocketlineError
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rocketline.client import Producer
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.message import Message
 from rocketline.testing import LocalCluster
 

@@ -20,7 +20,7 @@ from bench.generators import JavaLoad, LoadFailed, RawLoad
 from bench.sides import Side
 
 from rocketline import ConsumeFrom, MessageView, PullConsumer, PushConsumer
-from rocketline.client.consumer.handlers import HandlerFunction
+from rocketline.client.consumer.push.handlers import HandlerFunction
 
 TOPIC = "bench-drain"
 QUEUES = 8

@@ -38,9 +38,9 @@ from bench import machine
 
 from rocketline.protocol.message_ids import encode_host
 from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
-from rocketline.store.consume_queue import UNIT
-from rocketline.store.mapping import FileMap
+from rocketline.store.files.mapping import FileMap
 from rocketline.store.message_store import MessageStore, StoreMessage
+from rocketline.store.queue.consume_queue import UNIT
 
 MIB = 1 << 20
 HOST = encode_host("127.0.0.1", 10911)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.config_sources import variable_of
+from rocketline.cli.servers.config_sources import variable_of
 from rocketline.nameserver.config import RUNTIME_KEYS, NameServerConfig
 from rocketline.settings import Described, describe
 

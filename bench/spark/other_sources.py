@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rocketline.protocol.records import MAGIC_BLANK, decode_message, read_start
-from rocketline.spark.log_plan import LogRange
-from rocketline.spark.log_source import LogPartition, LogSource, LogSourceReader
+from rocketline.spark.log.plan import LogRange
+from rocketline.spark.log.source import LogPartition, LogSource, LogSourceReader
 
 
 class TupleSource(LogSource):

@@ -32,8 +32,8 @@ from rocketline.pipelines.audit import audit
 from rocketline.pipelines.rebuild import rebuild
 from rocketline.pipelines.session import open_session
 from rocketline.settings import load
-from rocketline.store.folder import StoreFolder
-from rocketline.store.inspection import Verdict
+from rocketline.store.tools.folder import StoreFolder
+from rocketline.store.tools.inspection import Verdict
 
 SETTINGS, _ = load(BrokerConfig, {"mappedFileSizeCommitLog": str(SEGMENT_BYTES)}, "bench")
 WARM_ROWS, WARM_BYTES = 4_000, 128 << 10

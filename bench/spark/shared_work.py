@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rocketline.pipelines.audit import stretches
 from rocketline.store.config import StoreConfig
-from rocketline.store.folder import StoreFolder
-from rocketline.store.queue_check import Limits
-from rocketline.store.read_only import ReadOnlyDisk
-from rocketline.store.stretch_check import check_stretch
+from rocketline.store.tools.folder import StoreFolder
+from rocketline.store.tools.log_check import check_stretch
+from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.read_only import ReadOnlyDisk
 
 CHECKSUMS, WALK = KINDS = ("plain: checksums", "plain: audit's walk")
 BLOCK, TIMES = bytes(range(256)) * 256, 100_000

@@ -43,12 +43,12 @@ from tests.support.admin import create_topic
 
 from rocketline.protocol.message_ids import encode_host
 from rocketline.spark.columns import ColumnPlan
-from rocketline.spark.log_plan import EVERYTHING, plan_folder
-from rocketline.spark.log_reader import LogReading
+from rocketline.spark.log.plan import EVERYTHING, plan_folder
+from rocketline.spark.log.reader import LogReading
 from rocketline.store.config import StoreConfig
-from rocketline.store.folder import find_stores
 from rocketline.store.message_store import MessageStore, StoreMessage
-from rocketline.store.read_only import ReadOnlyDisk
+from rocketline.store.tools.folder import find_stores
+from rocketline.store.tools.read_only import ReadOnlyDisk
 from rocketline.testing import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,7 +1,7 @@
 """Makes the data source `rocketmq` known to Spark: it looks for modules called `pyspark_*`, one source in each."""
 
 try:
-    from rocketline.spark.live_source import LiveSource as DefaultSource
+    from rocketline.spark.live.source import LiveSource as DefaultSource
 except ImportError as error:
     from rocketline.spark.unavailable import unavailable_source
 

@@ -1,5 +1,5 @@
 """Makes the data source `rocketmq-log` known to Spark: it looks for modules called `pyspark_*`, one source in each."""
 
-from rocketline.spark.log_source import LogSource as DefaultSource
+from rocketline.spark.log.source import LogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -27,8 +27,8 @@ except ImportError as error:
         name=error.name,
     ) from error
 
-from rocketline.client.bulk_range import BulkReply
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.range import BulkReply
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import ConfigError, CorruptRecord
 from rocketline.message import MessageQueue
 from rocketline.spark.columns import COLUMNS, MORE_COLUMNS, ColumnPlan, Fault, decode

@@ -22,7 +22,7 @@ import msgspec
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.logs import log_to_stderr
-from rocketline.cli.serving import run
+from rocketline.cli.servers.serving import run
 from rocketline.errors import RocketlineError
 from rocketline.settings import load
 from rocketline.store.message_store import MessageStore, RecoveryReport

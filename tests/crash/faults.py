@@ -16,16 +16,17 @@ from typing import Any
 from rocketline import files
 from rocketline.broker.durability import Durability, Durable, Settle
 from rocketline.broker.handlers import send
-from rocketline.broker.kept import OffLoop
 from rocketline.broker.parts import BrokerParts
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.async_table import OffLoop
+from rocketline.broker.tables.topics import Topics
 from rocketline.errors import StoreError
-from rocketline.store import disk, mapped_file, recovery
-from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import StoreConfig
-from rocketline.store.dispatch import Dispatcher
+from rocketline.store.files import disk, mapped_file
+from rocketline.store.files.segmented_file import SegmentedFile
+from rocketline.store.log.commit_log import CommitLog
 from rocketline.store.message_store import MessageStore
-from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.queue.dispatcher import Dispatcher
+from rocketline.store.recovery import recovery
 
 
 class Patches:

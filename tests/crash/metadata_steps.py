@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketline import files
-from rocketline.store import disk
+from rocketline.store.files import disk
 
 WRITE, FLUSH, KEEP_BACKUP, TAKE_NAME, FLUSH_FOLDER, DONE = (
     "write", "flush", "keep backup", "take name", "flush folder", "done",

@@ -14,7 +14,7 @@ from typing import Self
 
 from tests.support.standing_still import stop_process
 
-from rocketline.cli.child import cli_command, cli_environment
+from rocketline.cli.servers.child import cli_command, cli_environment
 from rocketline.client import ConsumeFrom, Producer, PullConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from rocketline.store import whole_disk
+from rocketline.store.flush import whole_disk
 
 from .plan import Troubles
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.broker.set_back import SetBack
+from rocketline.broker.delays.clock_rollback import SetBack
 
 from .scenarios import (
     bit_rot,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
 
-from rocketline.cli.ledger import Ledger
+from rocketline.cli.demo.ledger import Ledger
 from rocketline.client import ClientTiming, ConsumeFrom, Producer, PushConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageView

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from tests.unit.transport.peers import RawPeer
 
-from rocketline.cli.cluster import Cluster
+from rocketline.cli.servers.cluster import Cluster
 from rocketline.errors import ProtocolError
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import JSON, ONEWAY, RESPONSE, ROCKETMQ, Command

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import cli_environment
+from rocketline.cli.servers.child import cli_environment
 
 PROGRAM = Path(__file__).parents[2] / "bench" / "consuming.py"
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support.slow_proxy import SlowProxy
 from tests.unit.client.fakes import FakeNameServer
 
-from rocketline.cli.cluster import Cluster
+from rocketline.cli.servers.cluster import Cluster
 from rocketline.client import ClientTiming, Producer, PullConsumer, SendStatus
 from rocketline.message import Message
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData

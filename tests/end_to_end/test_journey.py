@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import ChildCluster
-from rocketline.cli.journey import JourneyPlan, read_back, travel
-from rocketline.cli.ledger import Ledger
+from rocketline.cli.demo.journey import JourneyPlan, read_back, travel
+from rocketline.cli.demo.ledger import Ledger
+from rocketline.cli.servers.child import ChildCluster
 
 
 async def make_journey(data: Path, plan: JourneyPlan) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import ChildCluster
+from rocketline.cli.servers.child import ChildCluster
 from rocketline.errors import TransportError
 from rocketline.message import MessageView
 from rocketline.protocol.codes import RequestCode, ResponseCode

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import cli_environment
+from rocketline.cli.servers.child import cli_environment
 
 PROGRAM = Path(__file__).parents[2] / "bench" / "producing.py"
 

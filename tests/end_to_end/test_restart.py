@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.broker import Broker, BrokerConfig
-from rocketline.cli.child import ChildCluster
+from rocketline.cli.servers.child import ChildCluster
 from rocketline.errors import StoreInUse, TransportError
 from rocketline.message import MessageView
 from rocketline.protocol.bodies import (

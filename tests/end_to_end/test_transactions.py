@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import ChildCluster
+from rocketline.cli.servers.child import ChildCluster
 from rocketline.client import (
     ClientTiming,
     ConsumeFrom,

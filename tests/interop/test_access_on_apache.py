@@ -14,11 +14,11 @@ from tests.support.tls import CA_FILE, TLS_DATA
 from rocketline.admin import Admin
 from rocketline.admin.messages import FOREVER_MS
 from rocketline.client import ConsumeFrom, Credentials, PopConsumer, Producer, PushConsumer, Tls, blocking
-from rocketline.client.bulk_reader import BulkReader
-from rocketline.client.bulk_writer import BulkWriter
+from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.bulk.writer import BulkWriter
 from rocketline.errors import NoPermission, RouteNotFound, SendFailed
 from rocketline.message import Message, MessageView
-from rocketline.spark.live_options import LiveOptions
+from rocketline.spark.live.options import LiveOptions
 
 KEY, SECRET = "rocketline", "12345678"
 ACCOUNT = Credentials(KEY, SECRET)

@@ -7,7 +7,7 @@ from tests.support.apache import QUICK_START, TEST_CONF, ApacheCluster
 from tests.support.java_client import Outgoing
 from tests.support.reading import push_all
 
-from rocketline.store.ext_queue import ADDRESS_MAX
+from rocketline.store.queue.ext_queue import ADDRESS_MAX
 from rocketline.testing import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars

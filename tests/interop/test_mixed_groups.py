@@ -22,7 +22,7 @@ from tests.support.java_client import JavaClient, JavaPushConsumer
 from tests.support.standing_still import stop_process
 
 from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer, SendReceipt
-from rocketline.client.consumer.assignment import find_strategy, java_order
+from rocketline.client.consumer.group.assignment import find_strategy, java_order
 from rocketline.message import Message, MessageQueue, MessageView
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars

@@ -11,7 +11,7 @@ from tests.support.apache import SERVER_VERSION, ApacheCluster
 from tests.support.java_client import JavaClient
 
 from rocketline.client import ConsumeFrom, PopConsumer, Producer, PushConsumer, RetryLater, blocking
-from rocketline.client.consumer.assignment_query import set_request_mode
+from rocketline.client.consumer.group.assignment_query import set_request_mode
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.errors import InvalidReceipt, MessageIllegal, NoMessage, ReceiptExpired, ReceiptUsed
 from rocketline.message import Message, MessageQueue, MessageView

@@ -13,7 +13,7 @@ from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, JavaLitePullConsumer, Queue
 
 from rocketline.client import ConsumeFrom, SeekTo, blocking
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.timing import ClientTiming
 from rocketline.message import Message, MessageQueue
 

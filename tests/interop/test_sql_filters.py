@@ -13,7 +13,7 @@ from tests.support.java_driver import JavaCallError
 from rocketline.client import ConsumeFrom, PushConsumer, Sql
 from rocketline.errors import BrokerError
 from rocketline.protocol.bloom import BloomFilter, has_bits
-from rocketline.store.ext_queue import ADDRESS_MAX
+from rocketline.store.queue.ext_queue import ADDRESS_MAX
 from rocketline.testing import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars

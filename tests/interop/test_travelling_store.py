@@ -32,7 +32,7 @@ from tests.support.store_files import FILLER, SCHEDULE_TOPIC, QueueKey, Unit, ex
 from tests.support.travelling import LOAD_AT_LEAST, Travelling, Visit
 from tests.support.wire import Acknowledged
 
-from rocketline.broker.delays import deliver_time_codes
+from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.protocol.message_ids import encode_host, offset_id
 from rocketline.protocol.records import BORN_IPV6, STORE_IPV6, record_size, topic_part
 from rocketline.store.message_store import MessageStore

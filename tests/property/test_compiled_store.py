@@ -48,14 +48,17 @@ from rocketline.protocol.records import (
     topic_part,
 )
 from rocketline.protocol.subscription import TagTest, build_subscription, tag_test
-from rocketline.store import consume_queue, key_index, reading, record_runs
-from rocketline.store.bulk import put_in_index
 from rocketline.store.config import UNIT_BYTES, StoreConfig
-from rocketline.store.consume_queue import UNIT
-from rocketline.store.key_index import KeyIndex
+from rocketline.store.index import key_index
+from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.message_store import MessageStore, ReadResult, StoreMessage
-from rocketline.store.queues import ConsumeQueues
-from rocketline.store.record_runs import Row, RunReader
+from rocketline.store.queue import consume_queue
+from rocketline.store.queue.batch_dispatch import put_in_index
+from rocketline.store.queue.consume_queue import UNIT
+from rocketline.store.queue.consume_queues import ConsumeQueues
+from rocketline.store.reading import reader as reading
+from rocketline.store.recovery.record_runs import Row, RunReader
+from rocketline.store.recovery.recovery import record_runs
 from rocketline.testing.disks import MemoryDisk
 
 pytestmark = needs_twin

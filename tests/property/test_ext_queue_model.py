@@ -7,9 +7,9 @@ from pathlib import Path
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rocketline.store.ext_queue import ADDRESS_MIN, END_BYTES, HEAD, ExtQueue, ExtUnit
-from rocketline.store.segment import MapPool
-from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.files.segment import MapPool
+from rocketline.store.files.segmented_file import SegmentedFile
+from rocketline.store.queue.ext_queue import ADDRESS_MIN, END_BYTES, HEAD, ExtQueue, ExtUnit
 from rocketline.testing.disks import MemoryDisk
 
 FOLDER = Path("/data/consumequeue_ext/orders/0")

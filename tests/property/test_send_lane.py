@@ -28,7 +28,7 @@ from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import BatchItem, encode_batch
-from rocketline.store import commit_log
+from rocketline.store.log import commit_log
 from rocketline.store.plain_sends import PlainSends
 from rocketline.transport import Limits
 from rocketline.transport.lane import MANY

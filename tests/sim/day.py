@@ -30,7 +30,7 @@ from tests.sim.ledger import GroupLedger, OrderJudge, Sends
 from tests.sim.members import MAX_RECONSUME_TIMES, TOPIC, GroupPlan, Member, Sender
 from tests.sim.operator import Operator, stored
 
-from rocketline.client.consumer.pull_loop import PullLoop
+from rocketline.client.consumer.push.pull_loop import PullLoop
 from rocketline.client.session import ClientSession
 from rocketline.errors import RocketlineError
 from rocketline.protocol.names import dlq_topic

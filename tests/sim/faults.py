@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.crash.faults import Patches
 
-from rocketline.client.consumer.pull_loop import PullLoop
-from rocketline.client.consumer.retries import SendBack
+from rocketline.client.consumer.push.pull_loop import PullLoop
+from rocketline.client.consumer.push.retries import SendBack
 from rocketline.client.tasks import OwnedTasks
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 

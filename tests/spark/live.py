@@ -11,11 +11,11 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_schema
 from tests.support.admin import create_topic, delete_old_files, eventually
 
-from rocketline.client.bulk_reader import BulkReader
-from rocketline.client.bulk_writer import BulkWriter
+from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.bulk.writer import BulkWriter
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.spark.columns import COLUMNS
-from rocketline.spark.live_source import LiveSource
+from rocketline.spark.live.source import LiveSource
 from rocketline.testing import LocalCluster
 
 FORGETFUL = {

@@ -20,7 +20,7 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.signing import Credentials
 from rocketline.spark.access_options import client_options
 from rocketline.spark.connections import borrowed_reader
-from rocketline.spark.live_options import LiveOptions
+from rocketline.spark.live.options import LiveOptions
 from rocketline.transport.access import Access
 from rocketline.transport.tls import Tls
 

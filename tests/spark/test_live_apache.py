@@ -14,9 +14,9 @@ from tests.support.admin import consume_stats, create_topic, eventually
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
 from tests.support.java import require_java
 
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import RouteNotFound
-from rocketline.spark import live_queues
+from rocketline.spark.live import queues as live_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

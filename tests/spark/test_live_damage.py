@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from tests.spark.records import record
 
-from rocketline.client.bulk_range import BulkReply
+from rocketline.client.bulk.range import BulkReply
 from rocketline.errors import CorruptRecord
 from rocketline.message import MessageQueue
 from rocketline.spark.columns import COLUMNS, ColumnPlan
 from rocketline.spark.connections import Endpoint
-from rocketline.spark.live_reader import LiveReading
+from rocketline.spark.live.reader import LiveReading
 from rocketline.spark.requested import RequestedColumns
 
 QUEUE = MessageQueue("orders", "broker-a", 3)

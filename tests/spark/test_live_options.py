@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from rocketline.client.consumer.subscription import Sql
+from rocketline.client.consumer.group.subscription import Sql
 from rocketline.errors import ConfigError
 from rocketline.message import MessageQueue
-from rocketline.spark.live_options import LiveOptions, Position
+from rocketline.spark.live.options import LiveOptions, Position
 
 NEEDED = {"namesrv": "127.0.0.1:9876", "subscribe": "orders"}
 QUEUE = MessageQueue("orders", "a", 0)

@@ -20,7 +20,7 @@ from tests.spark.live import forget, forgetful_cluster, send, stored
 from tests.support.admin import consume_stats, create_topic, eventually
 from tests.support.tls import CA_FILE
 
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.message import MessageQueue
 from rocketline.spark.shipped_files import on_this_machine
 from rocketline.testing import LocalCluster

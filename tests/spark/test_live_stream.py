@@ -13,13 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.live import bodies, forget, forgetful_cluster, send, streaming
 from tests.support.admin import consume_stats, create_topic, delete_topic, eventually
 
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound
 from rocketline.message import MessageQueue
-from rocketline.spark import live_queues
 from rocketline.spark.columns import COLUMNS
-from rocketline.spark.live_source import LiveSource
+from rocketline.spark.live import queues as live_queues
+from rocketline.spark.live.source import LiveSource
 from rocketline.testing import LocalCluster
 
 PADDING = b" " + bytes(700)

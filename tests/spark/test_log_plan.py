@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.support.store_files import walk_log
 
-from rocketline.spark.log_plan import EVERYTHING, LogRange, LogWindow, StoredLog, plan_ranges
-from rocketline.store.disk import Disk
-from rocketline.store.folder import ChainFile, find_stores
-from rocketline.store.read_only import ReadOnlyDisk
+from rocketline.spark.log.plan import EVERYTHING, LogRange, LogWindow, StoredLog, plan_ranges
+from rocketline.store.files.disk import Disk
+from rocketline.store.tools.folder import ChainFile, find_stores
+from rocketline.store.tools.read_only import ReadOnlyDisk
 
 from .records import record
 

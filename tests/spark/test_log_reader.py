@@ -16,12 +16,12 @@ from rocketline.clock import ManualClock
 from rocketline.errors import CorruptRecord, StoreError
 from rocketline.protocol.message_ids import encode_host
 from rocketline.spark.columns import ColumnPlan
-from rocketline.spark.log_plan import EVERYTHING, LogRange, LogWindow, plan_folder
-from rocketline.spark.log_reader import FAIL, REPORT, SKIP, LogReading
+from rocketline.spark.log.plan import EVERYTHING, LogRange, LogWindow, plan_folder
+from rocketline.spark.log.reader import FAIL, REPORT, SKIP, LogReading
 from rocketline.store.config import StoreConfig
-from rocketline.store.folder import find_stores
 from rocketline.store.message_store import MessageStore, StoreMessage
-from rocketline.store.read_only import ReadOnlyDisk
+from rocketline.store.tools.folder import find_stores
+from rocketline.store.tools.read_only import ReadOnlyDisk
 
 from .records import record
 

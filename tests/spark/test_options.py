@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import ConfigError
-from rocketline.spark.log_plan import LogWindow
-from rocketline.spark.log_source import LogOptions
+from rocketline.spark.log.plan import LogWindow
+from rocketline.spark.log.source import LogOptions
 from rocketline.spark.options import Options
 
 

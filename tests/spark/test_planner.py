@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketline.message import MessageQueue
-from rocketline.spark.offsets import Offsets
-from rocketline.spark.planner import (
+from rocketline.spark.live.planner import (
     QueueRange,
     advance,
     backlog,
@@ -17,6 +16,7 @@ from rocketline.spark.planner import (
     ranges_between,
     split_ranges,
 )
+from rocketline.spark.offsets import Offsets
 
 
 def queue(number: int, topic: str = "T") -> MessageQueue:

@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructF
 
 from rocketline.errors import ConfigError
 from rocketline.spark.columns import COLUMNS, MORE_COLUMNS, ColumnPlan, decode
-from rocketline.spark.log_reader import DAMAGE_COLUMNS
+from rocketline.spark.log.reader import DAMAGE_COLUMNS
 from rocketline.spark.requested import RequestedColumns
 
 from .records import record

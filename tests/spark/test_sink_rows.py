@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, InvalidMessage
 from rocketline.message import MessageView
 from rocketline.protocol.hashing import java_string_hash
-from rocketline.spark.live_source import LiveSource
-from rocketline.spark.pacing import paced
-from rocketline.spark.sink import SinkOptions, send_rows
-from rocketline.spark.sink_rows import OutgoingRow, RowIds, RowMessages, checked_columns
+from rocketline.spark.live.source import LiveSource
+from rocketline.spark.sink.pacing import paced
+from rocketline.spark.sink.rows import OutgoingRow, RowIds, RowMessages, checked_columns
+from rocketline.spark.sink.sink import SinkOptions, send_rows
 from rocketline.testing import LocalCluster
 
 IDS = RowIds.of("query/7", 3)

@@ -14,7 +14,7 @@ from rocketline.errors import ConfigError
 def test_an_old_spark_is_told_when_the_source_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     # What Spark 4.1 does not have.
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
-    for name in ("rocketline.spark.live_source", "rocketline.spark.live_stream"):
+    for name in ("rocketline.spark.live.source", "rocketline.spark.live.stream"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     try:
         source = importlib.reload(pyspark_rocketmq).DefaultSource

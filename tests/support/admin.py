@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 
-from rocketline.client.bulk_channel import BulkChannel
+from rocketline.client.bulk.channel import BulkChannel
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from rocketline.client.consumer.assignment import (
+from rocketline.client.consumer.group.assignment import (
     Strategy,
     allocate_averagely,
     allocate_by_circle,

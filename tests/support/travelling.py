@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from rocketline.cli.child import ChildCluster
+from rocketline.cli.servers.child import ChildCluster
 from rocketline.errors import StoreInUse, TransportError
 from rocketline.store.message_store import MessageStore
 

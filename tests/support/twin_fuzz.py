@@ -28,11 +28,11 @@ from rocketline.spark import property_columns, record_table
 from rocketline.spark.columns import wrong_bodies
 from rocketline.spark.property_columns import read_properties
 from rocketline.spark.record_table import read_table
-from rocketline.store import record_runs
 from rocketline.store.config import UNIT_BYTES
-from rocketline.store.consume_queue import UNIT
-from rocketline.store.record_runs import Row, RunReader
-from rocketline.store.sound_run import sound_run
+from rocketline.store.queue.consume_queue import UNIT
+from rocketline.store.reading.verified_read import sound_run
+from rocketline.store.recovery import record_runs
+from rocketline.store.recovery.record_runs import Row, RunReader
 
 _HOST, _HOST_V6 = encode_host("127.0.0.1", 10911), encode_host("::1", 5555)
 _WORDS = (

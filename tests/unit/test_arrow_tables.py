@@ -13,8 +13,8 @@ from tests.spark.records import record, row_of
 from tests.support.admin import create_topic
 
 from rocketline.client import blocking
-from rocketline.client.bulk_range import BulkReply
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.range import BulkReply
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.columns import COLUMNS, MORE_COLUMNS, read_tables, to_table
 from rocketline.errors import ConfigError, CorruptRecord, InvalidMessage, RangeNotAvailable
 from rocketline.message import Message, MessageQueue

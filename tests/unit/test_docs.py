@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.child import cli_environment
+from rocketline.cli.servers.child import cli_environment
 from rocketline.nameserver import NameServerConfig
 from rocketline.settings import describe
 from rocketline.testing import LocalCluster

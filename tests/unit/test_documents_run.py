@@ -134,7 +134,7 @@ def test_the_numbers_of_the_walk_are_the_defaults() -> None:
 
 
 def test_the_strategies_of_the_walk_are_all_there_are() -> None:
-    from rocketline.client.consumer import assignment
+    from rocketline.client.consumer.group import assignment
 
     named = set(re.findall(r"^\| [A-Z_]+ \| `(\w+)` \|", WALK.read_text("utf-8"), flags=re.MULTILINE))
     assert named == {

@@ -22,17 +22,17 @@ from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.handler_wiring import routers
 from rocketline.broker.handlers.send_back import FailureHook
-from rocketline.broker.kept import OffLoop
+from rocketline.broker.loop_delay import QueueTime
 from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.parts import BrokerParts, Surroundings
-from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registration import Identity, Registration
-from rocketline.broker.saved import SavedTable
-from rocketline.broker.topics import WRITE
+from rocketline.broker.tables.async_table import OffLoop
+from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.topics import WRITE
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
-from rocketline.store.disk import Disk, RealDisk
-from rocketline.store.flush import ThreadWorker, Workers
+from rocketline.store.files.disk import Disk, RealDisk
+from rocketline.store.flush.flusher import ThreadWorker, Workers
 from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
 from rocketline.transport.audit import audited
 from rocketline.transport.timed_router import TimedChannel, TimedRouter

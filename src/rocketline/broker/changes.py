@@ -17,8 +17,8 @@ from typing import NamedTuple
 from msgspec import field
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.broker.kept import KeptTable, OffLoop, Saving
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.async_table import KeptTable, OffLoop, Saving
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError
 from rocketline.protocol.bodies import Body, DataVersion

@@ -25,7 +25,7 @@ from rocketline.broker.parts import BrokerParts
 from rocketline.broker.pop.routes import TopicQueues
 from rocketline.broker.router import OperatorParts, broker_router, operator_router, pop_router
 from rocketline.broker.selection import Selections
-from rocketline.broker.topics import READ, WRITE
+from rocketline.broker.tables.topics import READ, WRITE
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.transport import Router
 

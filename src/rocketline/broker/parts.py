@@ -15,24 +15,24 @@ from typing import TypeVar
 
 from rocketline.broker.changes import ChangingConfig
 from rocketline.broker.config import BrokerConfig
-from rocketline.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
-from rocketline.broker.delays import DelayLevels, deliver_time_codes
+from rocketline.broker.delays.delay_levels import DelayLevels, deliver_time_codes
+from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability
-from rocketline.broker.filters import ConsumerFilters
-from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.send_back import FailureHook
-from rocketline.broker.kept import OffLoop, Saving
+from rocketline.broker.loop_delay import QueueTime
 from rocketline.broker.metrics.parts import MetricsParts
 from rocketline.broker.pop.ordered import OrderInfoTable
 from rocketline.broker.pop.pops import PopNeeds, Pops
-from rocketline.broker.postponed import postpone
 from rocketline.broker.queue_locks import QueueLocks
-from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.saved import SavedTable
-from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.async_table import OffLoop, Saving
+from rocketline.broker.tables.consumer_offsets import SEPARATOR, ConsumerOffsets
+from rocketline.broker.tables.filters import ConsumerFilters
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.topics import WRITE, Topics, system_topics
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import WRITE, Topics, system_topics
 from rocketline.broker.transactions.checker import CheckerParts, TransactionChecker
 from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.broker.transactions.ops import OpWriter
@@ -48,10 +48,10 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.protocol.message_ids import encode_host
-from rocketline.store.disk import Disk
-from rocketline.store.dispatch import Arrivals
-from rocketline.store.flush import ThreadWorker, Workers
+from rocketline.store.files.disk import Disk
+from rocketline.store.flush.flusher import ThreadWorker, Workers
 from rocketline.store.message_store import MessageStore
+from rocketline.store.queue.dispatcher import Arrivals
 from rocketline.store.timer.wheel import SLOT_COUNT
 from rocketline.transport import DEFAULT_LIMITS, Limits, RemotingClient
 from rocketline.transport.timed_router import TimedRouter

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.topics import Topics
 from rocketline.clock import Clock
 from rocketline.errors import BrokerError, RocketlineError
 from rocketline.protocol.bodies import (

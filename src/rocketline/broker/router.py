@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocketline.broker.changes import ChangingConfig
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.delays import DelayLevels
-from rocketline.broker.groups import Groups
+from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.handlers.admin.configuration import ConfigurationHandlers
 from rocketline.broker.handlers.admin.connections import ConnectionHandlers
 from rocketline.broker.handlers.admin.consuming import ConsumingHandlers
@@ -34,11 +32,13 @@ from rocketline.broker.handlers.send import SendHandlers
 from rocketline.broker.handlers.send_back import SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
-from rocketline.broker.queue_time import QueueTime
+from rocketline.broker.loop_delay import QueueTime
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.statistics import BrokerStatistics, FallBehind
+from rocketline.broker.statistics.statistics import BrokerStatistics, FallBehind
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import Topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketline.broker.filters import ConsumerFilters, GroupFilter
+from rocketline.broker.tables.filters import ConsumerFilters, GroupFilter
 from rocketline.errors import InvalidExpression, RequestRejected
 from rocketline.filtering import Filter, TagFilter, compile_filter
 from rocketline.message import RETRY_PREFIX, RETRY_TOPIC
@@ -22,8 +22,8 @@ from rocketline.protocol.headers.read import CLASS_FILTER, SUBSCRIPTION
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import properties_part
 from rocketline.protocol.subscription import tag_test
-from rocketline.store.reading import AcceptRecord
-from rocketline.store.tags_codes import AcceptExt, AcceptTags
+from rocketline.store.queue.tags_codes import AcceptExt, AcceptTags
+from rocketline.store.reading.reader import AcceptRecord
 
 if TYPE_CHECKING:
     from rocketline.filtering.sql92 import SqlFilter

@@ -68,7 +68,7 @@ def _flags(parser: ArgumentParser) -> list[Word]:
 
 def _flags_of_servers() -> Iterator[tuple[str, list[Word]]]:
     from rocketline.cli.entry import SERVERS
-    from rocketline.cli.server_flags import parser_of
+    from rocketline.cli.servers.flags import parser_of
 
     for name in SERVERS:
         yield name, _flags(parser_of(name))

@@ -33,7 +33,7 @@ def run_admin(arguments: Sequence[str], debug: bool) -> int:
 
 
 def run_server(name: str, arguments: Sequence[str], debug: bool) -> int:
-    from rocketline.cli.server_flags import parser_of
+    from rocketline.cli.servers.flags import parser_of
     from rocketline.cli.usage import UsageProblem
 
     def serve() -> int:
@@ -53,10 +53,10 @@ def run_server(name: str, arguments: Sequence[str], debug: bool) -> int:
 
 def _server(name: str) -> Callable[..., None]:
     if name == "up":
-        from rocketline.cli.up import up
+        from rocketline.cli.servers.up import up
 
         return up
-    from rocketline.cli import servers
+    from rocketline.cli.servers import commands as servers
 
     return servers.broker if name == "broker" else servers.nameserver
 

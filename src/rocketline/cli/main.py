@@ -13,14 +13,14 @@ from typing import Annotated
 
 import typer
 
-from rocketline.cli.consume import consume
-from rocketline.cli.demo import demo
+from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
 from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
-from rocketline.cli.pipeline import pipeline_app
-from rocketline.cli.produce import produce
-from rocketline.cli.server_flags import HELP
-from rocketline.cli.store import store_app
+from rocketline.cli.jobs.pipeline import pipeline_app
+from rocketline.cli.jobs.store import store_app
+from rocketline.cli.messages.consume import consume
+from rocketline.cli.messages.produce import produce
+from rocketline.cli.servers.flags import HELP
 from rocketline.cli.usage import UsageProblem
 
 app = typer.Typer(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketline.cli.text import printable
+from rocketline.cli.messages.text import printable
 
 
 class Ms(int):

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocketline.client.consumer.assignment import (
+    from rocketline.client.consumer.group.assignment import (
         allocate_averagely,
         allocate_by_circle,
         by_config,
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
         consistent_hash,
         machine_room_nearby,
     )
-    from rocketline.client.consumer.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
-    from rocketline.client.consumer.pop import PopConsumer
-    from rocketline.client.consumer.pull import PullConsumer, SeekTo
-    from rocketline.client.consumer.push import PushConsumer
-    from rocketline.client.consumer.running import MessageModel
-    from rocketline.client.consumer.start_offset import ConsumeFrom
-    from rocketline.client.consumer.subscription import Sql
+    from rocketline.client.consumer.group.start_offset import ConsumeFrom
+    from rocketline.client.consumer.group.subscription import Sql
+    from rocketline.client.consumer.pop.consumer import PopConsumer
+    from rocketline.client.consumer.pull.consumer import PullConsumer, SeekTo
+    from rocketline.client.consumer.push.consumer import PushConsumer
+    from rocketline.client.consumer.push.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
+    from rocketline.client.consumer.push.push_member import MessageModel
     from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
     from rocketline.client.middleware import Middleware
     from rocketline.client.producer.background import SendCallback
@@ -40,40 +40,40 @@ if TYPE_CHECKING:
 _HOMES = {
     "ClientTiming": "client.timing",
     "ConsumeContext": "client.hooks",
-    "ConsumeFrom": "client.consumer.start_offset",
+    "ConsumeFrom": "client.consumer.group.start_offset",
     "ConsumeOutcome": "client.hooks",
     "Credentials": "protocol.signing",
     "LATENCY_STEPS": "client.producer.broker_health",
-    "MessageModel": "client.consumer.running",
+    "MessageModel": "client.consumer.push.push_member",
     "Middleware": "client.middleware",
-    "OrderedResult": "client.consumer.handlers",
-    "PopConsumer": "client.consumer.pop",
+    "OrderedResult": "client.consumer.push.handlers",
+    "PopConsumer": "client.consumer.pop.consumer",
     "Producer": "client.producer.producer",
-    "PullConsumer": "client.consumer.pull",
-    "PushConsumer": "client.consumer.push",
+    "PullConsumer": "client.consumer.pull.consumer",
+    "PushConsumer": "client.consumer.push.consumer",
     "QueueSelector": "client.producer.queue_choice",
-    "RetryLater": "client.consumer.handlers",
-    "Rollback": "client.consumer.handlers",
-    "SeekTo": "client.consumer.pull",
+    "RetryLater": "client.consumer.push.handlers",
+    "Rollback": "client.consumer.push.handlers",
+    "SeekTo": "client.consumer.pull.consumer",
     "SendCallback": "client.producer.background",
     "SendContext": "client.hooks",
     "SendReceipt": "client.producer.receipts",
     "SendStatus": "client.producer.receipts",
-    "Sql": "client.consumer.subscription",
-    "SuspendQueue": "client.consumer.handlers",
+    "Sql": "client.consumer.group.subscription",
+    "SuspendQueue": "client.consumer.push.handlers",
     "Tls": "transport.tls",
     "Transaction": "protocol.transactions",
     "TransactionReceipt": "client.producer.transactional",
     "TransactionalProducer": "client.producer.transactional",
-    "allocate_averagely": "client.consumer.assignment",
-    "allocate_by_circle": "client.consumer.assignment",
+    "allocate_averagely": "client.consumer.group.assignment",
+    "allocate_by_circle": "client.consumer.group.assignment",
     "at_random": "client.producer.queue_choice",
-    "by_config": "client.consumer.assignment",
+    "by_config": "client.consumer.group.assignment",
     "by_hash": "client.producer.queue_choice",
-    "by_machine_room": "client.consumer.assignment",
-    "consistent_hash": "client.consumer.assignment",
+    "by_machine_room": "client.consumer.group.assignment",
+    "consistent_hash": "client.consumer.group.assignment",
     "in_machine_rooms": "client.producer.queue_choice",
-    "machine_room_nearby": "client.consumer.assignment",
+    "machine_room_nearby": "client.consumer.group.assignment",
     "split_batch": "client.producer.batching",
 }
 """The module of each name, below `rocketline`."""

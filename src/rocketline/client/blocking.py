@@ -19,9 +19,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from rocketline import client as async_client
-from rocketline.client.consumer.handlers import HandlerFunction
-from rocketline.client.consumer.listeners import TopicListener
-from rocketline.client.consumer.subscription import Sql
+from rocketline.client.consumer.group.subscription import Sql
+from rocketline.client.consumer.pull.listeners import TopicListener
+from rocketline.client.consumer.push.handlers import HandlerFunction
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
 from rocketline.client.loop_thread import OnLoopThread, running_loop

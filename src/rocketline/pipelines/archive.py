@@ -68,9 +68,9 @@ def _archive_topics(
 
 
 def _archive_logs(spark: SparkSession, origin: Origin, target: str, tell: Progress) -> None:
-    from rocketline.spark.log_plan import StoredLog
-    from rocketline.store.folder import find_stores
-    from rocketline.store.read_only import ReadOnlyDisk
+    from rocketline.spark.log.plan import StoredLog
+    from rocketline.store.tools.folder import find_stores
+    from rocketline.store.tools.read_only import ReadOnlyDisk
 
     assert origin.path is not None
     disk = ReadOnlyDisk()

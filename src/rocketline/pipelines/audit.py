@@ -17,13 +17,13 @@ import msgspec
 
 from rocketline.pipelines.index_file import are_linked
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
-from rocketline.spark.log_plan import EVERYTHING, StoredLog, plan_ranges
+from rocketline.spark.log.plan import EVERYTHING, StoredLog, plan_ranges
 from rocketline.store.config import StoreConfig
-from rocketline.store.folder import StoreFolder, index_names
-from rocketline.store.inspection import Report, Walk, verify
-from rocketline.store.queue_check import Limits
-from rocketline.store.read_only import ReadOnlyDisk
-from rocketline.store.stretch_check import Stretch, StretchReport, Told, check_links, check_stretch
+from rocketline.store.tools.folder import StoreFolder, index_names
+from rocketline.store.tools.inspection import Report, Walk, verify
+from rocketline.store.tools.log_check import Stretch, StretchReport, Told, check_links, check_stretch
+from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.read_only import ReadOnlyDisk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import ConfigError
 from rocketline.pipelines.origin import NO_ACCESS
 from rocketline.pipelines.outcome import Outcome

@@ -26,27 +26,27 @@ import msgspec
 import numpy as np
 
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
-from rocketline.broker.delays import deliver_time_codes
+from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.pipelines.audit import fair_share, stretches
 from rocketline.pipelines.index_file import KEY, Share, link_piece, write_index_file
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rocketline.store.append_result import is_storable_topic
-from rocketline.store.bulk import QueueKey, by_queue, with_codes
 from rocketline.store.config import UNIT_BYTES, StoreConfig
-from rocketline.store.consume_queue import UNIT
-from rocketline.store.disk import RealDisk
-from rocketline.store.folder import INDEX_FOLDER, QUEUE_FOLDER, StoreFolder, chain_files, segments_of
-from rocketline.store.key_hashes import KeyHashes
-from rocketline.store.key_index import keys_of
-from rocketline.store.queue_check import SCHEDULE_TOPIC
-from rocketline.store.queues import ConsumeQueues
-from rocketline.store.read_only import ReadOnlyDisk
-from rocketline.store.rebuild import PARTS, Plan, RebuildResult, TagsCodeFor
-from rocketline.store.rebuild import rebuild as rebuild_store
-from rocketline.store.record_runs import Row
-from rocketline.store.scan import LogScan, collector_off
-from rocketline.store.stretch_check import Stretch, StretchReport, join
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.index.key_hashes import KeyHashes
+from rocketline.store.index.key_index import keys_of
+from rocketline.store.log.append_result import is_storable_topic
+from rocketline.store.queue.batch_dispatch import QueueKey, by_queue, with_codes
+from rocketline.store.queue.consume_queue import UNIT
+from rocketline.store.queue.consume_queues import ConsumeQueues
+from rocketline.store.recovery.record_runs import Row
+from rocketline.store.recovery.scan import LogScan, collector_off
+from rocketline.store.tools.folder import INDEX_FOLDER, QUEUE_FOLDER, StoreFolder, chain_files, segments_of
+from rocketline.store.tools.log_check import Stretch, StretchReport, join
+from rocketline.store.tools.queue_check import SCHEDULE_TOPIC
+from rocketline.store.tools.read_only import ReadOnlyDisk
+from rocketline.store.tools.rebuild import PARTS, Plan, RebuildResult, TagsCodeFor
+from rocketline.store.tools.rebuild import rebuild as rebuild_store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

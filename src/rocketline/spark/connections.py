@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.identity import parse_name_servers
 from rocketline.errors import ConfigError
 from rocketline.protocol.names import group_problem

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketline.client.bulk_range import BulkReply
+from rocketline.client.bulk.range import BulkReply
 
 GATHERED_BYTES = 4 << 20
 

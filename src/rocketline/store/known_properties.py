@@ -22,7 +22,7 @@ from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.replies import CLUSTER
 from rocketline.protocol.transactions import TRAN_MSG
-from rocketline.store.key_hashes import END_BYTES
+from rocketline.store.index.key_hashes import END_BYTES
 
 Said = tuple[bool, int, tuple[bytes, ...]]
 """Of all properties but the unique id: whether none asks for anything, the tags code, and what they are filed under."""

@@ -28,24 +28,24 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
 from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
-from rocketline.store.append_result import AppendResult, AppendStatus, StoreMessage, refused
-from rocketline.store.commit_log import CommitLog, Lane, Places, Read, Sent
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
-from rocketline.store.damage import Damage
-from rocketline.store.disk import Disk, DiskUsage, RealDisk
-from rocketline.store.dispatch import Dispatcher, OnArrivals, TagsCodeFor
-from rocketline.store.flush import ThreadWorker, Workers
-from rocketline.store.key_index import KeyIndex
-from rocketline.store.key_query import KeyQuery
-from rocketline.store.lookups import StoreLookups
-from rocketline.store.opening import StoreFiles
-from rocketline.store.queues import ConsumeQueues
-from rocketline.store.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
-from rocketline.store.reading import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
-from rocketline.store.recovery import RecoveryReport
-from rocketline.store.retention import CleanUp
-from rocketline.store.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
-from rocketline.store.upkeep import Told, Upkeep
+from rocketline.store.files.disk import Disk, DiskUsage, RealDisk
+from rocketline.store.flush.flusher import ThreadWorker, Workers
+from rocketline.store.flush.store_threads import Told, Upkeep
+from rocketline.store.index.key_index import KeyIndex
+from rocketline.store.index.key_query import KeyQuery
+from rocketline.store.log.append_result import AppendResult, AppendStatus, StoreMessage, refused
+from rocketline.store.log.commit_log import CommitLog, Lane, Places, Read, Sent
+from rocketline.store.queue.consume_queues import ConsumeQueues
+from rocketline.store.queue.dispatcher import Dispatcher, OnArrivals, TagsCodeFor
+from rocketline.store.queue.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
+from rocketline.store.reading.damage import Damage
+from rocketline.store.reading.lookups import StoreLookups
+from rocketline.store.reading.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
+from rocketline.store.reading.reader import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
+from rocketline.store.recovery.opening import StoreFiles
+from rocketline.store.recovery.recovery import RecoveryReport
+from rocketline.store.retention.retention import CleanUp
 
 if TYPE_CHECKING:
     from rocketline.protocol.stored_answer import StoredAnswer

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from rocketline.store.batch_records import looks_lost
-from rocketline.store.key_hashes import END_BYTES
+from rocketline.store.index.key_hashes import END_BYTES
 from rocketline.store.known_properties import KnownProperties, Said
+from rocketline.store.log.batch_records import looks_lost
 
 ITEM_BYTES = 22
 """Of a message without its body and properties."""

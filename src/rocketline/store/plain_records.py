@@ -14,12 +14,12 @@ from itertools import accumulate, chain, repeat
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
 from rocketline.protocol.records import BORN_IPV6, HEAD_BYTES, MAGIC_V1, PACK_HEAD, STORE_IPV6, crc32
-from rocketline.store.batch_records import looks_lost
-from rocketline.store.commit_log import Place
-from rocketline.store.key_hashes import END_BYTES
+from rocketline.store.index.key_hashes import END_BYTES
 from rocketline.store.known_properties import KnownProperties, Said
+from rocketline.store.log.appended_range import Filing, QueueShare
+from rocketline.store.log.batch_records import looks_lost
+from rocketline.store.log.commit_log import Place
 from rocketline.store.plain_batches import ITEM_BYTES, AlikeBatch, PlainBatch
-from rocketline.store.stretch import Filing, QueueShare
 
 _HOSTS = BORN_IPV6 | STORE_IPV6
 _ALONE = (b"",)

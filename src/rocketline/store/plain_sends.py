@@ -18,11 +18,11 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.headers import SendMessageHeader, SendRequest, read_send
 from rocketline.protocol.records import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK
 from rocketline.protocol.stored_answer import MAX_IDS, StoredAnswer
-from rocketline.store.commit_log import Place, Places, Read, Run, Sent
 from rocketline.store.known_properties import KnownProperties
+from rocketline.store.log.appended_range import Filing, QueueShare
+from rocketline.store.log.commit_log import Place, Places, Read, Run, Sent
 from rocketline.store.plain_batches import alike_batch, plain_batch
 from rocketline.store.plain_records import PlainRecords
-from rocketline.store.stretch import Filing, QueueShare
 
 _SEND, _BATCH = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH

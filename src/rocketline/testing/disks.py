@@ -16,8 +16,8 @@ from random import Random
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import StoreError, StoreInUse
 from rocketline.files import backup_of
-from rocketline.store.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, store_error
-from rocketline.store.whole_disk import WholeDisk
+from rocketline.store.files.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, store_error
+from rocketline.store.flush.whole_disk import WholeDisk
 
 SECTOR_BYTES = 512
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.cluster import Cluster, plan_cluster
+from rocketline.cli.servers.cluster import Cluster, plan_cluster
 from rocketline.errors import ConfigError
 from rocketline.settings import load
 

@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from rocketline.cli.cluster import Cluster, plan_cluster
-from rocketline.cli.ledger import Ledger
+from rocketline.cli.demo.ledger import Ledger
+from rocketline.cli.servers.cluster import Cluster, plan_cluster
 
 from ..member import HANDLER, LOOP, Member, MemberPlan
 from ..outcome import Outcome

@@ -76,7 +76,7 @@ def killing(namesrv: str, target: str, done: Path) -> Any:
 
 def wait_until_stored(namesrv: str, target: str) -> None:
     """Wait for a row of the second half to be in the topic."""
-    from rocketline.client.bulk_reader import BulkReader
+    from rocketline.client.bulk.reader import BulkReader
 
     deadline = time.monotonic() + 60
     with BulkReader(namesrv, group="look") as reader:

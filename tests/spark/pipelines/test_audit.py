@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketline.pipelines.audit import audit, stretches
-from rocketline.store.folder import StoreFolder
-from rocketline.store.inspection import Report, Verdict, verify
+from rocketline.store.tools.folder import StoreFolder
+from rocketline.store.tools.inspection import Report, Verdict, verify
 
 from .stores import CONFIG, fill
 

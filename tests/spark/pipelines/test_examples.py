@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.store_files import walk_log
 
-from rocketline.cli.child import ChildCluster
+from rocketline.cli.servers.child import ChildCluster
 from rocketline.client import Producer
 from rocketline.message import Message
 

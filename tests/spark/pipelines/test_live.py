@@ -12,7 +12,7 @@ from tests.spark.live import stored
 from tests.support.admin import create_topic, eventually
 
 from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer
-from rocketline.client.bulk_reader import BulkReader
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import RouteNotFound
 from rocketline.message import Message, MessageView
 from rocketline.pipelines.archive import archive, archived, restore

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
-from rocketline.broker.delays import deliver_time_codes
+from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreInUse
 from rocketline.pipelines import rebuild as module
 from rocketline.pipelines.index_file import KEY, are_linked, link_piece, write_index_file
 from rocketline.pipelines.rebuild import rebuild
 from rocketline.store.config import StoreConfig
-from rocketline.store.disk import RealDisk
-from rocketline.store.folder import StoreFolder
-from rocketline.store.index_check import IndexContent
-from rocketline.store.key_index import KeyIndex
-from rocketline.store.rebuild import rebuild as rebuild_alone
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.index.key_index import KeyIndex
+from rocketline.store.tools.folder import StoreFolder
+from rocketline.store.tools.index_check import IndexContent
+from rocketline.store.tools.rebuild import rebuild as rebuild_alone
 
 from .stores import CONFIG, content, fill
 

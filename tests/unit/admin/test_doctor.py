@@ -11,7 +11,7 @@ from tests.unit.nameserver.brokers import body, header
 from rocketline.admin import Admin
 from rocketline.admin.doctor import MANY_BEHIND, Finding, examine
 from rocketline.broker import Broker
-from rocketline.cli.cluster import Cluster
+from rocketline.cli.servers.cluster import Cluster
 from rocketline.client import ClientTiming, Producer, PushConsumer
 from rocketline.client.middleware import Proceed
 from rocketline.message import Message, MessageQueue, MessageView

@@ -28,7 +28,7 @@ from rocketline.broker.config import (
 from rocketline.broker.handler_wiring import routers
 from rocketline.broker.handlers.send_back import FailureHook
 from rocketline.broker.parts import BrokerParts, Surroundings
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
 from rocketline.protocol.bodies import (
@@ -56,7 +56,7 @@ from rocketline.store.config import (
     StoreConfig,
     TimerConfig,
 )
-from rocketline.store.disk import Disk
+from rocketline.store.files.disk import Disk
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 from rocketline.transport import DEFAULT_LIMITS, Channel, Limits, RemotingClient, Router
 

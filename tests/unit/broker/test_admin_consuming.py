@@ -8,7 +8,7 @@ import pytest
 from tests.unit.broker.parts import ADDRESS, BROKER, Parts, fill, heartbeat, pull_request
 
 from rocketline.broker.handlers.admin.consuming import GROUPS_AT_ONCE
-from rocketline.broker.statistics import MINUTE
+from rocketline.broker.statistics.statistics import MINUTE
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import (
     ConsumeStats,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.parts import MakeParts, Parts, heartbeat, pull_request
 
-from rocketline.broker.groups import Groups
+from rocketline.broker.tables.groups import Groups
 from rocketline.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,

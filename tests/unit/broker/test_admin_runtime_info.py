@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.parts import Parts, fill, pull_request, send_request
 
-from rocketline.broker.statistics import MINUTE
-from rocketline.broker.totals import Totals, TotalsHistory
+from rocketline.broker.statistics.statistics import MINUTE
+from rocketline.broker.statistics.totals import Totals, TotalsHistory
 from rocketline.clock import ManualClock
 from rocketline.protocol.bodies import KVTable, decode_body
 from rocketline.protocol.codes import RequestCode

@@ -29,7 +29,7 @@ from rocketline.protocol.headers import ConsumerSendMsgBackHeader
 from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
 from rocketline.protocol.records import BatchItem, decode_messages, encode_batch
 from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
-from rocketline.store.disk import Disk
+from rocketline.store.files.disk import Disk
 from rocketline.testing.disks import MemoryDisk
 from rocketline.transport import RemotingClient
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.golden.wire import load as golden
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable

@@ -8,7 +8,7 @@ import errno
 import pytest
 from tests.unit.broker.parts import LEVELS_MS, STORE_HOST, MakeParts, Parts, eventually, send_request
 
-from rocketline.broker.delays import DELIVERIES_A_TURN
+from rocketline.broker.delays.delay_levels import DELIVERIES_A_TURN
 from rocketline.errors import StoreError
 from rocketline.message import MessageView
 from rocketline.protocol.codes import ResponseCode
@@ -311,7 +311,7 @@ async def test_a_clock_set_forward_is_noticed_while_the_task_sleeps(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, level: int
 ) -> None:
     """The sleep is measured by a clock that does not jump: without a bound it would last for the old delay."""
-    monkeypatch.setattr("rocketline.broker.delays.LOOK_AGAIN_MS", 5)
+    monkeypatch.setattr("rocketline.broker.delays.delay_levels.LOOK_AGAIN_MS", 5)
     send_delayed(parts, level, b"due")
     runner = asyncio.create_task(parts.delays.run())
     try:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.broker.filters import ConsumerFilters
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.filters import ConsumerFilters
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.message import LogOffset, QueueOffset

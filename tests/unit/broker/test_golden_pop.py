@@ -12,15 +12,15 @@ import pytest
 from tests.unit.broker.test_golden_timers import Opened
 
 from rocketline.broker.config import PopConfig, TopicConfigDefaults
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
 from rocketline.broker.pop.ordered import OrderInfoTable
 from rocketline.broker.pop.pops import PopNeeds, Pops
 from rocketline.broker.pop.records import decode_ack, decode_checkpoint, new_ack, new_checkpoint
 from rocketline.broker.pop.revive_log import REVIVE_GROUP
-from rocketline.broker.saved import SavedTable
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.topics import Topics, system_topics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.topics import Topics, system_topics
 from rocketline.protocol.bodies import (
     ConsumerOffsetTable,
     MessageRequestModeTable,
@@ -32,7 +32,7 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import decode_messages
-from rocketline.store.disk import RealDisk
+from rocketline.store.files.disk import RealDisk
 
 CLUSTER, BROKER = "GoldenCluster", "broker-g"
 REVIVE_TOPIC = f"rmq_sys_REVIVE_LOG_{CLUSTER}"

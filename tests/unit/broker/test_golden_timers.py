@@ -15,7 +15,7 @@ from rocketline.message import MessageView
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import decode_messages
 from rocketline.store.config import ExtQueueConfig, StoreConfig, TimerConfig
-from rocketline.store.disk import RealDisk
+from rocketline.store.files.disk import RealDisk
 from rocketline.store.message_store import MessageStore
 
 GOLDEN = Path(__file__).parents[2] / "golden"

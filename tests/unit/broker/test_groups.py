@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.golden.wire import load as golden
 
-from rocketline.broker.groups import BUILT_IN, Groups
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.groups import BUILT_IN, Groups
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.clock import ManualClock
 from rocketline.errors import RequestRejected, StoreError
 from rocketline.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.broker.parts import PATIENCE_S, GatedDisk, Parts, Setup, eventually, send_request
 
 from rocketline.broker import Broker, BrokerConfig
-from rocketline.broker.kept import Edit, KeptTable, OffLoop, when_saved
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.async_table import Edit, KeptTable, OffLoop, when_saved
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigSerializeWrapper
 from rocketline.protocol.codes import RequestCode, ResponseCode

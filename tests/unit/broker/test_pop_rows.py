@@ -14,7 +14,7 @@ from rocketline.protocol.bodies import ConsumeStats, decode_body
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetConsumeStatsHeader
-from rocketline.store.commit_log import refused
+from rocketline.store.log.commit_log import refused
 from rocketline.store.message_store import AppendResult, AppendStatus, StoreMessage
 
 

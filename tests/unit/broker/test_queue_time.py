@@ -12,7 +12,7 @@ from tests.unit.broker.parts import PATIENCE_S, Parts, pull_request, send_reques
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.handlers.busy import unless_busy
-from rocketline.broker.queue_time import QueueTime
+from rocketline.broker.loop_delay import QueueTime
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode

@@ -15,8 +15,8 @@ from tests.unit.broker.parts import PATIENCE_S, eventually
 
 from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.registration import Identity, Registration
-from rocketline.broker.saved import SavedTable
-from rocketline.broker.topics import Topics, system_topics
+from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.topics import Topics, system_topics
 from rocketline.clock import ManualClock
 from rocketline.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper, decode_registration
 from rocketline.protocol.codes import ResponseCode

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable, DataVersion
-from rocketline.store.disk import Disk, RealDisk
+from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.broker.parts import CLUSTER, Parts, fill, pull_request, send_request
 from tests.unit.broker.test_send_back import back
 
-from rocketline.broker.statistics import DAY, DELAY, FIFO, HOUR, MINUTE, NORMAL, BrokerStatistics, Incoming
+from rocketline.broker.statistics.statistics import DAY, DELAY, FIFO, HOUR, MINUTE, NORMAL, BrokerStatistics, Incoming
 from rocketline.clock import ManualClock
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import BrokerStatsData, StatsItem, TopicStatsTable, decode_body, queue_key
@@ -184,7 +184,7 @@ async def test_samples_are_taken_by_the_clock(counted: BrokerStatistics, monkeyp
         if len(slept) > 360:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("rocketline.broker.statistics.asyncio.sleep", sleep)
+    monkeypatch.setattr("rocketline.broker.statistics.statistics.asyncio.sleep", sleep)
     monkeypatch.setattr(counted, "sample", taken.append)
     with pytest.raises(asyncio.CancelledError):
         await counted.run()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.errors import StoreError
 from rocketline.files import backup_of
 from rocketline.protocol.bodies import (
@@ -23,7 +23,7 @@ from rocketline.protocol.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketline.store.disk import RealDisk, damaged_copy_of
+from rocketline.store.files.disk import RealDisk, damaged_copy_of
 
 Make = Callable[[int], Any]
 

@@ -11,8 +11,8 @@ import pytest
 from tests.golden.wire import load as golden
 
 from rocketline.broker.config import TopicConfigDefaults
-from rocketline.broker.saved import SavedTable
-from rocketline.broker.topics import Topics, system_topics
+from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.topics import Topics, system_topics
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper

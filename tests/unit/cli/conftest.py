@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from rocketline.cli.child import cli_command, cli_environment
 from rocketline.cli.entry import main
+from rocketline.cli.servers.child import cli_command, cli_environment
 
 LIMIT_S = 60
 

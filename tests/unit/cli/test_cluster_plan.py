@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.cluster import Cluster, plan_cluster
+from rocketline.cli.servers.cluster import Cluster, plan_cluster
 from rocketline.errors import ConfigError
 
 DATA = Path("/data")

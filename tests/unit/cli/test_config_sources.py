@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.config_sources import environment_values, is_loopback, merged_values, variable_of
+from rocketline.cli.servers.config_sources import environment_values, is_loopback, merged_values, variable_of
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServerConfig
 from rocketline.settings import describe, load

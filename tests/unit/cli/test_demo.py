@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rocketline.cli import demo
-from rocketline.cli.child import cli_command, cli_environment
-from rocketline.cli.demo import Outcome
-from rocketline.cli.screen import PlainScreen, Screen
+from rocketline.cli.demo import command as demo
+from rocketline.cli.demo.command import Outcome
+from rocketline.cli.demo.screen import PlainScreen, Screen
+from rocketline.cli.servers.child import cli_command, cli_environment
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rocketline.cli.cluster import Cluster
-from rocketline.cli.journey import JourneyPlan, _check_stored, read_back, send_all, travel
-from rocketline.cli.ledger import Ledger
+from rocketline.cli.demo.journey import JourneyPlan, _check_stored, read_back, send_all, travel
+from rocketline.cli.demo.ledger import Ledger
+from rocketline.cli.servers.cluster import Cluster
 from rocketline.client import Producer
 from rocketline.message import LogOffset, Message, MessageQueue, MessageView, QueueOffset
 from rocketline.testing import LocalCluster

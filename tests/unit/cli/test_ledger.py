@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketline.cli.journey import verdict
-from rocketline.cli.ledger import Ledger
+from rocketline.cli.demo.journey import verdict
+from rocketline.cli.demo.ledger import Ledger
 from rocketline.message import MessageQueue
 
 QUEUE = MessageQueue("journey", "broker-a", 0)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from rocketline.cli.lines import lines_of
+from rocketline.cli.messages.lines import lines_of
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.test_servers import serving
 
-from rocketline.cli.child import cli_command, cli_environment
 from rocketline.cli.logs import AUDIT, JsonFormatter, LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.servers.child import cli_command, cli_environment
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Lines = Callable[[], list[str]]

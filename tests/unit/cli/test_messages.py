@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import cli_command, cli_environment
+from rocketline.cli.servers.child import cli_command, cli_environment
 from rocketline.testing import LocalCluster
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

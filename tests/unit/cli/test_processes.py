@@ -16,10 +16,10 @@ import pytest
 
 from rocketline import ConsumeFrom, Message, MessageQueue, MessageView, Producer, PushConsumer
 from rocketline.admin import Admin
-from rocketline.cli.broker_process import Logs
-from rocketline.cli.child import ChildCluster
-from rocketline.cli.plan import plan_cluster
-from rocketline.cli.processes import ProcessCluster
+from rocketline.cli.servers.broker_process import Logs
+from rocketline.cli.servers.child import ChildCluster
+from rocketline.cli.servers.plan import plan_cluster
+from rocketline.cli.servers.processes import ProcessCluster
 from rocketline.errors import ProcessFailed
 from rocketline.protocol.bodies import TopicConfig
 
@@ -108,7 +108,7 @@ async def test_one_that_ends_too_often_ends_everything(tmp_path: Path, caplog: p
 async def test_one_that_served_for_a_while_has_all_its_restarts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketline.cli.processes.CLEAN_SLATE_S", 0.0)
+    monkeypatch.setattr("rocketline.cli.servers.processes.CLEAN_SLATE_S", 0.0)
     count = tmp_path / "count"
     code = f"""{SERVES}
 with open({str(count)!r}, "a") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import cli_command, cli_environment
+from rocketline.cli.servers.child import cli_command, cli_environment
 from rocketline.client import Producer, PushConsumer
 from rocketline.message import Message, MessageView
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import cli_command, cli_environment
+from rocketline.cli.servers.child import cli_command, cli_environment
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -84,7 +84,7 @@ def test_a_name_server_takes_a_file_of_settings(rocketline: Run, tmp_path: Path)
 
 def test_a_server_may_open_as_many_files_as_the_system_allows():
     code = (
-        "import resource; from rocketline.cli.serving import allow_many_files; "
+        "import resource; from rocketline.cli.servers.serving import allow_many_files; "
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard)); "
         "allow_many_files(); print(resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard))"
     )

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from rocketline.cli.serving import until_signalled
+from rocketline.cli.servers.serving import until_signalled
 
 PATIENCE_S = 10
 

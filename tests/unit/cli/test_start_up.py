@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import cli_environment
+from rocketline.cli.servers.child import cli_environment
 from rocketline.testing import LocalCluster
 
 LIMIT_S = 60
@@ -45,7 +45,7 @@ def test_a_verb_imports_nothing_slow(words: str) -> None:
 SERVER_PROGRAM = (
     """
 import os, signal, sys
-from rocketline.cli import serving
+from rocketline.cli.servers import serving
 serving.print = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
 """
     + PROGRAM

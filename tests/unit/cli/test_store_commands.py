@@ -192,11 +192,11 @@ class TestDump:
     def test_a_table_for_the_terminal(
         self, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from rocketline.cli.store_text import PAGE_ROWS, print_table
-        from rocketline.store.folder import StoreFolder
-        from rocketline.store.read_only import ReadOnlyDisk
-        from rocketline.store.scan import Gap
-        from rocketline.store.selection import Selection, select
+        from rocketline.cli.jobs.store_text import PAGE_ROWS, print_table
+        from rocketline.store.recovery.scan import Gap
+        from rocketline.store.tools.folder import StoreFolder
+        from rocketline.store.tools.read_only import ReadOnlyDisk
+        from rocketline.store.tools.selection import Selection, select
 
         monkeypatch.setenv("COLUMNS", "160")
         records = list(select(StoreFolder(root / "commitlog", root), Selection(), ReadOnlyDisk()))
@@ -240,8 +240,8 @@ class TestRebuild:
         self, called: Call, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from rocketline.errors import StoreError
-        from rocketline.store import rebuild
-        from rocketline.store.disk import RealDisk
+        from rocketline.store.files.disk import RealDisk
+        from rocketline.store.tools import rebuild
 
         class ReadOnlyMount(RealDisk):
             def lock(self, path: Path) -> Any:
@@ -263,7 +263,7 @@ def test_every_command_explains_itself(called: Call, command: str) -> None:
 def test_a_reader_that_has_enough_is_no_failure(root: Path) -> None:
     import subprocess
 
-    from rocketline.cli.child import cli_command, cli_environment
+    from rocketline.cli.servers.child import cli_command, cli_environment
 
     dump = subprocess.Popen(
         cli_command("store", "dump", str(root), "--json"),

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rocketline.cli.text import message_json, message_line, receipt_json, receipt_line
+from rocketline.cli.messages.text import message_json, message_line, receipt_json, receipt_line
 from rocketline.client.producer.receipts import SendReceipt, SendStatus
 from rocketline.message import LogOffset, MessageQueue, MessageView, QueueOffset
 

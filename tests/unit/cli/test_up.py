@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.cli.child import ChildCluster, cli_command, cli_environment
+from rocketline.cli.servers.child import ChildCluster, cli_command, cli_environment
 from rocketline.errors import ConfigError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -19,7 +19,7 @@ from tests.support.virtual import LoopClock, VirtualLoop, belongs_to
 from tests.unit.broker.parts import Parts, Setup, send_request
 
 from rocketline.client import ConsumeFrom, PushConsumer
-from rocketline.client.consumer.handlers import HandlerFunction
+from rocketline.client.consumer.push.handlers import HandlerFunction
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData, encode_route
 from rocketline.protocol.codes import RequestCode, ResponseCode

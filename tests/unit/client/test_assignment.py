@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.allocations import our_share
 
 from rocketline.client import PushConsumer, by_config, by_machine_room, consistent_hash, machine_room_nearby
-from rocketline.client.consumer.assignment import (
+from rocketline.client.consumer.group.assignment import (
     Strategy,
     allocate_averagely,
     allocate_by_circle,

@@ -14,11 +14,11 @@ from tests.unit.client.fakes import QUICK, FakeCluster, until
 from tests.unit.client.ordered_group import OrderedGroup, on_virtual_time
 
 from rocketline.client import ConsumeFrom, OrderedResult, PushConsumer
-from rocketline.client.consumer.loop_pulse import BEAT_S, LoopPulse
+from rocketline.client.consumer.push.loop_pulse import BEAT_S, LoopPulse
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
 
-DELIVERY = "rocketline.client.consumer.delivery"
+DELIVERY = "rocketline.client.consumer.push.delivery"
 
 
 @asynccontextmanager

@@ -117,7 +117,7 @@ async def test_what_nobody_takes_back_comes_again_alone_and_holds_progress(clust
 async def test_names_of_other_messages_mean_nothing_and_all_come_again(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "rocketline.client.consumer.delivery")
+    caplog.set_level(logging.WARNING, "rocketline.client.consumer.push.delivery")
     fill(cluster, 8)
     first: list[MessageView] = []
 

@@ -12,9 +12,9 @@ import pytest
 from tests.unit.client.fakes import SILENCE, FakeCluster, fake_cluster, found, pull_fields
 
 from rocketline.client import blocking
-from rocketline.client.bulk_range import BulkReply
-from rocketline.client.bulk_reader import BulkReader
-from rocketline.client.consumer.subscription import Sql
+from rocketline.client.bulk.range import BulkReply
+from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.consumer.group.subscription import Sql
 from rocketline.clock import ManualClock
 from rocketline.errors import (
     BrokerError,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import SILENCE, FakeCluster, fake_cluster
 
-from rocketline.client.bulk_reader import BulkReader
-from rocketline.client.bulk_writer import BulkWriter
+from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.bulk.writer import BulkWriter
 from rocketline.errors import BrokerError, ConfigError, InvalidMessage, RouteNotFound, SendFailed
 from rocketline.message import UNIQ_KEY, Message, MessageQueue
 from rocketline.protocol.codes import RequestCode, ResponseCode

@@ -25,9 +25,9 @@ from rocketline.client import (
     TransactionalProducer,
     blocking,
 )
-from rocketline.client.bulk_channel import BulkChannel
-from rocketline.client.bulk_reader import BulkReader
-from rocketline.client.bulk_writer import BulkWriter
+from rocketline.client.bulk.channel import BulkChannel
+from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.bulk.writer import BulkWriter
 from rocketline.client.middleware import Proceed
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.errors import (

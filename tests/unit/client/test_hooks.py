@@ -20,8 +20,8 @@ from rocketline.client import (
     RetryLater,
     SendContext,
 )
-from rocketline.client.consumer.handlers import NotDone
-from rocketline.client.consumer.watch import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.push.handlers import NotDone
 from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.client.hooks import Hooks
 from rocketline.clock import ManualClock

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster
 
 from rocketline.client import MessageModel, PushConsumer
-from rocketline.client.consumer.offsets import BrokerOffsets, LocalOffsets
+from rocketline.client.consumer.group.offsets import BrokerOffsets, LocalOffsets
 from rocketline.client.session import open_session
 from rocketline.errors import ConfigError
 from rocketline.message import ConsumerOffset, MessageQueue

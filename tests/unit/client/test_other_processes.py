@@ -14,7 +14,7 @@ import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, until
 from tests.unit.client.test_blocking import threaded_cluster
 
-from rocketline.cli.child import cli_environment
+from rocketline.cli.servers.child import cli_environment
 from rocketline.client import Producer
 from rocketline.errors import ClientError
 from rocketline.message import Message

@@ -12,7 +12,7 @@ from tests.unit.client.fakes import QUICK, FakeCluster, refused, until
 from tests.unit.client.pop_fakes import Assignments, FakePops
 
 from rocketline.client import ConsumeFrom, MessageModel, PushConsumer, RetryLater
-from rocketline.client.consumer.assignment_query import set_request_mode
+from rocketline.client.consumer.group.assignment_query import set_request_mode
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.errors import ConfigError, NoPermission
 from rocketline.message import MessageQueue, MessageView

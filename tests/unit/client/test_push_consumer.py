@@ -716,7 +716,7 @@ async def test_a_broker_restart_is_survived(cluster: FakeCluster) -> None:
 async def test_an_empty_answer_that_was_not_held_does_not_make_us_spin(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketline.client.consumer.pull_loop.NOT_HELD_S", 60.0)  # however busy the machine is
+    monkeypatch.setattr("rocketline.client.consumer.push.pull_loop.NOT_HELD_S", 60.0)  # however busy the machine is
     cluster.add_topic("T", 1)
     queue = cluster.broker.queues["T", 0]
     cluster.broker.on[PULL] = lambda request: request.reply(19, pull_fields(queue, 0))

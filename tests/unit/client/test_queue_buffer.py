@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketline.client.consumer.queue_buffer import BufferLimits, QueueBuffer
+from rocketline.client.consumer.push.queue_buffer import BufferLimits, QueueBuffer
 from rocketline.errors import ConfigError
 from rocketline.message import LogOffset, MessageView, QueueOffset
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, until
 
 from rocketline.client import ConsumeFrom, MessageModel, PushConsumer
-from rocketline.client.consumer import pull_loop
+from rocketline.client.consumer.push import pull_loop
 from rocketline.clock import ManualClock
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.codes import RequestCode
@@ -100,7 +100,7 @@ async def test_a_throttled_queue_is_logged_now_and_then_and_counts_as_pulled(
 ) -> None:
     assert pull_loop._LOG_EVERY == 1000
     monkeypatch.setattr(pull_loop, "_LOG_EVERY", 10)
-    caplog.set_level(logging.WARNING, "rocketline.client.consumer.pull_loop")
+    caplog.set_level(logging.WARNING, "rocketline.client.consumer.push.pull_loop")
     cluster.add_topic("T", 1)
     clock, release = ManualClock(), asyncio.Event()
 

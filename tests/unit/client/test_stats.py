@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketline.client.consumer.stats import ConsumerStats
+from rocketline.client.consumer.group.stats import ConsumerStats
 from rocketline.clock import ManualClock
 
 

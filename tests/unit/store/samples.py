@@ -11,7 +11,7 @@ from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import BatchItem
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
-from rocketline.store.disk import Disk
+from rocketline.store.files.disk import Disk
 from rocketline.store.message_store import MessageStore, StoreMessage
 from rocketline.testing.disks import MemoryDisk
 

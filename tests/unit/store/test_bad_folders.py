@@ -13,10 +13,10 @@ import pytest
 
 from rocketline.errors import DiskFull, StoreError
 from rocketline.protocol.records import decode_record
-from rocketline.store.checkpoint import CHECKPOINT_BYTES
 from rocketline.store.config import StoreConfig
-from rocketline.store.disk import RealDisk
-from rocketline.store.index_file import index_file_bytes
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.flush.checkpoint import CHECKPOINT_BYTES
+from rocketline.store.index.index_file import index_file_bytes
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 

@@ -10,9 +10,9 @@ import pytest
 from rocketline.clock import ManualClock
 from rocketline.message import LogOffset, QueueOffset
 from rocketline.protocol.records import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, LogEntry
-from rocketline.store.bulk import by_queue, put_in_index, put_in_queues
-from rocketline.store.key_index import KeyIndex
-from rocketline.store.queues import ConsumeQueues
+from rocketline.store.index.key_index import KeyIndex
+from rocketline.store.queue.batch_dispatch import by_queue, put_in_index, put_in_queues
+from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.testing.disks import MemoryDisk
 
 from .samples import tiny

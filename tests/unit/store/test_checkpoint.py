@@ -1,7 +1,7 @@
 import struct
 from pathlib import Path
 
-from rocketline.store.checkpoint import CHECKPOINT_BYTES, Checkpoint
+from rocketline.store.flush.checkpoint import CHECKPOINT_BYTES, Checkpoint
 from rocketline.testing.disks import MemoryDisk
 
 PATH = Path("/data/checkpoint")

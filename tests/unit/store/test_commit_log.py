@@ -20,9 +20,9 @@ from rocketline.protocol.records import (
     log_entry,
     read_start,
 )
-from rocketline.store.commit_log import AppendStatus, CommitLog, is_storable_topic
 from rocketline.store.config import StoreConfig
-from rocketline.store.disk import RealDisk
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.log.commit_log import AppendStatus, CommitLog, is_storable_topic
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import BORN_V6, HOST, item, message, opened, tiny

@@ -5,11 +5,11 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
-from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES
-from rocketline.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
-from rocketline.store.queues import ConsumeQueues
-from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.files.segmented_file import SegmentedFile
+from rocketline.store.log.commit_log import CommitLog
+from rocketline.store.queue.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.testing.disks import MemoryDisk
 
 from .samples import HOST, message, tiny

@@ -11,7 +11,7 @@ import pytest
 from rocketline.errors import StoreError
 from rocketline.protocol.records import decode_record
 from rocketline.store.message_store import MessageStore
-from rocketline.store.read_result import ReadStatus
+from rocketline.store.reading.read_result import ReadStatus
 from rocketline.testing.disks import MemoryDisk
 
 from .samples import ROOT, message, new_store, opened, split, tiny

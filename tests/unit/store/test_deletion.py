@@ -14,11 +14,11 @@ import pytest
 
 from rocketline.errors import StoreError
 from rocketline.store.config import ExtQueueConfig, StoreConfig
-from rocketline.store.deletion import FOLDER_NAME
-from rocketline.store.disk import RealDisk
-from rocketline.store.marks import TABLE_NAME
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.flush.checkpoint_writer import TABLE_NAME
 from rocketline.store.message_store import MessageStore
-from rocketline.store.removal import Remover
+from rocketline.store.retention.deletion import FOLDER_NAME
+from rocketline.store.retention.removal import Remover
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import ROOT, message, new_store, opened, read_all, tiny

@@ -9,7 +9,7 @@ import pytest
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
 from rocketline.files import backup_of
-from rocketline.store.disk import Disk, RealDisk, read_with_backup, store_error
+from rocketline.store.files.disk import Disk, RealDisk, read_with_backup, store_error
 from rocketline.testing.disks import MemoryDisk
 
 
@@ -295,7 +295,7 @@ def test_a_new_folder_is_durable_down_from_the_first_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("rocketline.store.disk.sync_folder", synced.append)
+    monkeypatch.setattr("rocketline.store.files.disk.sync_folder", synced.append)
     RealDisk().make_folder(tmp_path / "a" / "b" / "c")
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     RealDisk().make_folder(tmp_path / "a" / "b" / "c")

@@ -7,7 +7,7 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError
-from rocketline.store.disk import RealDisk
+from rocketline.store.files.disk import RealDisk
 from rocketline.testing.disks import SECTOR_BYTES, FaultyDisk, MemoryDisk
 
 DATA = Path("/data")

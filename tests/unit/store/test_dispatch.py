@@ -14,11 +14,11 @@ from rocketline.protocol.records import (
     TRANSACTION_ROLLBACK,
     LogEntry,
 )
-from rocketline.store.commit_log import CommitLog
-from rocketline.store.dispatch import Dispatcher
-from rocketline.store.key_index import KeyIndex
-from rocketline.store.queues import ConsumeQueues
-from rocketline.store.stretch import Filing, QueueShare, Stretch
+from rocketline.store.index.key_index import KeyIndex
+from rocketline.store.log.appended_range import Filing, QueueShare, Stretch
+from rocketline.store.log.commit_log import CommitLog
+from rocketline.store.queue.consume_queues import ConsumeQueues
+from rocketline.store.queue.dispatcher import Dispatcher
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import HOST, item, message, tiny

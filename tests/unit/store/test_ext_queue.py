@@ -5,9 +5,9 @@ import pytest
 
 from rocketline.errors import ConfigError, StoreError
 from rocketline.store.config import ExtQueueConfig
-from rocketline.store.ext_queue import ADDRESS_MAX, ADDRESS_MIN, ExtQueue, ExtQueues, ExtUnit
-from rocketline.store.segment import MapPool
-from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.files.segment import MapPool
+from rocketline.store.files.segmented_file import SegmentedFile
+from rocketline.store.queue.ext_queue import ADDRESS_MAX, ADDRESS_MIN, ExtQueue, ExtQueues, ExtUnit
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 FOLDER = Path("/data/consumequeue_ext/orders/0")

@@ -9,7 +9,8 @@ import pytest
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.store.config import StoreConfig
-from rocketline.store.folder import (
+from rocketline.store.index.key_index import KeyIndex
+from rocketline.store.tools.folder import (
     StoreFolder,
     batch_topics,
     chain_files,
@@ -19,7 +20,6 @@ from rocketline.store.folder import (
     queue_file_bytes,
     segments_of,
 )
-from rocketline.store.key_index import KeyIndex
 from rocketline.testing.disks import MemoryDisk
 
 from .samples import ROOT, message, opened, tiny

@@ -18,14 +18,14 @@ from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.protocol.records import TRANSACTION_PREPARED
 from rocketline.store.config import StoreConfig
-from rocketline.store.disk import RealDisk
-from rocketline.store.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES
-from rocketline.store.folder import StoreFolder, chain_files
-from rocketline.store.inspection import Report, Verdict, verify
+from rocketline.store.files.disk import RealDisk
 from rocketline.store.message_store import MessageStore
-from rocketline.store.queue_check import Limits
-from rocketline.store.read_only import ReadOnlyDisk
-from rocketline.store.stretch_check import Stretch, StretchReport, Told, check_links, check_stretch
+from rocketline.store.tools.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES
+from rocketline.store.tools.folder import StoreFolder, chain_files
+from rocketline.store.tools.inspection import Report, Verdict, verify
+from rocketline.store.tools.log_check import Stretch, StretchReport, Told, check_links, check_stretch
+from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.read_only import ReadOnlyDisk
 
 from .samples import HOST, message, opened, tiny
 

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketline.protocol.hashing import index_key_hash
-from rocketline.store.key_hashes import KeyHashes
+from rocketline.store.index.key_hashes import KeyHashes
 
 texts = st.one_of(st.text("abcXYZ0123456789-_", max_size=40), st.text(max_size=20))
 

@@ -8,9 +8,9 @@ import pytest
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.protocol.hashing import index_key_hash
-from rocketline.store.disk import Disk
-from rocketline.store.index_file import IndexFile, index_file_bytes
-from rocketline.store.key_index import KeyIndex
+from rocketline.store.files.disk import Disk
+from rocketline.store.index.index_file import IndexFile, index_file_bytes
+from rocketline.store.index.key_index import KeyIndex
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import tiny

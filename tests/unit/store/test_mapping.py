@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.store.mapping import FileMap
+from rocketline.store.files.mapping import FileMap
 
 SIZE = 16 * mmap.PAGESIZE
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.store.disk import RealDisk
-from rocketline.store.memory_lock import LockedWindow, PageLocks
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.files.memory_lock import LockedWindow, PageLocks
 
 from .samples import locked_bytes, message, opened, tiny
 
@@ -115,8 +115,8 @@ def test_without_the_setting_nothing_is_locked(tmp_path: Path) -> None:
 REFUSED = """
 import logging, mmap, os, resource, sys
 from pathlib import Path
-from rocketline.store.memory_lock import LockedWindow, PageLocks
-from rocketline.store.transient_pool import TransientPool
+from rocketline.store.files.memory_lock import LockedWindow, PageLocks
+from rocketline.store.log.transient_pool import TransientPool
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

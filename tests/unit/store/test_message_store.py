@@ -11,7 +11,7 @@ from rocketline.message import LogOffset
 from rocketline.protocol.hashing import index_key_hash
 from rocketline.protocol.records import decode_message, decode_record
 from rocketline.store.config import StoreConfig
-from rocketline.store.disk import Disk, RealDisk
+from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 

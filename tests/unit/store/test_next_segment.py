@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rocketline.clock import ManualClock
-from rocketline.store.disk import MappedFile
-from rocketline.store.log_memory import RESERVE_BYTES, WARM_BYTES
+from rocketline.store.files.disk import MappedFile
+from rocketline.store.files.segmented_file import PREPARE_FROM_BYTES
+from rocketline.store.log.log_memory import RESERVE_BYTES, WARM_BYTES
 from rocketline.store.message_store import AppendStatus, MessageStore
-from rocketline.store.segmented_file import PREPARE_FROM_BYTES
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import message, opened, tiny

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from rocketline.errors import ProtocolError
 from rocketline.protocol.records import BatchItem, decode_batch, encode_batch
-from rocketline.store.batch_records import looks_lost
 from rocketline.store.known_properties import KnownProperties
+from rocketline.store.log.batch_records import looks_lost
 from rocketline.store.plain_batches import MAX_ALIKE, alike_batch, plain_batch
 
 flags = st.sampled_from([0, 7, -1])

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import BatchItem, decode_record, encode_batch, log_entry, topic_part
-from rocketline.store.commit_log import Place
 from rocketline.store.known_properties import KnownProperties
+from rocketline.store.log.appended_range import QueueShare
+from rocketline.store.log.commit_log import Place
 from rocketline.store.plain_batches import alike_batch, plain_batch
 from rocketline.store.plain_records import PlainRecords
-from rocketline.store.stretch import QueueShare
 
 HEADER = SendMessageHeader("p", "orders", "TBW102", 4, 3, 0x80, 1_700_000_000_000, 7, "", 5, batch=True)
 PLACE: Place = ("orders", topic_part("orders")[1], (("orders", 0),))

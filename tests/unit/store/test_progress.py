@@ -9,8 +9,8 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.store.config import FlushConfig
-from rocketline.store.marks import TABLE_NAME
-from rocketline.store.progress import FILE_NAME, PROGRESS_BYTES, IndexShape, Mark, Progress
+from rocketline.store.flush.checkpoint_writer import TABLE_NAME
+from rocketline.store.flush.progress import FILE_NAME, PROGRESS_BYTES, IndexShape, Mark, Progress
 from rocketline.testing.disks import MemoryDisk
 
 from .samples import ROOT, message, new_store, opened, tiny

@@ -4,8 +4,8 @@ from rocketline.errors import ConfigError
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.records import decode_record
 from rocketline.store.config import ReadConfig
-from rocketline.store.consume_queue import FILLER_SIZE
 from rocketline.store.message_store import MessageStore, ReadStatus
+from rocketline.store.queue.consume_queue import FILLER_SIZE
 
 from .samples import disk_reads, message, opened, read_all, split, tiny
 

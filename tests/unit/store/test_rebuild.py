@@ -13,11 +13,11 @@ from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError, StoreInUse
 from rocketline.protocol.records import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, LogEntry
 from rocketline.store.config import StoreConfig
-from rocketline.store.disk import Disk
-from rocketline.store.folder import StoreFolder
-from rocketline.store.inspection import Verdict, verify
+from rocketline.store.files.disk import Disk
 from rocketline.store.message_store import MessageStore
-from rocketline.store.rebuild import BUILDING, READY, RebuildResult, rebuild
+from rocketline.store.tools.folder import StoreFolder
+from rocketline.store.tools.inspection import Verdict, verify
+from rocketline.store.tools.rebuild import BUILDING, READY, RebuildResult, rebuild
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import ROOT, item, message, opened, read_all, tiny

@@ -18,9 +18,9 @@ from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, StoreClosed, StoreError
 from rocketline.protocol.records import decode_record
 from rocketline.store.config import ExtQueueConfig, FlushConfig, RetentionConfig, StoreConfig
-from rocketline.store.disk import Disk, DiskUsage, RealDisk
+from rocketline.store.files.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
-from rocketline.store.retention import ASKED_PASSES, HOUR_MS, count_expired, count_forced, may_expire
+from rocketline.store.retention.retention import ASKED_PASSES, HOUR_MS, count_expired, count_forced, may_expire
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import NEVER, ROOT, item, message, new_store, opened, read_all, split, tiny

@@ -15,10 +15,10 @@ from rocketline.errors import CorruptRecord
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import BLANK_BYTES, MAGIC_BLANK, LogEntry, log_entry, read_start
-from rocketline.store.commit_log import CommitLog, StoreMessage
-from rocketline.store.record_runs import index_properties
-from rocketline.store.scan import END_OF_LOG, LogScan, Stop, collector_off, sound_record
-from rocketline.store.segment import Segment
+from rocketline.store.files.segment import Segment
+from rocketline.store.log.commit_log import CommitLog, StoreMessage
+from rocketline.store.recovery.record_runs import index_properties
+from rocketline.store.recovery.scan import END_OF_LOG, LogScan, Stop, collector_off, sound_record
 from rocketline.testing.disks import MemoryDisk
 
 from .samples import BORN_V6, HOST, ROOT, item, message, tiny

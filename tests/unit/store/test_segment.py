@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import StoreError
-from rocketline.store.disk import RealDisk
-from rocketline.store.segment import SMALL_FILE_BYTES, MapPool, Segment
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.files.segment import SMALL_FILE_BYTES, MapPool, Segment
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 DATA = Path("/data")
@@ -105,7 +105,7 @@ def test_a_new_file_that_was_unmapped_before_its_first_flush_gets_its_name_flush
     """Or a power failure could take the whole file, although its bytes were flushed."""
     synced: list[Path] = []
     for module in ("disk", "mapped_file"):
-        monkeypatch.setattr(f"rocketline.store.{module}.sync_folder", synced.append)
+        monkeypatch.setattr(f"rocketline.store.files.{module}.sync_folder", synced.append)
     for reopened in (False, True):
         segment = Segment(RealDisk(), tmp_path / str(reopened), 0, 4096)
         segment.open()

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import DiskFull, StoreError
-from rocketline.store import segmented_file
-from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.files import segmented_file
+from rocketline.store.files.segmented_file import SegmentedFile
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 LOG = Path("/data/commitlog")

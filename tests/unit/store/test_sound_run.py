@@ -11,9 +11,9 @@ import pytest
 from rocketline import _impl
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import encode_record, topic_part
-from rocketline.store import sound_run as module
 from rocketline.store.config import UNIT_BYTES
-from rocketline.store.consume_queue import UNIT
+from rocketline.store.queue.consume_queue import UNIT
+from rocketline.store.reading import verified_read as module
 
 sound_run: Callable[..., Any] = _impl.TWINS.get("sound_run", (module.sound_run,))[0]
 COUNT = 10

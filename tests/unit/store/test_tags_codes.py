@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.broker.delays import deliver_time_codes
-from rocketline.broker.topics import SCHEDULE_TOPIC
+from rocketline.broker.delays.delay_levels import deliver_time_codes
+from rocketline.broker.tables.topics import SCHEDULE_TOPIC
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull
 from rocketline.message import QueueOffset
@@ -19,10 +19,10 @@ from rocketline.protocol.bloom import BloomFilter, has_bits, set_bits
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.records import LogEntry, decode_record, log_entry
 from rocketline.store.config import ExtQueueConfig, StoreConfig
-from rocketline.store.consume_queue import ConsumeQueue
-from rocketline.store.disk import Disk
-from rocketline.store.ext_queue import ADDRESS_MAX, ADDRESS_MIN, ExtUnit
+from rocketline.store.files.disk import Disk
 from rocketline.store.message_store import MessageStore, ReadStatus, StoreMessage
+from rocketline.store.queue.consume_queue import ConsumeQueue
+from rocketline.store.queue.ext_queue import ADDRESS_MAX, ADDRESS_MIN, ExtUnit
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import HOST, ROOT, message, opened, read_all, split, tiny

@@ -19,10 +19,10 @@ from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, StoreError
 from rocketline.protocol.records import decode_messages
 from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
-from rocketline.store.disk import RealDisk
-from rocketline.store.flush import Committer
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.flush.flusher import Committer
+from rocketline.store.log.transient_pool import TransientPool
 from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
-from rocketline.store.transient_pool import TransientPool
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import HOST, ROOT, item, locked_bytes, message, new_store, opened, read_all, tiny
@@ -164,7 +164,7 @@ class TestPool:
             TransientPool(5, 1 << 50)
 
     def test_memory_the_system_does_not_give_is_a_clear_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("rocketline.store.transient_pool.total_memory_bytes", lambda: 1 << 62)
+        monkeypatch.setattr("rocketline.store.log.transient_pool.total_memory_bytes", lambda: 1 << 62)
         with pytest.raises(
             StoreError, match=r"cannot allocate \d+ bytes.*Cannot allocate memory.*transientStorePoolSize"
         ):
@@ -173,7 +173,7 @@ class TestPool:
     def test_a_store_without_its_memory_does_not_open_and_keeps_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         disk = MemoryDisk()
         with monkeypatch.context() as poor:
-            poor.setattr("rocketline.store.transient_pool.total_memory_bytes", lambda: PAGE)
+            poor.setattr("rocketline.store.log.transient_pool.total_memory_bytes", lambda: PAGE)
             with pytest.raises(StoreError, match="transientStorePoolSize"):
                 opened(disk, pooled())
         opened(disk, pooled()).close()

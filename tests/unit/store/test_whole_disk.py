@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import StoreReadOnly
-from rocketline.store import flush, whole_disk
 from rocketline.store.config import ExtQueueConfig
-from rocketline.store.disk import RealDisk
+from rocketline.store.files.disk import RealDisk
+from rocketline.store.flush import flusher as flush
+from rocketline.store.flush import whole_disk
+from rocketline.store.flush.whole_disk import RealWholeDisk, file_system_of, open_whole_disk
 from rocketline.store.message_store import MessageStore
-from rocketline.store.whole_disk import RealWholeDisk, file_system_of, open_whole_disk
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import ROOT, message, opened, tiny
@@ -145,7 +146,7 @@ def test_new_names_are_flushed_with_the_first_flush_of_their_files(
         synced.append(str(folder.relative_to(tmp_path)))
 
     for module in ("disk", "mapped_file"):
-        monkeypatch.setattr(f"rocketline.store.{module}.sync_folder", sync_folder)
+        monkeypatch.setattr(f"rocketline.store.files.{module}.sync_folder", sync_folder)
     fill(store, 1)
     assert "consumequeue" not in synced, "dispatching waits for no flush"
     store.flush_now()

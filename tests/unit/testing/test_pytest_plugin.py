@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import rocketline.testing
-from rocketline.cli.child import cli_environment
+from rocketline.cli.servers.child import cli_environment
 
 TESTS = """
 import socket

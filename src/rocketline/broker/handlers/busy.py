@@ -8,7 +8,7 @@ that is being written.
 
 from __future__ import annotations
 
-from rocketline.broker.queue_time import QueueTime
+from rocketline.broker.loop_delay import QueueTime
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import islice
 
-from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry, ProducerRegistry
 from rocketline.broker.selection import Selections
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rocketline.broker.groups import Groups
 from rocketline.broker.queue_locks import QueueLocks
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import MessageQueue

@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
-from rocketline.broker.groups import Groups
 from rocketline.broker.pop.popping import Pop, Popping
 from rocketline.broker.pop.waiters import PopWaiters, WaitKey
 from rocketline.broker.selection import Selection, Selections
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.topics import READ, Topics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import READ, Topics
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected

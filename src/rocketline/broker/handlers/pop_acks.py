@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from functools import lru_cache, partial
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.pop.checkpoints import PopCheckpoints
@@ -21,8 +20,9 @@ from rocketline.broker.pop.gathering import AckedCheckpoint, AckedTogether, AckG
 from rocketline.broker.pop.ordered import OrderedPops
 from rocketline.broker.pop.records import PopKey, new_checkpoint
 from rocketline.broker.pop.reviver import GRACE_MS
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.topics import Topics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import InvalidReceipt, RequestRejected

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from rocketline.broker.groups import Groups
-from rocketline.broker.kept import when_saved
 from rocketline.broker.pop.modes import STRATEGIES, RequestModes, share_out
 from rocketline.broker.pop.routes import Queues, TopicQueues
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.async_table import when_saved
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import RETRY_PREFIX, MessageQueue

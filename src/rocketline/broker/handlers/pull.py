@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.pull_lane import MAX_SUSPEND_S, PullLane
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
 from rocketline.broker.selection import Selection, Selections
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.topics import READ, Topics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import READ, Topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.broker.wiring import wired
 from rocketline.clock import SYSTEM_CLOCK, Clock
@@ -28,7 +28,7 @@ from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUSPEND
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
-from rocketline.store.reading import MAX_READ_BYTES
+from rocketline.store.reading.reader import MAX_READ_BYTES
 from rocketline.transport import Channel, Limits, QuickReads, Reply
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from rocketline.protocol.pulled_answer import PulledAnswer
 from rocketline.protocol.records import Buffer
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.message_store import ReadResult, ReadStatus
-from rocketline.store.reading import MAX_READ_BYTES
+from rocketline.store.reading.reader import MAX_READ_BYTES
 from rocketline.transport import Channel, Limits
 from rocketline.transport.router import FAILED, SUCCEEDED, failure
 

@@ -13,15 +13,15 @@ from random import Random
 from typing import Any
 
 from rocketline._impl import quick
-from rocketline.broker.delays import DelayLevels
+from rocketline.broker.delays.delay_levels import DelayLevels
+from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability, Durable
-from rocketline.broker.groups import Groups
-from rocketline.broker.postponed import postpone
-from rocketline.broker.queue_time import QueueTime
-from rocketline.broker.statistics import FIFO, NORMAL, BrokerStatistics
+from rocketline.broker.loop_delay import QueueTime
+from rocketline.broker.statistics.statistics import FIFO, NORMAL, BrokerStatistics
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handle
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.broker.waiting_answers import NOT_IN_TIME, WaitingAnswers
 from rocketline.broker.wiring import wired
@@ -45,7 +45,7 @@ from rocketline.protocol.records import (
 from rocketline.protocol.replies import CLUSTER
 from rocketline.protocol.stored_answer import StoredAnswer
 from rocketline.protocol.transactions import TRAN_MSG, is_half
-from rocketline.store.commit_log import Places
+from rocketline.store.log.commit_log import Places
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
 from rocketline.transport import Channel, Lane, Limits, Read, Reply, Served
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from rocketline.broker.delays import DelayLevels
+from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.durability import Durability
-from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.send import answer_when_durable
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.topics import SCHEDULE_TOPIC, WRITE, Topics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import SCHEDULE_TOPIC, WRITE, Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT

@@ -7,9 +7,9 @@ from functools import partial
 
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.redirect import TIMER_DEL_UNIQKEY
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, RequestRejected

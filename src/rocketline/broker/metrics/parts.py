@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import SYSTEM_PREFIX, Groups
 from rocketline.broker.pop.pops import Pops
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
-from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import SYSTEM_PREFIX, Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessages
 from rocketline.broker.waiters import PullWaiters
 from rocketline.broker.wiring import wired

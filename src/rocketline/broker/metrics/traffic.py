@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from rocketline.broker.metrics.parts import MetricsParts, is_derived
-from rocketline.broker.statistics import DELAY, NORMAL, SIZE_BOUNDS, TRANSACTION
+from rocketline.broker.statistics.statistics import DELAY, NORMAL, SIZE_BOUNDS, TRANSACTION
+from rocketline.broker.tables.topics import SCHEDULE_TOPIC
 from rocketline.broker.timer.redirect import TIMER_TOPIC
-from rocketline.broker.topics import SCHEDULE_TOPIC
 from rocketline.metrics.families import Distribution, Family, counter, histogram, in_turns
 from rocketline.protocol.transactions import HALF_TOPIC
 

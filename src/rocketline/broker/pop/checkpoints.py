@@ -21,10 +21,10 @@ from heapq import heappop, heappush
 from itertools import count
 
 from rocketline.broker.config import PopConfig
-from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.records import PopCheckpoint, PopKey, new_ack
 from rocketline.broker.pop.revive_log import ReviveLog
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from rocketline.broker.config import PopConfig
-from rocketline.broker.kept import KeptTable, OffLoop, Saving
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.async_table import KeptTable, OffLoop, Saving
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.message import RETRY_PREFIX, MessageQueue
 from rocketline.protocol.bodies import POP, PULL, MessageRequestModeTable, SetMessageRequestModeRequestBody
 from rocketline.protocol.headers.pop import ANY_QUEUE

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET, UnsetType, field
 
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.message import QueueOffset

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rocketline.broker.config import PopConfig
-from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.pop.checkpoints import PopCheckpoints
 from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.ordered import OrderCount, OrderedPops
 from rocketline.broker.pop.records import new_checkpoint
 from rocketline.broker.selection import Selection
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import CorruptRecord, RequestRejected, StoreError
 from rocketline.message import POP_CK, QueueOffset

@@ -7,9 +7,6 @@ from random import Random
 from typing import Any
 
 from rocketline.broker.config import PopConfig
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
-from rocketline.broker.kept import OffLoop
 from rocketline.broker.pop.checkpoints import PopCheckpoints
 from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.modes import RequestModes
@@ -20,15 +17,18 @@ from rocketline.broker.pop.redelivery import Redelivery
 from rocketline.broker.pop.revive_log import ReviveLog, revive_topic
 from rocketline.broker.pop.reviver import PopReviver
 from rocketline.broker.pop.waiters import PopWaiters
-from rocketline.broker.saved import SavedTable
-from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.async_table import OffLoop
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import MessageRequestModeTable
-from rocketline.store.dispatch import Arrivals
 from rocketline.store.message_store import MessageStore
+from rocketline.store.queue.dispatcher import Arrivals
 
 
 @wired

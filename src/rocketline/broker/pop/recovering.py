@@ -15,9 +15,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.pop.records import CHECKPOINT_TAG, PopCheckpoint, PopKey, decode_either
 from rocketline.broker.pop.redelivery import ORIGIN_GROUP, Copy
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.timer.redirect import TIMER_TOPIC
 from rocketline.message import REAL_TOPIC, TAGS, UNIQ_KEY
 from rocketline.protocol.names import is_derived

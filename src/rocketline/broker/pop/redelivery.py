@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import NamedTuple
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
 from rocketline.broker.pop.records import PopCheckpoint
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.topics import Topics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import CorruptRecord, StoreError
 from rocketline.message import ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC, UNIQ_KEY

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketline.broker.pop.records import CHECKPOINT_TAG, PopAck, PopCheckpoint
+from rocketline.broker.tables.topics import REVIVE_PREFIX
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import REVIVE_PREFIX
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected

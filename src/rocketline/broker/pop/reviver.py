@@ -22,22 +22,22 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
 from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.records import PopAck, PopCheckpoint, PopKey, decode_either, new_checkpoint
 from rocketline.broker.pop.recovering import copies_since, settled_keys
 from rocketline.broker.pop.redelivery import Redelivery
 from rocketline.broker.pop.revive_log import ACK, CHECKPOINT, EARLIER_MS, REVIVE_GROUP, ReviveLog
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected, StoreError
 from rocketline.message import TAGS
 from rocketline.protocol.properties import property_in
 from rocketline.protocol.records import decode_record
-from rocketline.store.dispatch import Arrivals
 from rocketline.store.message_store import MessageStore, ReadStatus
+from rocketline.store.queue.dispatcher import Arrivals
 
 log = logging.getLogger(__name__)
 

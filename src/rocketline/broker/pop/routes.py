@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Sequence
 
-from rocketline.broker.topics import READ, Topics
+from rocketline.broker.tables.topics import READ, Topics
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, TransportError
 from rocketline.message import MessageQueue

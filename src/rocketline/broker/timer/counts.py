@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from rocketline.broker.saved import SavedTable
+from rocketline.broker.tables.json_table import SavedTable
 from rocketline.clock import Clock
 from rocketline.metrics.families import Tally
 from rocketline.protocol.bodies import DataVersion, TimerCount, TimerCounts, encode_body
-from rocketline.store.disk import Disk
+from rocketline.store.files.disk import Disk
 
 DELAY_BOUNDS_S = (60, 600, 3600, 12 * 3600, 24 * 3600, 72 * 3600)
 

@@ -30,7 +30,7 @@ from rocketline.protocol.hashing import java_string_hash
 from rocketline.protocol.properties import decode_properties, encode_properties
 from rocketline.protocol.records import Record, decode_record
 from rocketline.store.config import TimerConfig
-from rocketline.store.disk import Disk
+from rocketline.store.files.disk import Disk
 from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
 from rocketline.store.timer.files import TimerFiles, TimerSnapshot
 from rocketline.store.timer.timer_log import RECALLS, ROLLS, WAITS, TimerEntry

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Callable
 
 from rocketline.broker.config import TransactionConfig
-from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.registries import ProducerRegistry
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessage, HalfMessages
 from rocketline.broker.transactions.ops import OpReader
 from rocketline.broker.wiring import wired

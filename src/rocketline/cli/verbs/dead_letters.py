@@ -97,7 +97,7 @@ async def dlq_redrive(admin: Admin, args: Args) -> AsyncIterator[Table]:
     END,
 )
 async def dlq_export(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.cli.text import message_json
+    from rocketline.cli.messages.text import message_json
 
     count = 0
     with Path(args.file).open("x", encoding="utf-8") as file:  # noqa: ASYNC230 (nobody else waits for this loop)

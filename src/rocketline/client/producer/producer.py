@@ -29,8 +29,8 @@ from rocketline.client.producer.outgoing import (
 from rocketline.client.producer.plain_sends import PlainSends
 from rocketline.client.producer.queue_choice import QueueSelector, queue_choice
 from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.producer.send_hooks import WatchedSends
 from rocketline.client.producer.sender import Sender
-from rocketline.client.producer.watched import WatchedSends
 from rocketline.client.producer.window import Window
 from rocketline.client.replies import ask, request_message, send_reply
 from rocketline.client.session import ClientSession, open_session, opened_before_fork

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from rocketline.errors import StoreError
-from rocketline.store.disk import Disk, MappedFile
+from rocketline.store.files.disk import Disk, MappedFile
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">7q")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rocketline.errors import WrongFiles
 from rocketline.store.config import TimerConfig
-from rocketline.store.disk import Disk
+from rocketline.store.files.disk import Disk
 from rocketline.store.timer.checkpoint import TimerCheckpoint, TimerMark
 from rocketline.store.timer.timer_log import NO_POSITION, RECALLS, ROLLS, TimerEntry, TimerLog
 from rocketline.store.timer.wheel import SLOT_COUNT, Slot, TimerWheel

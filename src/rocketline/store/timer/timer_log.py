@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rocketline.store.disk import Disk
-from rocketline.store.segmented_file import SegmentedFile
+from rocketline.store.files.disk import Disk
+from rocketline.store.files.segmented_file import SegmentedFile
 
 ENTRY_BYTES = 52
 END_BYTES = 16

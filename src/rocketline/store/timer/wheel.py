@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rocketline.errors import WrongFiles
-from rocketline.store.disk import Disk, MappedFile
+from rocketline.store.files.disk import Disk, MappedFile
 
 SLOT_COUNT = 2 * 7 * 24 * 3600
 SLOT_BYTES = 32

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from rocketline.store.flush import Rounds
+from rocketline.store.flush.flusher import Rounds
 
 
 class LoopWorker:

@@ -19,7 +19,7 @@ from rocketline.client.session import forget_session
 from rocketline.errors import ConfigError, RocketlineError
 from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.settings import load
-from rocketline.store.flush import Rounds
+from rocketline.store.flush.flusher import Rounds
 from rocketline.testing.disks import MemoryDisk
 from rocketline.testing.sim.host_clock import HostClock
 from rocketline.testing.sim.loop import SimLoop, belongs_to

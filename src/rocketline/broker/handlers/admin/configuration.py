@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketline.broker.changes import MAX_CHANGE_BYTES, ChangingConfig
-from rocketline.broker.kept import when_saved
+from rocketline.broker.tables.async_table import when_saved
 from rocketline.broker.wiring import wired
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.bodies import encode_body

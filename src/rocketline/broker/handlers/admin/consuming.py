@@ -8,11 +8,11 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ConsumerRegistry
-from rocketline.broker.statistics import BrokerStatistics
-from rocketline.broker.topics import Topics
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.kept import Saving, when_saved
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.async_table import Saving, when_saved
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command

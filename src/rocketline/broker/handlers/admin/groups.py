@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
-from rocketline.broker.kept import Saving, when_saved
-from rocketline.broker.topics import MAX_QUEUE_COUNT
+from rocketline.broker.tables.async_table import Saving, when_saved
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import MAX_QUEUE_COUNT
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (

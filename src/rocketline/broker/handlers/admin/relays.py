@@ -10,9 +10,9 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from rocketline.broker.groups import Groups
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected, RequestTimeout, TransportError
 from rocketline.protocol.bodies import ConsumerStatus, decode_body, encode_body

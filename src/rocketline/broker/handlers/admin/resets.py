@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.groups import Groups
 from rocketline.broker.handlers.admin.relays import refuse_older
 from rocketline.broker.registries import ConsumerGroup, ConsumerRegistry
-from rocketline.broker.topics import Topics
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
+from rocketline.broker.tables.groups import Groups
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.waiters import PullWaiters
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected, TransportError

@@ -6,10 +6,10 @@ the time of a single append is not measured.
 
 from __future__ import annotations
 
-from rocketline.broker.delays import DelayLevels
-from rocketline.broker.statistics import BrokerStatistics
+from rocketline.broker.delays.delay_levels import DelayLevels
+from rocketline.broker.statistics.statistics import BrokerStatistics
+from rocketline.broker.tables.topics import SCHEDULE_TOPIC
 from rocketline.broker.timer.timers import Timers
-from rocketline.broker.topics import SCHEDULE_TOPIC
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import KVTable, encode_body

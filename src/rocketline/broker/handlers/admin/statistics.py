@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rocketline.broker.statistics import BrokerStatistics, FallBehind
-from rocketline.broker.topics import Topics
+from rocketline.broker.statistics.statistics import BrokerStatistics, FallBehind
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import MessageQueue

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rocketline.broker.consumer_offsets import ConsumerOffsets
-from rocketline.broker.delays import DelayLevels
+from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.registries import ConsumerRegistry
+from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import ConsumeQueueBody, ConsumeQueueUnit, encode_body

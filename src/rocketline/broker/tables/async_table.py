@@ -1,0 +1,176 @@
+"""Tables held in memory with their files behind them, written off the event loop: a stalling disk holds nobody up.
+
+There are two kinds of change. What comes into being by itself (a topic with its first message, a group with its first
+member) counts at once and is saved soon; a crash in between loses nothing, because it comes into being again, or is found
+by its queues (`Topics.adopt`). What an operator orders is saved before it counts, and answered after that: a change that
+the disk refuses has not happened.
+
+One write of a table at a time, always of its latest content, so versions reach the disk in order and a hundred changes
+during one slow write cost one more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial, reduce
+from typing import Generic, TypeVar
+
+from rocketline.broker.tables.json_table import SavedTable
+from rocketline.protocol.command import Command
+from rocketline.transport import Reply
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class OffLoop:
+    """Runs what blocks in threads, and knows what is still under way: a thread cannot be cancelled, only waited for."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Future[None]] = set()
+
+    def __call__(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        future = asyncio.get_running_loop().run_in_executor(None, work)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        return future
+
+    async def finish(self) -> None:
+        """Return when nothing is under way any more, whatever became of it."""
+        while self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+
+Saving = asyncio.Future[None] | None
+"""Settled when something is saved; None when it is already."""
+
+
+def when_saved(saving: Iterable[Saving], answer: Callable[[], Reply]) -> Reply:
+    """What `answer` makes once everything is saved, which may be now; the first failure is the answer otherwise."""
+    left = [future for future in saving if future is not None]
+    return _later(left, answer) if left else answer()
+
+
+async def _later(saving: list[asyncio.Future[None]], answer: Callable[[], Reply]) -> Command | None:
+    await asyncio.gather(*saving)
+    reply = answer()
+    made = await reply if isinstance(reply, Awaitable) else reply
+    assert made is None or isinstance(made, Command)
+    return made
+
+
+Edit = Callable[[T], T]
+_Asked = tuple[Edit[T], Callable[[], None] | None, "asyncio.Future[None]"]
+
+
+class KeptTable(Generic[T]):
+    """The content of one file. Contents are never changed in place: an edit makes a new one from the former."""
+
+    def __init__(self, file: SavedTable[T], empty: T, use: Callable[[T], None], off_loop: OffLoop | None) -> None:
+        """`use` is told each content that counts from then on. Without `off_loop` every change is saved on the spot."""
+        self._file = file
+        self._use = use
+        self._off_loop = off_loop
+        self._content = empty
+        self._asked: list[_Asked[T]] = []
+        self._is_writing = False
+        self._is_dirty = False
+
+    def begin(self, content: T, *, is_saved: bool) -> None:
+        """Start with what was loaded. Blocks when that is not what the file has: nobody is served yet."""
+        if not is_saved:
+            self._file.save(content)
+        self._take(content)
+
+    def change(self, edit: Edit[T]) -> None:
+        """Make a change that counts at once and is saved soon."""
+        content = edit(self._content)
+        if self._off_loop is None:
+            self._file.save(content)
+            self._take(content)
+            return
+        self._take(content)
+        self._is_dirty = True
+        self._write()
+
+    def change_saved(self, edit: Edit[T], then: Callable[[], None] | None = None) -> Saving:
+        """Make a change that is saved before it counts; a StoreError: it is not made.
+
+        `edit` may be called twice: what came into being by itself while it was written is there the second time. `then` is
+        called when it counts, before anybody can act on that.
+        """
+        if self._off_loop is None:
+            self.change(edit)
+            if then is not None:
+                then()
+            return None
+        done = asyncio.get_running_loop().create_future()
+        self._asked.append((edit, then, done))
+        self._write()
+        return done
+
+    def save_again(self) -> None:
+        """Try once more what the disk refused."""
+        if self._is_dirty:
+            self._write()
+
+    def save_rest(self) -> None:
+        """Save what is not saved yet, on the spot: for a stop, when nothing is under way any more."""
+        if self._is_dirty:
+            self._file.save(self._content)
+            self._is_dirty = False
+
+    def _take(self, content: T) -> None:
+        self._content = content
+        self._use(content)
+
+    def _write(self) -> None:
+        if self._is_writing:
+            return  # whoever writes looks again afterwards
+        assert self._off_loop is not None
+        asked, self._asked = self._asked, []
+        before = self._content
+        content = _edited(before, asked)
+        was_dirty, self._is_dirty = self._is_dirty, False
+        self._is_writing = True
+        writing = self._off_loop(partial(self._file.save, content))
+        writing.add_done_callback(partial(self._wrote, before, content, asked, was_dirty))
+
+    def _wrote(
+        self, before: T, content: T, asked: list[_Asked[T]], was_dirty: bool, writing: asyncio.Future[None]
+    ) -> None:
+        self._is_writing = False
+        if writing.cancelled():
+            return  # the process is dying
+        error = writing.exception()
+        if error is not None:
+            self._is_dirty |= was_dirty
+            log.error("a table is not saved, what it gained by itself counts all the same: %s", error)
+        elif asked:
+            # Mostly nothing else happened meanwhile, and what counts now is what was written.
+            self._take(content if self._content is before else _edited(self._content, asked))
+        for _, then, done in asked:
+            _settle(done, error, then)
+        if self._asked or (self._is_dirty and error is None):
+            self._write()
+
+
+def _settle(done: asyncio.Future[None], error: BaseException | None, then: Callable[[], None] | None) -> None:
+    if error is None and then is not None:
+        try:
+            then()
+        except Exception as failure:
+            error = failure
+    if done.done():
+        return  # who asked has gone
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+def _edited(content: T, asked: list[_Asked[T]]) -> T:
+    return reduce(lambda former, item: item[0](former), asked, content)

@@ -1,0 +1,129 @@
+"""`rocketline demo`: a real cluster at work, and the sum at the end.
+
+The servers run in a process of their own, as in life; producers and consumers run here. The demonstration has parts, done
+one after the other on the same cluster. Each gives rows for the summary and says what went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketline.cli.options import Verbose
+
+if TYPE_CHECKING:
+    from rocketline.cli.demo.screen import Screen
+    from rocketline.cli.servers.child import ChildCluster
+
+MIB = 1 << 20
+FAIL_EVERY = 200
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything is shown."""
+
+    messages: int
+    producers: int
+    consumers: int
+    orders: int = 0
+
+
+@dataclass
+class Outcome:
+    """What a part of the demonstration has to show for itself."""
+
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+Part = Callable[["ChildCluster", "Screen", Scale], Awaitable[Outcome]]
+
+
+def demo(
+    messages: Annotated[int, typer.Option(min=1, help="How many messages travel.")] = 20_000,
+    producers: Annotated[int, typer.Option(min=1, max=64, help="Producers at work.")] = 8,
+    consumers: Annotated[int, typer.Option(min=1, max=64, help="Consumers of one group.")] = 4,
+    orders: Annotated[int, typer.Option(min=0, help="Orders that become tables on Spark; 0: leave Spark out.")] = 2000,
+    verbose: Verbose = 0,
+) -> None:
+    """Start a cluster, move messages through it while the group changes, and count.
+
+    Ends with exit code 1 when a message was lost.
+    """
+    from rocketline.cli.demo.screen import open_screen
+    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.servers.child import ChildCluster
+    from rocketline.cli.servers.serving import run
+
+    log_to_stderr(verbose)
+    scale = Scale(messages, producers, consumers, orders)
+    with TemporaryDirectory(prefix="rocketline-demo-") as folder, open_screen() as screen:
+        screen.say("starting a name server and a broker")
+        with ChildCluster(["--data", folder]) as cluster:
+            outcome = run(_play(cluster, screen, scale))
+    if outcome is None:
+        raise typer.Exit(130)
+    screen.summary(outcome.rows, outcome.problems)
+    if outcome.problems:
+        raise typer.Exit(1)
+
+
+async def _play(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+    screen.say(f"ready after {cluster.start_s:.2f} s: name server at {cluster.namesrv}")
+    whole = Outcome([("cluster ready after", f"{cluster.start_s:.2f} s"), ("its memory, idle", _memory(cluster))])
+    for part in PARTS:
+        outcome = await part(cluster, screen, scale)
+        whole.rows += outcome.rows
+        whole.problems += outcome.problems
+    whole.rows.append(("its memory, at the end", _memory(cluster)))
+    return whole
+
+
+async def _messages_travel(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+    """Producers and consumers, a consumer leaving and another joining, some deliveries failing the first time."""
+    from rocketline.cli.demo.journey import JourneyPlan, read_back, travel
+    from rocketline.cli.demo.ledger import Ledger
+
+    plan = JourneyPlan(scale.messages, scale.producers, scale.consumers, fail_every=FAIL_EVERY)
+    ledger = Ledger(plan.messages, plan.body_bytes)
+    screen.say(f"{plan.producers} producers send {plan.messages:,} messages to {plan.consumers} consumers")
+    async with screen.progress(
+        plan.messages, lambda: {"acknowledged": ledger.acknowledged, "consumed": ledger.consumed}
+    ):
+        report = await travel(cluster.namesrv, plan, ledger, screen.say)
+    screen.say("reading every queue back from its beginning")
+    stored, problems = await read_back(cluster.namesrv, plan.topic, ledger)
+    rows = [
+        ("messages sent", f"{ledger.sent:,}"),
+        ("acknowledged", f"{ledger.acknowledged:,}"),
+        ("consumed", f"{ledger.consumed:,}"),
+        ("failed once, came again", f"{ledger.retried:,}"),
+        ("duplicates", f"{ledger.duplicates:,}"),
+        ("lost", f"{len(ledger.lost()):,}"),
+        ("read back from the queues", f"{stored:,}"),
+        ("sent per second", f"{ledger.acknowledged / max(report.produce_s, 1e-9):,.0f}"),
+        ("sent and consumed per second", f"{ledger.consumed / max(report.total_s, 1e-9):,.0f}"),
+    ]
+    return Outcome(rows, report.problems + problems)
+
+
+async def _orders_become_tables(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+    """Orders on their way through Spark to bronze, silver and gold tables, and the totals back to a topic."""
+    from rocketline.cli.demo.orders import orders_to_tables
+
+    if not scale.orders:
+        return Outcome()
+    return Outcome(*await orders_to_tables(cluster, screen, scale.orders))
+
+
+PARTS: tuple[Part, ...] = (_messages_travel, _orders_become_tables)
+
+
+def _memory(cluster: ChildCluster) -> str:
+    used = cluster.memory_bytes
+    return "not known here" if used is None else f"{used / MIB:.0f} MiB"

@@ -1,0 +1,300 @@
+"""Many messages from producers to consumers while the group changes, and a check that nothing went wrong on the way.
+
+What must hold at the end: every acknowledged message was consumed at least once, none was consumed that nobody sent, and
+the queues, read back from their beginning, hold consecutive offsets with each message where its producer was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+from rocketline.cli.demo.ledger import Ledger
+from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryLater, SendReceipt
+from rocketline.errors import RocketlineError, RouteNotFound
+from rocketline.message import Message, MessageQueue, MessageView
+
+Tell = Callable[[str], None]
+
+RETRY_LEVEL = 1
+"""A second, the shortest delay."""
+
+MAX_PROBLEMS = 20
+OPEN_LIMIT_S = 10.0
+READ_LIMIT_S = 10.0
+AUDIT_GROUP = "journey_audit"
+
+
+@dataclass(frozen=True)
+class JourneyPlan:
+    """How many of everything."""
+
+    messages: int = 20_000
+    producers: int = 8
+    consumers: int = 4
+    topic: str = "journey"
+    group: str = "journey_readers"
+    queues: int = 8
+    body_bytes: int = 128
+    in_flight: int = 32
+    """Requests of one producer that wait for their answer at once."""
+    batch: int = 1
+    """Messages in one request."""
+    fail_every: int = 0
+    """The first delivery of every so manieth message fails; 0: none."""
+    patience_s: float = 30.0
+    """How long nothing may arrive before the rest counts as lost."""
+
+
+@dataclass
+class JourneyReport:
+    """How it went; the counts are in the ledger."""
+
+    ledger: Ledger
+    produce_s: float = 0.0
+    total_s: float = 0.0
+    stored: int = 0
+    """Messages found when the queues were read back."""
+    problems: list[str] = field(default_factory=list)
+
+
+async def travel(namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = lambda event: None) -> JourneyReport:
+    """Move all messages of the ledger; `tell` hears what happens on the way."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    report = JourneyReport(ledger)
+    await open_topic(namesrv, plan, ledger)
+    async with Readers(namesrv, plan, ledger, tell) as readers:
+        members = asyncio.create_task(readers.change_members())
+        try:
+            report.problems += await send_all(namesrv, plan, ledger, readers.changed)
+            report.produce_s = loop.time() - started
+            await readers.until_all_arrived()
+            if ledger.all_arrived:
+                await members
+        finally:
+            members.cancel()
+            await asyncio.gather(members, return_exceptions=True)
+    report.total_s = loop.time() - started
+    report.problems += verdict(ledger)
+    return report
+
+
+async def open_topic(namesrv: str, plan: JourneyPlan, ledger: Ledger) -> None:
+    """Send message 0 and wait until the name server knows the topic.
+
+    Brokers make a topic when its first message comes; consumers that were there before look for it twice a minute only.
+    """
+    await _produce(namesrv, "journey_opener", range(1), plan, ledger)
+    async with PullConsumer(namesrv, group=AUDIT_GROUP) as consumer, asyncio.timeout(OPEN_LIMIT_S):
+        while True:
+            try:
+                await consumer.queues(plan.topic)
+                return
+            except RouteNotFound:
+                await asyncio.sleep(0.05)
+
+
+def verdict(ledger: Ledger) -> list[str]:
+    """What the books say is wrong."""
+    problems = []
+    lost = ledger.lost()
+    if lost:
+        problems.append(f"{len(lost)} acknowledged messages were never consumed, the first is number {lost[0]}")
+    if ledger.invented:
+        problems.append(f"{ledger.invented} messages were consumed that nobody sent")
+    if ledger.acknowledged < ledger.messages:
+        problems.append(f"{ledger.messages - ledger.acknowledged} of {ledger.messages} messages were not acknowledged")
+    return problems
+
+
+async def send_all(namesrv: str, plan: JourneyPlan, ledger: Ledger, changed: asyncio.Event) -> list[str]:
+    """All producers at once, each with its share of what is left after message 0; the sends that failed for good.
+
+    The last third waits until the group has changed, so that this happens on the way on the fastest machine too.
+    """
+    shares = [range(1 + first, plan.messages, plan.producers) for first in range(plan.producers)]
+    failures = await asyncio.gather(
+        *(
+            _produce(namesrv, f"journey_producer_{number}", share, plan, ledger, changed)
+            for number, share in enumerate(shares)
+        )
+    )
+    return [problem for problems in failures for problem in problems][:MAX_PROBLEMS]
+
+
+async def _produce(
+    namesrv: str, group: str, share: range, plan: JourneyPlan, ledger: Ledger, changed: asyncio.Event | None = None
+) -> list[str]:
+    requests = _requests(share, plan.batch)
+    failures: list[str] = []
+
+    async def send_some(producer: Producer) -> None:
+        # All of a producer's lanes take from one iterator, so each request is sent once.
+        for numbers in requests:
+            if changed is not None and numbers[0] > plan.messages * 2 // 3:
+                await _wait_for(changed, plan.patience_s)
+            messages = [Message(plan.topic, ledger.send(number), keys=[str(number)]) for number in numbers]
+            try:
+                receipts = await _send(producer, messages)
+            except RocketlineError as error:
+                failures.append(f"{group}: {error}")
+                continue
+            for number, receipt in zip(numbers, receipts):
+                ledger.acknowledge(number, receipt.queue, receipt.queue_offset)
+
+    async with Producer(namesrv, group=group, timeout=10.0, topic_queue_count=plan.queues) as producer:
+        await asyncio.gather(*(send_some(producer) for _ in range(plan.in_flight)))
+    return failures
+
+
+async def _wait_for(event: asyncio.Event, limit_s: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+
+
+async def _send(producer: Producer, messages: list[Message]) -> Sequence[SendReceipt]:
+    if len(messages) == 1:
+        return [await producer.send(messages[0])]
+    return await producer.send_batch(messages)
+
+
+def _requests(share: range, batch: int) -> Iterator[range]:
+    """
+    >>> list(_requests(range(0, 10, 2), 2))
+    [range(0, 4, 2), range(4, 8, 2), range(8, 10, 2)]
+    """
+    for start in range(0, len(share), batch):
+        yield share[start : start + batch]
+
+
+class Readers:
+    """The consumers of a journey: one group whose members change on the way. An async context manager."""
+
+    def __init__(self, namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell) -> None:
+        self._namesrv = namesrv
+        self._plan = plan
+        self._ledger = ledger
+        self._tell = tell
+        self.changed = asyncio.Event()
+        """Set when the group is complete again."""
+        self._moved = asyncio.Event()
+        self._members: list[AsyncExitStack] = []
+
+    async def __aenter__(self) -> Readers:
+        for _ in range(self._plan.consumers):
+            await self._join()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        while self._members:
+            await self._leave()
+
+    async def change_members(self) -> None:
+        """One leaves after a third of the messages, another joins after half of them."""
+        try:
+            if self._plan.consumers > 1:
+                await self._change_members()
+        finally:
+            self.changed.set()
+
+    async def _change_members(self) -> None:
+        await self._until(self._plan.messages // 3)
+        await self._leave()
+        self._tell(f"a consumer left after {self._ledger.consumed:,} messages, {len(self._members)} go on")
+        await self._until(self._plan.messages // 2)
+        await self._join()
+        self._tell(
+            f"a consumer joined after {self._ledger.consumed:,} messages, now {len(self._members)} share the queues"
+        )
+
+    async def until_all_arrived(self) -> None:
+        """Until everything acknowledged arrived, or nothing more did for too long."""
+        while not self._ledger.all_arrived:
+            self._moved.clear()
+            try:
+                async with asyncio.timeout(self._plan.patience_s):
+                    await self._moved.wait()
+            except TimeoutError:
+                self._tell(f"nothing arrived for {self._plan.patience_s:g} s, giving up")
+                return
+
+    async def _until(self, consumed: int) -> None:
+        while self._ledger.consumed < consumed:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def _join(self) -> None:
+        plan = self._plan
+        member = AsyncExitStack()
+        consumer = await member.enter_async_context(
+            PushConsumer(self._namesrv, group=plan.group, from_where=ConsumeFrom.FIRST)
+        )
+        consumer.subscribe(plan.topic, "*", self._handle)
+        await consumer.start()
+        self._members.append(member)
+
+    async def _leave(self) -> None:
+        await self._members.pop(0).aclose()
+
+    async def _handle(self, message: MessageView) -> None:
+        plan, ledger = self._plan, self._ledger
+        if plan.fail_every and not message.reconsume_times:
+            number = ledger.number_of(message.body)
+            if number is not None and number % plan.fail_every == 0:
+                ledger.retried += 1
+                raise RetryLater("the first delivery fails on purpose", delay_level=RETRY_LEVEL)
+        ledger.arrive(message.body)
+        self._moved.set()
+
+
+async def read_back(namesrv: str, topic: str, ledger: Ledger) -> tuple[int, list[str]]:
+    """(messages in all queues of a topic, what is wrong with them), read from the beginning without a group's help."""
+    found: dict[tuple[MessageQueue, int], int] = {}
+    problems: list[str] = []
+    async with PullConsumer(namesrv, group=AUDIT_GROUP, from_where=ConsumeFrom.FIRST, auto_commit=False) as consumer:
+        queues = await consumer.queues(topic)
+        expected: dict[MessageQueue, int] = {queue: await consumer.begin_offset(queue) for queue in queues}
+        ends = {queue: await consumer.end_offset(queue) for queue in queues}
+        consumer.assign(queues)
+        while behind := [queue for queue in queues if expected[queue] < ends[queue]]:
+            messages = await consumer.poll(max_messages=1000, timeout=READ_LIMIT_S)
+            if not messages:
+                problems += [
+                    f"{queue}: nothing at {expected[queue]}, though it ends at {ends[queue]}" for queue in behind
+                ]
+                break
+            for message in messages:
+                problems += _check_stored(message, expected, ledger, found)
+    return len(found), (problems + _misplaced(ledger, found))[:MAX_PROBLEMS]
+
+
+def _check_stored(
+    message: MessageView,
+    expected: dict[MessageQueue, int],
+    ledger: Ledger,
+    found: dict[tuple[MessageQueue, int], int],
+) -> list[str]:
+    problems = []
+    queue, offset = message.queue, message.queue_offset
+    if offset != expected[queue]:
+        problems.append(f"{queue}: offset {offset} came where {expected[queue]} was expected")
+    expected[queue] = offset + 1
+    number = ledger.number_of(message.body)
+    if number is None:
+        problems.append(f"{queue}: nobody sent the message at offset {offset}")
+    else:
+        found[queue, offset] = number
+    return problems
+
+
+def _misplaced(ledger: Ledger, found: dict[tuple[MessageQueue, int], int]) -> list[str]:
+    places = ((number, ledger.place_of(number)) for number in range(ledger.messages))
+    return [
+        f"message {number} is not at {place[0]} offset {place[1]}, where its producer was told"
+        for number, place in places
+        if place is not None and found.get(place) != number
+    ]

@@ -1,0 +1,343 @@
+"""`rocketline pipeline`: the ready jobs on Spark. Each tells how far it is on stderr and prints a table at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketline.cli.access import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, spark_access
+from rocketline.cli.options import ConfigFile, Settings
+from rocketline.cli.usage import UsageProblem
+from rocketline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rocketline.pipelines.outcome import Outcome
+
+pipeline_app = typer.Typer(
+    no_args_is_help=True, help="Ready jobs on Spark; they need Java and the extra `spark` of rocketline."
+)
+
+Master = Annotated[
+    str | None,
+    typer.Option(help="Spark's master: local[N], spark://..., yarn, k8s://..., or sc://... of Spark Connect.",
+                 show_default="local[*]"),
+]  # fmt: skip
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting for Spark; repeatable.")]
+Namesrv = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Name server of the cluster to read from.")]
+StorePath = Annotated[str | None, typer.Option("--path", metavar="DIR", help="Read a store's files instead.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="A topic to read; repeatable.")]
+ToNamesrv = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Cluster to send to.", show_default="--namesrv")
+]
+ToTopic = Annotated[str | None, typer.Option(help="Topic to send to.", show_default="the one a message is in")]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only messages that this condition selects.")]
+Rate = Annotated[float | None, typer.Option(help="Messages a second, at most.", show_default="as fast as can be")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Stored before.")]
+Access = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE",
+                 help="rocketmq.tls=true and others that let clients into a cluster; repeatable. Its account: "
+                 f"{ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}."),
+]  # fmt: skip
+Store = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commit log.")
+]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for tables and plots.")]
+
+
+@pipeline_app.command()
+def medallion(
+    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables; also hdfs://, s3a://.")],
+    namesrv: Namesrv = None,
+    path: StorePath = None,
+    topic: Annotated[str, typer.Option(help="Topic with orders as JSON.")] = "orders",
+    to_topic: Annotated[str | None, typer.Option(help="Send totals of customers here.")] = None,
+    to_namesrv: ToNamesrv = None,
+    window: Annotated[str, typer.Option(help="Length of a window of the gold table.")] = "1 minute",
+    late_after: Annotated[str, typer.Option(help="An order stored so long after its time is late.")] = "5 minutes",
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Orders from a topic to bronze, silver and gold tables, and the totals back to a topic."""
+    from rocketline.pipelines.medallion import Gold
+    from rocketline.pipelines.medallion import medallion as run
+    from rocketline.pipelines.origin import Origin
+
+    origin = Origin((topic,), namesrv=namesrv, path=path, access=_access(option))
+    gold = Gold(window, late_after, to_namesrv or namesrv, to_topic)
+    _run("medallion", master, conf, lambda spark: run(spark, origin, target, _tell, gold))
+
+
+@pipeline_app.command()
+def archive(
+    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the archive; also hdfs://, s3a://.")],
+    namesrv: Namesrv = None,
+    path: StorePath = None,
+    topic: Topics = None,
+    pattern: Annotated[str | None, typer.Option(help="Topics by a regular expression.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
+    per_batch: Annotated[int, typer.Option(min=1, help="Messages in one batch, at most.")] = 1_000_000,
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Topics, or a store's files, to partitioned Parquet: exactly once, and a step further with every run."""
+    from rocketline.pipelines.archive import archive as run
+    from rocketline.pipelines.origin import Origin
+
+    origin = Origin(tuple(topic or ()), pattern, namesrv, path, access=_access(option))
+    _run("archive", master, conf, lambda spark: run(spark, origin, target, _tell, follow=follow, per_batch=per_batch))
+
+
+@pipeline_app.command()
+def restore(
+    source: Annotated[str, typer.Argument(metavar="DIR", help="Folder of an archive.")],
+    to_namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Cluster to send to.")],
+    topic: Topics = None,
+    to_topic: ToTopic = None,
+    where: Where = None,
+    rate: Rate = None,
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Send an archive's messages back into topics."""
+    from rocketline.pipelines.archive import restore as run
+
+    access = _access(option)
+    _run(
+        "restore",
+        master,
+        conf,
+        lambda spark: run(
+            spark,
+            source,
+            to_namesrv,
+            _tell,
+            topics=tuple(topic or ()),
+            to_topic=to_topic,
+            where=where,
+            rate=rate,
+            access=access,
+        ),
+    )
+
+
+@pipeline_app.command()
+def replay(
+    namesrv: Namesrv = None,
+    path: StorePath = None,
+    topic: Topics = None,
+    to_namesrv: ToNamesrv = None,
+    to_topic: ToTopic = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    rate: Rate = None,
+    keep_queues: Annotated[bool, typer.Option("--keep-queues", help="Send to queues of the same number.")] = False,
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Send a range of a topic, or of a store's files, to another topic or cluster."""
+    from rocketline.pipelines.origin import Origin
+    from rocketline.pipelines.replay import replay as run
+
+    origin = Origin(tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until, access=_access(option))
+    target = to_namesrv or namesrv
+    if target is None:
+        raise ConfigError("where to? Name the cluster to send to with --to-namesrv HOST:PORT")
+    _run(
+        "replay",
+        master,
+        conf,
+        lambda spark: run(
+            spark, origin, target, _tell, to_topic=to_topic, where=where, rate=rate, keep_queues=keep_queues
+        ),
+    )
+
+
+@pipeline_app.command()
+def dlq(
+    namesrv: Namesrv = None,
+    path: StorePath = None,
+    group: Annotated[list[str] | None, typer.Option(help="A consumer group; repeatable.", show_default="all")] = None,
+    error_property: Annotated[str | None, typer.Option(help="Property in which your programs note the reason.")] = None,
+    redrive: Annotated[str | None, typer.Option(metavar="SQL", help="Send those again that this selects.")] = None,
+    to_namesrv: ToNamesrv = None,
+    rate: Rate = None,
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Dead letters by group, origin, error and hour; --redrive sends some of them once more ("true": all)."""
+    from rocketline.pipelines.dlq import dlq as run
+    from rocketline.pipelines.dlq import dlq_origin
+
+    access = _access(option)
+
+    def work(spark: SparkSession) -> Outcome:
+        origin = dlq_origin(namesrv, path, group or (), access)
+        return run(spark, origin, _tell, error_property=error_property, redrive=redrive, namesrv=to_namesrv, rate=rate)
+
+    _run("dlq", master, conf, work)
+
+
+@pipeline_app.command()
+def lag(
+    namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Name server of the cluster.")],
+    group: Annotated[list[str], typer.Option(help="A consumer group; repeatable.")],
+    topic: Topics = None,
+    times: Annotated[int, typer.Option(min=1, help="How often to look.")] = 5,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    out: Out = None,
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """How far groups are behind, their rates, and when they will have caught up."""
+    from rocketline.pipelines.lag import lag as run
+
+    access = _access(option)
+    _run(
+        "lag",
+        master,
+        conf,
+        lambda spark: run(
+            spark, namesrv, group, _tell, topics=topic or (), times=times, every_s=every, out=out, access=access
+        ),
+    )
+
+
+@pipeline_app.command()
+def trace(
+    namesrv: Namesrv = None,
+    path: StorePath = None,
+    topic: Annotated[str, typer.Option(help="The topic with traces.")] = "RMQ_SYS_TRACE_TOPIC",
+    since: Since = None,
+    until: Until = None,
+    out: Out = None,
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Percentiles of sending, end-to-end and handling times from message traces."""
+    from rocketline.pipelines.origin import Origin
+    from rocketline.pipelines.trace import trace as run
+
+    origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until, access=_access(option))
+    _run("trace", master, conf, lambda spark: run(spark, origin, _tell, out=out))
+
+
+@pipeline_app.command()
+def audit(
+    folder: Store,
+    master: Master = None,
+    conf: Conf = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+) -> None:
+    """Look a store over in parallel: checksums, offsets, queues and index against the log. Exit code 1: damaged."""
+    from rocketline.cli.jobs.store import broker_config, stores_in
+    from rocketline.cli.jobs.store_text import report_lines
+    from rocketline.pipelines.audit import audit as run
+    from rocketline.pipelines.failures import explained
+    from rocketline.pipelines.session import open_session
+    from rocketline.store.tools.inspection import Verdict
+
+    broker, stores, is_damaged = broker_config(config, settings), stores_in(folder), False
+    with open_session("audit", master, _settings(conf), tasks_only=True) as spark, explained():
+        for store in stores:
+            report = run(spark, store, _tell, broker.store)
+            is_damaged |= report.verdict is Verdict.DAMAGED
+            print("\n".join(report_lines(report)), flush=True)
+    if is_damaged:
+        raise typer.Exit(1)
+
+
+@pipeline_app.command()
+def rebuild(
+    folder: Store,
+    master: Master = None,
+    conf: Conf = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+) -> None:
+    """Build consume queues and key index of a stopped store anew, in parallel."""
+    from rocketline.cli.jobs.store import broker_config, stores_in
+    from rocketline.cli.jobs.store_text import rebuild_lines
+    from rocketline.pipelines.failures import explained
+    from rocketline.pipelines.rebuild import rebuild as run
+    from rocketline.pipelines.session import open_session
+
+    broker, stores = broker_config(config, settings), stores_in(folder)
+    with open_session("rebuild", master, _settings(conf), tasks_only=True) as spark, explained():
+        for store in stores:
+            print("\n".join(rebuild_lines(str(store.name), run(spark, store, _tell, broker))), flush=True)
+
+
+@pipeline_app.command()
+def package(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="A .zip for --py-files or .tar.gz for --archives.")],
+) -> None:
+    """Write what executors of a cluster need of rocketline into one file."""
+    from rocketline.pipelines.package import package as write
+
+    parts = write(target)
+    for name, files in parts:
+        print(f"{name:<22} {files:>5} files")
+    print(f"{target}: {target.stat().st_size:,} bytes")
+
+
+@pipeline_app.command()
+def project(
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there yet.")],
+    namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Name server of the cluster.")] = "127.0.0.1:9876",
+    topic: Annotated[str, typer.Option(help="Topic with orders as JSON.")] = "orders",
+    to_topic: Annotated[str, typer.Option(help="Topic for parsed orders.")] = "orders_clean",
+) -> None:
+    """Write the medallion pipeline as a project for `spark-pipelines run`."""
+    from rocketline.pipelines.declarative import write_project
+
+    for path in write_project(target, namesrv, topic, to_topic):
+        print(path)
+    print(f"run it with: cd {target} && spark-pipelines run")
+
+
+def _run(name: str, master: str | None, conf: list[str] | None, work: Callable[[SparkSession], Outcome]) -> None:
+    from rocketline.cli.jobs.pipeline_text import print_outcome
+    from rocketline.pipelines.failures import explained
+    from rocketline.pipelines.session import open_session
+
+    with open_session(name, master, _settings(conf)) as spark, explained():
+        outcome = work(spark)
+    print_outcome(outcome)
+    if outcome.is_bad:
+        raise typer.Exit(1)
+
+
+def _access(given: list[str] | None) -> dict[str, str]:
+    try:
+        return spark_access(given or ())
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from error
+
+
+def _settings(conf: list[str] | None) -> dict[str, str]:
+    pairs = [item.partition("=") for item in conf or ()]
+    for name, equals, _ in pairs:
+        if not equals or not name.startswith("spark."):
+            raise UsageProblem(f"--conf {name}: a setting like spark.executor.memory=2g is expected")
+    return {name: value for name, _, value in pairs}
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

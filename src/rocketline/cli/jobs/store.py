@@ -1,0 +1,170 @@
+"""`rocketline store`: looking at a store's files, and making its queues and index anew, while no broker is needed.
+
+`verify` and `dump` only read. Exit codes of `verify`: 0 sound (or whole again at the next start), 1 damaged, 2 no store or
+not readable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketline.cli.options import ConfigFile, Settings
+from rocketline.cli.servers.flags import given_settings
+from rocketline.cli.usage import UsageProblem
+
+if TYPE_CHECKING:
+    from rocketline.broker.config import BrokerConfig
+    from rocketline.protocol.records import Record
+    from rocketline.store.recovery.scan import Gap
+    from rocketline.store.tools.folder import StoreFolder
+    from rocketline.store.tools.selection import Selection
+
+DAMAGED = 1
+NOT_READABLE = 2
+
+store_app = typer.Typer(
+    no_args_is_help=True, help="Look at a store's files, or build its queues and index anew; without a broker."
+)
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commitlog folder.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+
+
+@store_app.command()
+def verify(folder: Folder, as_json: AsJson = False, config: ConfigFile = None, settings: Settings = None) -> None:
+    """Walk log, queues and index; change nothing. Exit code 0: sound, 1: damaged, 2: no store."""
+    from rocketline.cli.jobs.store_text import report_json, report_lines
+    from rocketline.store.tools import inspection
+
+    broker = broker_config(config, settings)
+    is_damaged = False
+    with _readable():
+        for store in stores_in(folder):
+            report = inspection.verify(store, broker.store)
+            is_damaged |= report.verdict is inspection.Verdict.DAMAGED
+            print(report_json(report) if as_json else "\n".join(report_lines(report)), flush=True)
+    if is_damaged:
+        raise typer.Exit(DAMAGED)
+
+
+@store_app.command()
+def dump(
+    folder: Folder,
+    as_json: AsJson = False,
+    offset: Annotated[int | None, typer.Option(min=0, help="The record at this log offset.")] = None,
+    from_offset: Annotated[int | None, typer.Option("--from", min=0, help="Log offset to begin at.")] = None,
+    to_offset: Annotated[int | None, typer.Option("--to", min=0, help="Log offset to end before.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="Only this queue.")] = None,
+    queue_offset: Annotated[int | None, typer.Option(min=0, help="Only this queue offset.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only this unique id or key.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or before.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.", show_default="all")] = None,
+) -> None:
+    """Show records, in the order of the log; damaged stretches are named and passed over."""
+    from rocketline.cli.servers.serving import reader_may_leave
+    from rocketline.store.tools.selection import Selection
+
+    selection = Selection(
+        offset,
+        from_offset,
+        to_offset,
+        topic,
+        queue,
+        queue_offset,
+        key,
+        _time("--since", since),
+        _time("--until", until),
+    )
+    with _readable(), reader_may_leave():
+        _show(islice(_selected(stores_in(folder), selection), limit), as_json)
+
+
+@store_app.command()
+def rebuild(folder: Folder, config: ConfigFile = None, settings: Settings = None) -> None:
+    """Build consume queues and key index anew from the log; the broker must be stopped."""
+    from rocketline.broker.config import parse_delay_levels
+    from rocketline.broker.delays.delay_levels import deliver_time_codes
+    from rocketline.cli.jobs.store_text import rebuild_lines
+    from rocketline.store.tools.rebuild import rebuild as build
+
+    broker = broker_config(config, settings)
+    codes = deliver_time_codes(parse_delay_levels(broker.delay_levels))
+    with _readable():
+        stores = stores_in(folder)
+    for store in stores:
+        result = build(store, broker.store, codes)
+        print("\n".join(rebuild_lines(str(store.name), result)), flush=True)
+
+
+def broker_config(file: Path | None, settings: list[str] | None) -> BrokerConfig:
+    from rocketline.broker.config import BrokerConfig
+    from rocketline.cli.servers.config_sources import merged_values
+    from rocketline.settings import load
+
+    flags = given_settings(BrokerConfig, settings)
+    return load(BrokerConfig, merged_values(BrokerConfig, file, os.environ, flags))[0]
+
+
+def stores_in(folder: Path) -> list[StoreFolder]:
+    from rocketline.store.tools.folder import find_stores
+    from rocketline.store.tools.read_only import ReadOnlyDisk
+
+    return find_stores(ReadOnlyDisk(), folder.absolute())
+
+
+def _selected(stores: list[StoreFolder], selection: Selection) -> Iterator[Record | Gap]:
+    from rocketline.store.tools.read_only import ReadOnlyDisk
+    from rocketline.store.tools.selection import select
+
+    for store in stores:
+        yield from select(store, selection, ReadOnlyDisk())
+
+
+def _show(found: Iterator[Record | Gap], as_json: bool) -> None:
+    from rocketline.cli.jobs.store_text import gap_line, print_table, record_json, record_row
+    from rocketline.store.recovery.scan import Gap
+
+    if not as_json and sys.stdout.isatty():
+        print_table(found)
+        return
+    for item in found:
+        if as_json:
+            print(record_json(item))
+        else:
+            print(gap_line(item) if isinstance(item, Gap) else "\t".join(record_row(item)))
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """A folder that is no store, or cannot be read, is exit code 2: 1 means that a store is damaged."""
+    from rocketline.errors import StoreError
+
+    try:
+        yield
+    except (StoreError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(NOT_READABLE) from error
+
+
+def _time(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise UsageProblem(f"{option} {text}: a time like 2024-05-31T12:00:00, or milliseconds, is expected") from error

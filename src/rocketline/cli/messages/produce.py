@@ -1,0 +1,153 @@
+"""`rocketline produce`: messages from the command line or from standard input, one a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from asyncio import Semaphore, TaskGroup
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec.structs import replace
+
+from rocketline.cli.options import (
+    DEFAULT_NAMESRV,
+    AccessKey,
+    CaFile,
+    Insecure,
+    NameServers,
+    Output,
+    SecretKeyFile,
+    TlsSwitch,
+    Verbose,
+    given_access,
+)
+from rocketline.cli.usage import UsageProblem
+
+if TYPE_CHECKING:
+    from rocketline.client import Producer
+    from rocketline.client.producer.receipts import SendReceipt
+    from rocketline.message import Message
+
+GROUP = "rocketline_cli"
+IN_FLIGHT = 64
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the messages go; made when it does not exist.")],
+    bodies: Annotated[
+        list[str] | None, typer.Argument(metavar="BODY", help="Without any: one message per line of stdin.")
+    ] = None,
+    namesrv: NameServers = DEFAULT_NAMESRV,
+    tag: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Key to find it by; may be repeated.")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Send everything this many times.")] = 1,
+    output: Annotated[Output, typer.Option(help="How receipts are shown.")] = Output.text,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No receipts, only the sum.")] = False,
+    access_key: AccessKey = None,
+    secret_key_file: SecretKeyFile = None,
+    tls: TlsSwitch = False,
+    ca_file: CaFile = None,
+    insecure: Insecure = False,
+    verbose: Verbose = 0,
+) -> None:
+    """Send messages and show where they were stored."""
+    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.messages.text import receipt_json, receipt_line
+    from rocketline.cli.servers.serving import reader_may_leave, run
+    from rocketline.message import Message
+
+    log_to_stderr(verbose)
+    template = Message(topic, b"", tag=tag, keys=key or (), properties=_pairs(properties or ()))
+    if bodies:
+        source = _given(template, bodies, count)
+    elif count > 1:
+        raise UsageProblem("--count needs the messages on the command line")
+    else:
+        source = _typed(template)
+    shown = receipt_json if output is Output.json else receipt_line
+    access = given_access(access_key, secret_key_file, tls, ca_file, insecure)
+    with reader_may_leave():
+        run(_send(namesrv, access, source, _Tally(topic, None if quiet else shown)))
+
+
+@dataclass
+class _Tally:
+    """What was acknowledged so far."""
+
+    topic: str
+    shown: Callable[[SendReceipt], str] | None
+    count: int = 0
+    started: float = field(default_factory=monotonic)
+
+    def add(self, receipt: SendReceipt) -> None:
+        self.count += 1
+        if self.shown is not None:
+            print(self.shown(receipt), flush=True)
+
+    def summary(self) -> str:
+        seconds = monotonic() - self.started
+        if self.count == 1:
+            return f"sent 1 message to {self.topic}"
+        rate = self.count / max(seconds, 1e-9)
+        return f"sent {self.count:,} messages to {self.topic} in {seconds:.2f} s ({rate:,.0f}/s)"
+
+
+async def _send(namesrv: str, access: dict[str, Any], source: AsyncGenerator[Message, None], tally: _Tally) -> None:
+    from rocketline.client import Producer
+
+    window = Semaphore(IN_FLIGHT)
+
+    async def send_one(producer: Producer, message: Message) -> None:
+        try:
+            tally.add(await producer.send(message))
+        finally:
+            window.release()
+
+    try:
+        async with (
+            Producer(namesrv, group=GROUP, **access) as producer,
+            TaskGroup() as sends,
+            aclosing(source) as messages,
+        ):
+            async for message in messages:
+                await window.acquire()
+                sends.create_task(send_one(producer, message))
+    finally:
+        if tally.count:
+            print(tally.summary(), file=sys.stderr)
+
+
+async def _given(template: Message, bodies: Sequence[str], count: int) -> AsyncGenerator[Message, None]:
+    encoded = [os.fsencode(body) for body in bodies]
+    for _ in range(count):
+        for body in encoded:
+            yield replace(template, body=body)
+
+
+async def _typed(template: Message) -> AsyncGenerator[Message, None]:
+    from rocketline.cli.messages.lines import lines_of
+    from rocketline.client.producer.outgoing import MAX_MESSAGE_BYTES
+
+    if sys.stdin.isatty():
+        print("one message per line, Ctrl-D ends:", file=sys.stderr)
+    async for line in lines_of(sys.stdin.fileno(), MAX_MESSAGE_BYTES):
+        if line:  # RocketMQ stores no empty bodies
+            yield replace(template, body=line)
+
+
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for item in given:
+        name, separator, value = item.partition("=")
+        if not separator or not name or not value:
+            raise UsageProblem(f"--property {item}: NAME=VALUE is expected")
+        pairs[name] = value
+    return pairs

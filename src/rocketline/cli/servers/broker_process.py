@@ -1,0 +1,89 @@
+"""One broker of `rocketline up --processes`, alone in its process: `python -m rocketline.cli.servers.broker_process`.
+
+The parent writes one line to its standard input, an `Order`, and reads one line from its standard output, an `Answer`: the
+broker serves, or why it cannot. Standard input then stays open for as long as the broker is wanted. When it ends, because
+the parent closed it or was itself killed, the broker stops cleanly; so no broker outlives the cluster it belongs to.
+Settings come this way, and not as flags or environment, because they may be secret.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from contextlib import suppress
+
+import msgspec
+
+from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+
+STDIN = 0
+
+
+class Logs(msgspec.Struct, frozen=True):
+    """What the command line says about logs."""
+
+    verbose: int = 0
+    level: LogLevel | None = None
+    format: LogFormat = LogFormat.text
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The broker that is wanted: its name, its settings by RocketMQ key."""
+
+    name: str
+    settings: dict[str, str]
+    logs: Logs
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where it serves, or why it cannot."""
+
+    address: str = ""
+    metrics_address: str = ""
+    error: str = ""
+
+
+def main() -> int:
+    """Serve as ordered; the exit code."""
+    gc.disable()  # until the work begins, in `serving.run`
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 0  # The parent is gone already.
+    order = msgspec.json.decode(line, type=Order)
+    logs = order.logs
+    log_to_stderr(logs.verbose, logs.level, logs.format, broker=order.name)
+    try:
+        _serve(order)
+    except Exception as error:
+        return _failed(error)
+    return 0
+
+
+def _serve(order: Order) -> None:
+    from rocketline.broker.broker import Broker
+    from rocketline.broker.config import BrokerConfig
+    from rocketline.cli.servers.serving import run, serve
+    from rocketline.settings import load
+
+    broker = Broker(load(BrokerConfig, order.settings)[0])
+    run(serve(broker, lambda running: _text(Answer(running.address, running.metrics_address))), lifeline=STDIN)
+
+
+def _failed(error: Exception) -> int:
+    from logging import getLogger
+
+    from rocketline.cli.failures import one_line
+
+    getLogger(__name__).debug("the broker failed", exc_info=error)
+    # Without a parent nobody is left to be told.
+    with suppress(OSError):
+        print(_text(Answer(error=one_line(error))), flush=True)
+    return 1
+
+
+def _text(answer: Answer) -> str:
+    return msgspec.json.encode(answer).decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

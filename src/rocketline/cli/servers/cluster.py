@@ -1,0 +1,92 @@
+"""A name server and its brokers in one event loop: what `rocketline up` runs, and what tests start.
+
+`Cluster` starts a plan (name server first, since the brokers need its port) and stops it in the reverse order, so that no
+broker says goodbye to a server that is gone. A stopped broker can be started again: it keeps its folder and the port it
+had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Self
+
+from rocketline.broker import Broker
+from rocketline.broker.config import BrokerConfig
+from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
+from rocketline.errors import ConfigError
+from rocketline.nameserver import NameServer
+
+__all__ = ["Cluster", "ClusterPlan", "plan_cluster"]
+
+
+class Cluster:
+    """A plan carried out; an async context manager."""
+
+    def __init__(self, plan: ClusterPlan) -> None:
+        self.data = plan.data
+        self._configs = {config.name: config for config in plan.brokers}
+        self._name_server = NameServer(plan.name_server)
+        self._running: dict[str, Broker] = {}
+
+    @property
+    def namesrv(self) -> str:
+        """Address of the name server, as clients take it."""
+        return self._name_server.address
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """The brokers that run now, by name."""
+        return [self._running[name] for name in sorted(self._running)]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """All or nothing: what did start is stopped again when something cannot."""
+        await self._name_server.start()
+        try:
+            for name in self._configs:
+                await self.start_broker(name)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        results = await asyncio.gather(*map(self.stop_broker, list(self._running)), return_exceptions=True)
+        await self._name_server.close()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def start_broker(self, name: str) -> None:
+        """Start a broker that was stopped; one that runs is left alone."""
+        config = self._config_of(name)
+        if name in self._running:
+            return
+        registration = replace(config.registration, namesrv=self.namesrv)
+        broker = Broker(replace(config, registration=registration))
+        await broker.start()
+        # Clients know the port: a restart must not change it.
+        self._configs[name] = replace(config, port=broker.port)
+        self._running[name] = broker
+
+    async def stop_broker(self, name: str) -> None:
+        """Stop a broker cleanly; one that does not run is left alone."""
+        self._config_of(name)
+        broker = self._running.pop(name, None)
+        if broker is not None:
+            await broker.close()
+
+    async def restart_broker(self, name: str) -> None:
+        await self.stop_broker(name)
+        await self.start_broker(name)
+
+    def _config_of(self, name: str) -> BrokerConfig:
+        if name not in self._configs:
+            raise ConfigError(f"there is no broker {name!r} in this cluster, only {', '.join(sorted(self._configs))}")
+        return self._configs[name]

@@ -1,0 +1,81 @@
+"""`rocketline nameserver` and `rocketline broker`: each alone in its process, as in a real installation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.servers.config_sources import merged_values
+from rocketline.cli.servers.flags import LOOPBACK, given_settings, metrics_settings
+from rocketline.cli.usage import UsageProblem
+
+
+def nameserver(
+    *,
+    host: str | None,
+    port: int | None,
+    config: Path | None,
+    settings: list[str] | None,
+    metrics_port: int | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat,
+    verbose: int,
+) -> None:
+    """Run a name server until Ctrl-C or SIGTERM."""
+    from rocketline.cli.servers.serving import run, serve
+    from rocketline.nameserver import NameServer, NameServerConfig
+    from rocketline.settings import load
+
+    log_to_stderr(verbose, log_level, log_format)
+    flags = given_settings(NameServerConfig, settings)
+    flags |= _given(bindAddress=host, listenPort=port) | metrics_settings(metrics_port)
+    values = {"bindAddress": LOOPBACK, **merged_values(NameServerConfig, config, os.environ, flags)}
+    name_server = NameServer(load(NameServerConfig, values)[0])
+    run(serve(name_server, lambda running: f"ready namesrv={running.address}{_metrics(running.metrics_address)}"))
+
+
+def broker(
+    *,
+    config: Path | None,
+    namesrv: str | None,
+    data: Path | None,
+    name: str | None,
+    host: str | None,
+    port: int | None,
+    settings: list[str] | None,
+    metrics_port: int | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat,
+    verbose: int,
+) -> None:
+    """Run a broker until Ctrl-C or SIGTERM."""
+    from rocketline.broker import Broker
+    from rocketline.broker.config import BrokerConfig
+    from rocketline.cli.servers.serving import run, serve
+    from rocketline.settings import load
+
+    log_to_stderr(verbose, log_level, log_format)
+    flags = given_settings(BrokerConfig, settings)
+    flags |= _given(namesrvAddr=namesrv, storePathRootDir=data, brokerName=name, bindAddress=host, listenPort=port)
+    flags |= metrics_settings(metrics_port)
+    values = merged_values(BrokerConfig, config, os.environ, flags)
+    if not values.get("storePathRootDir"):
+        raise UsageProblem("the broker needs a folder for its messages: --data DIR, or storePathRootDir in the file")
+    if not values.get("namesrvAddr"):
+        raise UsageProblem("the broker needs a name server to register with: --namesrv HOST:PORT, or namesrvAddr")
+    server = Broker(load(BrokerConfig, values)[0])
+    run(
+        serve(
+            server,
+            lambda running: f"ready brokers={running.name}@{running.address}{_metrics(running.metrics_address)}",
+        )
+    )
+
+
+def _metrics(address: str) -> str:
+    return f" metrics={address}" if address else ""
+
+
+def _given(**flags: object) -> dict[str, str]:
+    return {key: str(value) for key, value in flags.items() if value is not None}

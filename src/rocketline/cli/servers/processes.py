@@ -1,0 +1,223 @@
+"""`rocketline up --processes`: the name server here, every broker in a process of its own, so that each has a core.
+
+A broker that ends unasked is started again with the port it had, after a pause that grows; one that served for a while
+starts with a clean slate. When it ends too often everything stops, and so does the command, with an exit code that says
+so. What a broker is told, and what it answers, is in `broker_process.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Self
+
+import msgspec
+
+from rocketline.broker.config import BrokerConfig
+from rocketline.cli.servers.broker_process import Answer, Logs, Order
+from rocketline.cli.servers.child import cli_environment
+from rocketline.cli.servers.plan import ClusterPlan
+from rocketline.errors import ProcessFailed
+from rocketline.nameserver import NameServer
+from rocketline.settings import values_of
+
+log = logging.getLogger(__name__)
+
+COMMAND = (sys.executable, "-m", "rocketline.cli.servers.broker_process")
+RESTART_PAUSES_S = (0.2, 1.0, 2.0, 5.0, 10.0)
+"""Before each time that a broker is started again; after the last there is no other."""
+CLEAN_SLATE_S = 60.0
+"""A broker that served this long has all its restarts before it again."""
+STOP_LIMIT_S = 30.0
+"""How long a broker may take to stop before it is killed."""
+
+
+class BrokerProcess:
+    """One broker and the process it is in just now."""
+
+    def __init__(self, config: BrokerConfig, logs: Logs, command: Sequence[str] = COMMAND) -> None:
+        self._config = config
+        self._logs = logs
+        self._command = command
+        self._process: Process | None = None
+        self.address = ""
+        self.metrics_address = ""
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def pid(self) -> int | None:
+        """None when it does not run."""
+        return self._process.pid if self._process else None
+
+    async def start(self, namesrv: str) -> None:
+        """Returns when the broker serves; ProcessFailed, in the broker's own words, when it cannot."""
+        registration = replace(self._config.registration, namesrv=namesrv)
+        settings = values_of(replace(self._config, registration=registration))
+        process = self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, env=cli_environment()
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(Order(self.name, settings, self._logs)) + b"\n")
+        answer = _read_answer(await process.stdout.readline())
+        if not answer.address:
+            how = await self.ended()
+            raise ProcessFailed(answer.error or f"broker {self.name} {how} before it served")
+        self.address, self.metrics_address = answer.address, answer.metrics_address
+        self._keep_ports()
+
+    def _keep_ports(self) -> None:
+        """Clients and scrapers know them: a restart must not change them."""
+        metrics = self._config.metrics
+        if self.metrics_address:
+            metrics = replace(metrics, port=_port_of(self.metrics_address))
+        self._config = replace(self._config, port=_port_of(self.address), metrics=metrics)
+
+    async def ended(self) -> str:
+        """Wait for the end of the process; how it was."""
+        process = self._process
+        assert process is not None
+        await process.wait()
+        self._process = None
+        return await _ending(process)
+
+    async def stop(self, limit_s: float = STOP_LIMIT_S) -> None:
+        """Stop the broker cleanly; ProcessFailed when that did not work. One that does not run is left alone."""
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(limit_s):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise ProcessFailed(
+                f"broker {self.name} did not stop within {limit_s:g} s and was killed; its next start makes the store whole"
+            ) from None
+        finally:
+            self._process = None
+        if process.returncode:
+            raise ProcessFailed(f"broker {self.name} {await _ending(process)} when it was to stop")
+
+
+class ProcessCluster:
+    """A plan carried out in processes; an async context manager."""
+
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        logs: Logs,
+        *,
+        command: Sequence[str] = COMMAND,
+        pauses_s: Sequence[float] = RESTART_PAUSES_S,
+    ) -> None:
+        self._name_server = NameServer(plan.name_server)
+        self._pauses_s = pauses_s
+        self.brokers = [BrokerProcess(config, logs, command) for config in plan.brokers]
+
+    @property
+    def namesrv(self) -> str:
+        """Address of the name server, as clients take it."""
+        return self._name_server.address
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """All or nothing, all brokers at once: what did start is stopped again when one cannot."""
+        await self._name_server.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for broker in self.brokers:
+                    group.create_task(broker.start(self.namesrv))
+        except BaseException:
+            # Why it cannot start is worth more than how the others stopped.
+            with suppress(ProcessFailed):
+                await self.close()
+            raise
+
+    async def close(self) -> None:
+        """The brokers first, so that none says goodbye to a name server that is gone."""
+        results = await asyncio.gather(*(broker.stop() for broker in self.brokers), return_exceptions=True)
+        await self._name_server.close()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def watch(self) -> None:
+        """Start brokers again that end; ProcessFailed, in a group, when one does so too often."""
+        async with asyncio.TaskGroup() as group:
+            for broker in self.brokers:
+                group.create_task(self._keep_running(broker))
+
+    async def _keep_running(self, broker: BrokerProcess) -> None:
+        now = asyncio.get_running_loop().time
+        restarts = 0
+        while True:
+            served_from = now()
+            how = f"{await broker.ended()} at {broker.address}"
+            if now() - served_from >= CLEAN_SLATE_S:
+                restarts = 0
+            restarts = await self._restart(broker, restarts, how)
+
+    async def _restart(self, broker: BrokerProcess, restarts: int, how: str) -> int:
+        """Try until the broker serves again; how many of its restarts are used up then."""
+        for used, pause_s in enumerate(self._pauses_s[restarts:], restarts + 1):
+            log.error("broker %s %s; it is started again in %g s", broker.name, how, pause_s)
+            await asyncio.sleep(pause_s)
+            try:
+                await broker.start(self.namesrv)
+            except ProcessFailed as error:
+                how = f"could not be started again: {error}"
+                continue
+            log.warning("broker %s serves again at %s, process %d", broker.name, broker.address, broker.pid)
+            return used
+        raise ProcessFailed(
+            f"broker {broker.name} {how}; {len(self._pauses_s)} restarts did not help, so all servers stop"
+        )
+
+
+def _port_of(address: str) -> int:
+    """
+    >>> _port_of("127.0.0.1:10911")
+    10911
+    """
+    return int(address.rpartition(":")[2])
+
+
+def _read_answer(line: bytes) -> Answer:
+    """
+    >>> _read_answer(b'{"address":"127.0.0.1:10911"}\\n').address
+    '127.0.0.1:10911'
+    """
+    try:
+        return msgspec.json.decode(line or b"{}", type=Answer)
+    except msgspec.MsgspecError:
+        return Answer(error=f"not an answer: {line[:200]!r}")
+
+
+async def _ending(process: Process) -> str:
+    """How a process ended, with its last words."""
+    code = process.returncode
+    assert code is not None
+    assert process.stdout is not None
+    if code < 0:
+        return f"was ended by signal {-code} ({signal.strsignal(-code)})"
+    words = _read_answer((await process.stdout.read()).strip()).error
+    return f"ended with exit code {code}" + (f": {words}" if words else "")

@@ -1,0 +1,163 @@
+"""`rocketline up`: a name server and its brokers, in this process or in one each, ready in a moment.
+
+Safe by default: it listens on loopback only, whatever a settings file says, until `--host` asks for more; without a data
+folder it uses a temporary one and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from errno import EACCES
+from pathlib import Path
+from typing import Protocol
+
+from rocketline.broker.config import BrokerConfig
+from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.servers.config_sources import is_loopback, log, merged_values
+from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, Flush, given_settings, metrics_settings
+from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
+from rocketline.errors import ConfigError
+
+
+def up(
+    *,
+    data: Path | None,
+    namesrv_port: int,
+    broker_port: int | None,
+    brokers: int,
+    processes: bool,
+    config: Path | None,
+    host: str | None,
+    flush: Flush | None,
+    settings: list[str] | None,
+    metrics_port: int | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat,
+    verbose: int,
+) -> None:
+    """Run a name server and brokers until Ctrl-C or SIGTERM."""
+    log_to_stderr(verbose, log_level, log_format)
+    flags = given_settings(BrokerConfig, settings) | metrics_settings(metrics_port)
+    if flush is not None:
+        flags["flushDiskType"] = flush.disk_type
+    values = merged_values(BrokerConfig, config, os.environ, flags)
+    with _data_folder(data, values) as folder:
+        plan = _plan(folder, values, host, namesrv_port, broker_port, brokers)
+        if processes:
+            _run_processes(plan, verbose, log_level, log_format)
+        else:
+            _run_here(plan)
+
+
+def _run_here(plan: ClusterPlan) -> None:
+    from rocketline.cli.servers.cluster import Cluster
+    from rocketline.cli.servers.serving import run, serve
+
+    run(serve(Cluster(plan), ready_line))
+
+
+def _run_processes(plan: ClusterPlan, verbose: int, log_level: LogLevel | None, log_format: LogFormat) -> None:
+    from rocketline.cli.servers.broker_process import Logs
+    from rocketline.cli.servers.processes import ProcessCluster
+    from rocketline.cli.servers.serving import run, serve
+
+    run(serve(ProcessCluster(plan, Logs(verbose, log_level, log_format)), ready_line, ProcessCluster.watch))
+
+
+class RunningBroker(Protocol):
+    """What the ready line tells of a broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def metrics_address(self) -> str: ...
+
+
+class RunningCluster(Protocol):
+    """What the ready line is made of."""
+
+    @property
+    def namesrv(self) -> str: ...
+
+    @property
+    def brokers(self) -> Sequence[RunningBroker]: ...
+
+
+def ready_line(cluster: RunningCluster) -> str:
+    """What scripts wait for.
+
+    >>> from types import SimpleNamespace as Some
+    >>> ready_line(Some(namesrv="127.0.0.1:1", brokers=[Some(name="a", address="127.0.0.1:2", metrics_address="")]))
+    'ready namesrv=127.0.0.1:1 brokers=a@127.0.0.1:2'
+    """
+    brokers = ",".join(f"{broker.name}@{broker.address}" for broker in cluster.brokers)
+    pages = ",".join(broker.metrics_address for broker in cluster.brokers if broker.metrics_address)
+    return f"ready namesrv={cluster.namesrv} brokers={brokers}" + (f" metrics={pages}" if pages else "")
+
+
+def _plan(
+    folder: Path,
+    values: Mapping[str, str],
+    host: str | None,
+    namesrv_port: int,
+    broker_port: int | None,
+    count: int,
+) -> ClusterPlan:
+    if broker_port is None:
+        broker_port = int(values.get("listenPort", BROKER_PORT))
+    return plan_cluster(
+        folder,
+        _local_only(values) if host is None else values,
+        count=count,
+        host=host or LOOPBACK,
+        namesrv_port=namesrv_port,
+        broker_port=broker_port,
+    )
+
+
+def _local_only(values: Mapping[str, str]) -> dict[str, str]:
+    """The settings without what would open them to the network; nobody asked for that on the command line."""
+    local = dict(values)
+    bind = local.pop("bindAddress", LOOPBACK)
+    if not is_loopback(bind):
+        raise ConfigError(f"bindAddress={bind} would open this to the network: if you want that, say --host {bind}")
+    page = local.get("metricsPromExporterHost", "")
+    if page and not is_loopback(page):
+        raise ConfigError(f"metricsPromExporterHost={page} would show metrics to the network: that needs --host")
+    advertised = local.pop("brokerIP1", LOOPBACK)
+    if not is_loopback(advertised):
+        log.warning(
+            "brokerIP1=%s is ignored: nobody there can reach %s; --host opens the servers", advertised, LOOPBACK
+        )
+    return local
+
+
+@contextmanager
+def _data_folder(given: Path | None, values: Mapping[str, str]) -> Iterator[Path]:
+    if given is not None or values.get("storePathRootDir"):
+        folder = (given or Path(values["storePathRootDir"])).absolute()
+        _check_writable(folder)
+        yield folder
+        return
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="rocketline-", ignore_cleanup_errors=True) as temporary:
+        print(f"no --data: messages are in {temporary}, which is removed at the end", file=sys.stderr, flush=True)
+        yield Path(temporary)
+
+
+def _check_writable(folder: Path) -> None:
+    """Said before anything starts, so that the error names the folder and not one of the files in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(EACCES, "no permission to write there")
+    except OSError as error:
+        raise ConfigError(f"the data folder {folder} cannot be used: {error.strerror}; choose another one") from error

@@ -1,0 +1,272 @@
+"""Sending many messages from a plain thread: batched, a bounded number of requests under way, no event loop.
+
+    with BulkWriter("127.0.0.1:9876", group="import") as writer:
+        for message in messages:
+            writer.send(message)
+        writer.flush()
+        print(writer.counts)
+
+Messages are collected per queue and sent as batches; those with a delay, and those of retry topics, which brokers do not
+take in batches, go one by one. Without a queue a batch goes to the next one in turn. `send` waits when too many requests
+are under way, `flush` until all of them are answered.
+
+Failures: a request that got no answer, or one that may not be the last word, is sent again, if it chose its queue itself
+to another broker, until `timeout` seconds passed; so a message may be stored twice, each time with the same unique id.
+Anything else raises, and the writer is of no use any more. Messages for one queue with `ordered` are stored in the order
+they were given: only one of their requests is under way at any time.
+
+A writer belongs to one thread and one process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from rocketline.client.bulk.channel import BulkChannel
+from rocketline.client.bulk.cluster import PAUSE_S, BulkCluster
+from rocketline.client.identity import check_group, local_ip
+from rocketline.client.producer.batching import ADDED_PROPERTIES_BYTES, ITEM_BYTES, outgoing_batch
+from rocketline.client.producer.outgoing import Outgoing, SendOptions, check_message, outgoing_message
+from rocketline.client.producer.queue_choice import QueuesInTurn
+from rocketline.client.producer.receipts import SendStatus, read_receipt
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import (
+    BrokerError,
+    ConfigError,
+    InvalidMessage,
+    NoPermission,
+    RocketlineError,
+    RouteNotFound,
+    SendFailed,
+    TlsFailed,
+    TransportError,
+)
+from rocketline.message import Message, MessageQueue
+from rocketline.protocol.command import Command
+from rocketline.protocol.message_ids import UniqueIds
+from rocketline.protocol.names import is_derived
+from rocketline.protocol.signing import Credentials
+from rocketline.transport.access import Access, TlsOption
+
+BATCH_MESSAGES = 1000
+
+
+@dataclass
+class WriteCounts:
+    """What a writer did so far."""
+
+    messages: int = 0
+    """Acknowledged."""
+    body_bytes: int = 0
+    requests: int = 0
+    sent_again: int = 0
+    less_durable: int = 0
+    """Stored, but not flushed or replicated in time: see `SendStatus`."""
+
+
+@dataclass
+class _Collected:
+    """Messages that will travel together."""
+
+    messages: list[Message] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass
+class _Request:
+    """A request on its way, or about to be sent."""
+
+    outgoing: Outgoing
+    messages: int
+    body_bytes: int
+    queue: MessageQueue | None
+    """The queue the caller chose."""
+    ordered: bool
+    deadline: float
+    sent_to: MessageQueue | None = None
+    channel: BulkChannel | None = None
+    opaque: int = 0
+    failures: list[RocketlineError] = field(default_factory=list)
+
+
+class BulkWriter:
+    """Sends messages; a context manager."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        group: str,
+        batch_bytes: int = 256 << 10,
+        in_flight: int = 8,
+        timeout: float = 30.0,
+        options: SendOptions | None = None,
+        first_queue: int = 0,
+        credentials: Credentials | None = None,
+        tls: TlsOption = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`in_flight` requests may wait for their answers; `first_queue` is where taking turns begins."""
+        if batch_bytes < 1 or in_flight < 1:
+            raise ConfigError(f"batch_bytes {batch_bytes}, in_flight {in_flight}: 1 or more is needed")
+        self.counts = WriteCounts()
+        self._group = check_group(group)
+        self._options = options or SendOptions()
+        self._batch_bytes = min(batch_bytes, self._options.max_message_bytes // 2)
+        self._in_flight = in_flight
+        self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
+        self._ids = UniqueIds(local_ip(), clock)
+        self._first_queue = first_queue
+        self._turns: dict[str, QueuesInTurn] = {}
+        self._collected: dict[tuple[str, MessageQueue | None, bool], _Collected] = {}
+        self._under_way: deque[_Request] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; what was not flushed may or may not be stored."""
+        self._collected.clear()
+        self._under_way.clear()
+        self._cluster.close()
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that can be written to, or will be when its first message creates it."""
+        queues = self._cluster.writable_route(topic, self._options.topic_queue_count).writable
+        if not queues:
+            self._cluster.doubt(topic)
+            raise RouteNotFound(
+                f"topic {topic!r} has no queue that can be written to: read-only, or no master is there"
+            )
+        return queues
+
+    def send(self, message: Message, queue: MessageQueue | None = None, *, ordered: bool = False) -> None:
+        """Have a message sent; it is stored for sure when `flush` has returned."""
+        if queue is not None and queue.topic != message.topic:
+            raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
+        if (
+            message.delay is not None
+            or message.deliver_at is not None
+            or message.delay_level
+            or is_derived(message.topic)
+        ):
+            self._start(self._single(message, queue, ordered))
+            return
+        key = (message.topic, queue, ordered)
+        collected = self._collected.get(key)
+        size = _upper_bound(message)
+        if collected is not None and collected.size + size > self._batch_bytes:
+            self._send_collected(key)
+            collected = None
+        if collected is None:
+            collected = self._collected[key] = _Collected()
+        collected.messages.append(message)
+        collected.size += size
+        if len(collected.messages) >= BATCH_MESSAGES:
+            self._send_collected(key)
+
+    def flush(self) -> None:
+        """Send what was collected, and wait until everything is stored."""
+        for key in list(self._collected):
+            self._send_collected(key)
+        while self._under_way:
+            self._finish_oldest()
+
+    def _send_collected(self, key: tuple[str, MessageQueue | None, bool]) -> None:
+        _, queue, ordered = key
+        messages = self._collected.pop(key).messages
+        if len(messages) == 1:
+            self._start(self._single(messages[0], queue, ordered))
+            return
+        now_ms, options = self._cluster.clock.now_ms(), self._options
+        outgoing, _ = outgoing_batch(messages, self._group, self._ids.next, now_ms, options)
+        size = sum(len(message.body) for message in messages)
+        self._start(_Request(outgoing, len(messages), size, queue, ordered, self._cluster.deadline()))
+
+    def _single(self, message: Message, queue: MessageQueue | None, ordered: bool) -> _Request:
+        check_message(message, self._options.max_message_bytes)
+        now_ms, unique_id = self._cluster.clock.now_ms(), self._ids.next()
+        outgoing = outgoing_message(message, self._group, unique_id, now_ms, self._options, message.body, 0)
+        return _Request(outgoing, 1, len(message.body), queue, ordered, self._cluster.deadline())
+
+    def _start(self, request: _Request) -> None:
+        while len(self._under_way) >= self._in_flight or (request.ordered and self._is_busy(request.queue)):
+            self._finish_oldest()
+        request.deadline = self._cluster.deadline()  # what it waited for its turn does not count
+        self._send(request)
+        self._under_way.append(request)
+
+    def _is_busy(self, queue: MessageQueue | None) -> bool:
+        return any(request.ordered and request.queue == queue for request in self._under_way)
+
+    def _send(self, request: _Request) -> None:
+        """Hand a request to a socket; it is tried again until that works or its time is over."""
+        while True:
+            try:
+                queue = request.queue or self._next_queue(request)
+                channel = self._cluster.channel(self._cluster.address_of(queue, master=True))
+                request.sent_to, request.channel = queue, channel
+                outgoing = request.outgoing
+                outgoing.ext["e"], outgoing.ext["n"] = str(queue.queue_id), queue.broker_name
+                request.opaque = channel.send(Command(outgoing.code, outgoing.ext, outgoing.body), request.deadline)
+                return
+            except (TransportError, RouteNotFound) as error:
+                self._failed(request, error)
+
+    def _finish_oldest(self) -> None:
+        request = self._under_way.popleft()
+        while True:
+            assert request.channel is not None
+            assert request.sent_to is not None
+            try:
+                answer = request.channel.receive(request.opaque, request.deadline).command
+                receipt = read_receipt(answer, "", request.sent_to, request.channel.address)
+            except (TransportError, BrokerError) as error:
+                self._failed(request, error)
+                self.counts.sent_again += 1
+                self._send(request)
+                continue
+            counts = self.counts
+            counts.messages += request.messages
+            counts.body_bytes += request.body_bytes
+            counts.requests += 1
+            counts.less_durable += request.messages if receipt.status is not SendStatus.OK else 0
+            return
+
+    def _failed(self, request: _Request, error: RocketlineError) -> None:
+        """Return when the request may be sent again."""
+        if isinstance(error, BrokerError) and not error.retryable:
+            raise error
+        if isinstance(error, TlsFailed) or (isinstance(error, NoPermission) and error.concerns_account):
+            raise error  # a producer tries other brokers; here the whole time would be spent on trying
+        request.failures.append(error)
+        if not isinstance(error, BrokerError):
+            self._cluster.doubt(request.outgoing.topic)
+        if self._cluster.clock.monotonic() + PAUSE_S >= request.deadline:
+            reasons = "; ".join(dict.fromkeys(map(str, request.failures[-3:])))
+            raise SendFailed(
+                f"{request.messages} messages for topic {request.outgoing.topic!r} were not acknowledged after "
+                f"{len(request.failures)} attempts: {reasons}"
+            ) from error
+        time.sleep(PAUSE_S)
+
+    def _next_queue(self, request: _Request) -> MessageQueue:
+        topic = request.outgoing.topic
+        turns = self._turns.get(topic)
+        if turns is None:
+            turns = self._turns[topic] = QueuesInTurn(self._first_queue)
+        avoid = request.sent_to.broker_name if request.sent_to is not None else None
+        return turns.choose(self.queues(topic), avoid)
+
+
+def _upper_bound(message: Message) -> int:
+    """Bytes of a message in a batch, roughly; what it is really is checked when the batch is made."""
+    texts = sum(len(name) + len(value) + 2 for name, value in message.properties.items())
+    return ITEM_BYTES + ADDED_PROPERTIES_BYTES + len(message.body) + texts

@@ -1,0 +1,1 @@
+"""The pop consumer: brokers share messages out one by one."""

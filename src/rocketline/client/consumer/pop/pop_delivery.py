@@ -1,0 +1,65 @@
+"""Concurrent delivery of popped messages: the outcome is told to the broker by receipt handle, there is no progress.
+
+* a message whose invisible time is over before a worker is free is left: it is somebody else's by now
+* success: acknowledged; failure: its next invisible time grows with every attempt
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.pop.pop_loop import PopLoop
+from rocketline.client.consumer.push.delivery import ConcurrentDelivery, Source
+from rocketline.client.consumer.push.handlers import Handler, RetryLater
+from rocketline.clock import Clock
+from rocketline.message import MessageView
+
+log = logging.getLogger(__name__)
+
+
+class PopDelivery(ConcurrentDelivery):
+    """Every popped message as soon as a worker is free."""
+
+    def __init__(
+        self,
+        group: str,
+        handler_of: Callable[[str], Handler | None],
+        clock: Clock,
+        *,
+        concurrency: int,
+        batch_size: int,
+        watch: ConsumeWatch,
+    ) -> None:
+        super().__init__(
+            group,
+            handler_of,
+            lambda source, offset: None,
+            None,
+            clock,
+            concurrency=concurrency,
+            batch_size=batch_size,
+            watch=watch,
+        )
+
+    async def _deliver(self, source: Source, messages: list[MessageView]) -> None:
+        assert isinstance(source, PopLoop)
+        if messages := source.still_ours(messages):
+            try:
+                await super()._deliver(source, messages)
+            finally:
+                source.leave(messages)  # what ended without an outcome must not take up room
+
+    async def _return(self, source: Source, messages: list[MessageView], error: Exception) -> list[MessageView]:
+        """Have failed messages come again; none is left to be acknowledged."""
+        assert isinstance(source, PopLoop)
+        ids = ", ".join(message.message_id for message in messages)
+        if isinstance(error, RetryLater):
+            log.info("group %s: %s of %s later: %s", self._group, ids, source.queue, error)
+        else:
+            log.warning("group %s: handling %s of %s failed", self._group, ids, source.queue, exc_info=error)
+        level = error.delay_level if isinstance(error, RetryLater) else 0
+        await asyncio.gather(*(source.give_back(message, level) for message in messages))
+        return []

@@ -1,0 +1,1 @@
+"""The pull consumer: messages are read when the user asks."""

@@ -1,0 +1,210 @@
+"""The queues a consumer owns at the moment, each with its pull loop.
+
+Adding, dropping and restarting a queue are the only ways the set changes. A queue that is dropped has its progress
+committed and its loop and buffer ended before anybody else can own it here again, so there are never two loops for one
+queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.offsets import OffsetStore
+from rocketline.client.consumer.group.start_offset import StartFrom
+from rocketline.client.consumer.group.subscription import Subscription
+from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer_info import ProcessQueueInfo
+from rocketline.client.session import ClientSession
+from rocketline.client.tasks import OwnedTasks, cancel_and_wait
+from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
+
+
+class Receiver(Protocol):
+    """Who gets what was pulled."""
+
+    def submit(self, loop: PullLoop, messages: list[MessageView]) -> None: ...
+
+
+class AssignedQueues:
+    """Pull loops by queue; the rebalancer adds and drops them, the loops report here."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        group: str,
+        subscriptions: Mapping[str, Subscription],
+        settings: PullSettings,
+        offsets: OffsetStore,
+        start_from: StartFrom,
+        delivery: Receiver,
+        *,
+        commits_with_pulls: bool,
+        wake: Callable[[], None],
+        on_change: Callable[[str], None],
+        watch: ConsumeWatch | None = None,
+    ) -> None:
+        """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` hears of topics
+        whose share is another one now."""
+        self._session = session
+        self._group = group
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._offsets = offsets
+        self._start_from = start_from
+        self._delivery = delivery
+        self._commits_with_pulls = commits_with_pulls
+        self._wake = wake
+        self._on_change = on_change
+        self._watch = watch
+        self._moving: set[MessageQueue] = set()
+        self._ended: set[MessageQueue] = set()
+        self._loops: dict[MessageQueue, PullLoop] = {}
+        self._running: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._tasks = OwnedTasks()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    @property
+    def topics(self) -> set[str]:
+        return set(self._subscriptions)
+
+    def loops(self) -> list[PullLoop]:
+        return list(self._loops.values())
+
+    def owned(self) -> set[MessageQueue]:
+        return set(self._loops)
+
+    def start(self) -> None:
+        """Called once, before the first queue is added."""
+
+    async def release(self) -> None:
+        """Called at the end: no handler runs any more, and all progress is committed."""
+
+    def describe(self, loop: PullLoop, info: ProcessQueueInfo) -> None:
+        """Add what only the table knows of a queue."""
+
+    def committable(self) -> set[MessageQueue]:
+        """Queues whose progress is ours to commit."""
+        return self.owned()
+
+    async def add_queue(self, queue: MessageQueue) -> bool:
+        subscription = self._subscriptions.get(queue.topic)
+        if queue in self._moving:
+            return False
+        if subscription is None or queue in self._loops:
+            return True
+        self._offsets.forget(queue)  # what was known of an earlier ownership is stale
+        offset = await self._start_offset(queue)
+        if queue in self._loops or queue in self._moving or queue.topic not in self._subscriptions:
+            return queue not in self._moving
+        loop = self._loops[queue] = self._new_loop(queue, subscription, offset)
+        self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
+        return True
+
+    def _new_loop(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullLoop:
+        return PullLoop(
+            self._session,
+            self._group,
+            queue,
+            subscription,
+            self._settings,
+            self,
+            offset,
+            gate=self.gate,
+            watch=self._watch,
+        )
+
+    async def _start_offset(self, queue: MessageQueue) -> ConsumerOffset:
+        return await self._start_from.offset(self._session, self._offsets, queue, store=True)
+
+    def stalled(self) -> set[MessageQueue]:
+        """Owned queues nobody reads any more: their loop has ended or hangs. A paused consumer reads nothing."""
+        if not self.gate.is_set():
+            return set()
+        return {queue for queue, loop in self._loops.items() if self._running[queue].done() or loop.is_stalled}
+
+    async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
+        """Nobody here wants to know."""
+
+    async def after_add(self, queues: Sequence[MessageQueue]) -> None:
+        """Nobody here wants to know."""
+
+    def uncommitted(self) -> set[MessageQueue]:
+        """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""
+        return self.owned() | self._ended
+
+    async def drop_queue(self, queue: MessageQueue) -> None:
+        self._ended.add(queue)
+        await self._end_loop(queue)
+        await self._offsets.persist([queue])
+        self._offsets.forget(queue)
+        self._ended.discard(queue)
+
+    async def restart_at(self, queue: MessageQueue, offset: ConsumerOffset) -> None:
+        """Forget what is held of a queue and read it from another offset on, also a lower one."""
+        self._moving.add(queue)  # a rebalance under way must not start it again at the old offset
+        try:
+            await self._end_loop(queue)
+            self._offsets.update(queue, offset, may_decrease=True)
+            await self._offsets.persist([queue], wait=True)
+        finally:
+            self._moving.discard(queue)
+        self._wake()
+
+    async def _end_loop(self, queue: MessageQueue) -> None:
+        loop = self._loops.pop(queue, None)
+        task = self._running.pop(queue, None)
+        if loop is not None:
+            loop.drop()
+        if task is not None and task is not asyncio.current_task():
+            await cancel_and_wait(task)
+
+    async def stop_pulling(self) -> None:
+        """No new messages; what is held stays, so that handlers still running can finish it."""
+        await self._tasks.cancel()
+
+    def resubscribe(self, topic: str) -> None:
+        """Let running loops use the topic's new subscription."""
+        for queue, loop in self._loops.items():
+            if queue.topic == topic:
+                loop.subscription = self._subscriptions.get(topic, loop.subscription)
+
+    def share_limits(self, max_topic_messages: int | None, max_topic_mib: int | None) -> None:
+        """Divide the limits of a topic among the queues owned now."""
+        count = max(1, len(self._loops))
+        limits = self._settings.limits
+        if max_topic_messages is not None:
+            limits = replace(limits, max_messages=max(1, max_topic_messages // count))
+        if max_topic_mib is not None:
+            limits = replace(limits, max_mib=max(1, max_topic_mib // count))
+        for loop in self._loops.values():
+            loop.limits = limits
+
+    def positions(self, topic: str) -> dict[MessageQueue, ConsumerOffset]:
+        """Progress by queue of one topic."""
+        known = ((queue, self._offsets.get(queue)) for queue in self._loops if queue.topic == topic)
+        return {queue: offset for queue, offset in known if offset is not None}
+
+    def assignment_changed(self, topic: str) -> None:
+        self._on_change(topic)
+
+    def pulled(self, loop: PullLoop, messages: list[MessageView]) -> None:
+        self._delivery.submit(loop, messages)
+
+    def advanced(self, loop: PullLoop, offset: ConsumerOffset) -> None:
+        if self._loops.get(loop.queue) is loop:
+            self._offsets.update(loop.queue, offset)
+
+    def commit_offset(self, queue: MessageQueue) -> ConsumerOffset | None:
+        return self._offsets.get(queue) if self._commits_with_pulls else None
+
+    def full(self) -> str | None:
+        return None
+
+    async def offset_moved(self, loop: PullLoop, offset: QueueOffset) -> None:
+        if self._loops.get(loop.queue) is loop:
+            await self.restart_at(loop.queue, ConsumerOffset(offset))

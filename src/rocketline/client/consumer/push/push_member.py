@@ -1,0 +1,419 @@
+"""A push consumer at work: its parts, and what session and brokers ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+
+from rocketline.client.consumer.group.assignment import Strategy, allocate_averagely
+from rocketline.client.consumer.group.assignment_query import AssignmentQuery, strategy_name
+from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.expression_check import check_expressions
+from rocketline.client.consumer.group.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from rocketline.client.consumer.group.rebalancer import Rebalancer
+from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
+from rocketline.client.consumer.group.subscription import Subscription
+from rocketline.client.consumer.pop.pop_loop import PopSettings
+from rocketline.client.consumer.pop.pop_queues import BrokerSharedQueues, PopRetryNames
+from rocketline.client.consumer.pop.push_pops import Popping
+from rocketline.client.consumer.push.assigned_queues import AssignedQueues
+from rocketline.client.consumer.push.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery, Source
+from rocketline.client.consumer.push.handlers import Handler, RetryLater, Rollback, SuspendQueue
+from rocketline.client.consumer.push.held_locks import HeldLocks
+from rocketline.client.consumer.push.locked_queues import LockedQueues
+from rocketline.client.consumer.push.orderly import OrderlyDelivery
+from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.queue_buffer import MIB
+from rocketline.client.consumer.push.retries import SendBack
+from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
+from rocketline.client.session import ClientSession
+from rocketline.client.tasks import OwnedTasks, repeat
+from rocketline.errors import ConfigError, RouteNotFound, TopicNotExist
+from rocketline.message import RETRY_PREFIX, RETRY_TOPIC, ConsumerOffset, MessageQueue, MessageView
+from rocketline.protocol.bodies import ConsumerData, queue_key
+
+log = logging.getLogger(__name__)
+
+NO_LIMIT = (1 << 31) - 1
+"""Java's Integer.MAX_VALUE, also on the wire."""
+
+
+class MessageModel(Enum):
+    """Who gets a message: one member of the group, or every one."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """How a push consumer works; see PushConsumer for the meanings."""
+
+    group: str
+    """Its name on the wire, namespace included."""
+    model: MessageModel = MessageModel.CLUSTERING
+    start_from: StartFrom = field(default_factory=lambda: StartFrom(ConsumeFrom.LAST))
+    concurrency: int = 20
+    batch_size: int = 1
+    ordered: bool = False
+    suspend_queue_s: float = 1.0
+    auto_commit: bool = True
+    max_reconsume_times: int = -1
+    consume_timeout_s: float = 15 * 60.0
+    stop_timeout_s: float = 10.0
+    pull: PullSettings = field(default_factory=PullSettings)
+    max_topic_messages: int | None = None
+    max_topic_mib: int | None = None
+    strategy: Strategy = allocate_averagely
+    client_rebalance: bool = True
+    pop: PopSettings = field(default_factory=PopSettings)
+    offsets: OffsetStore | None = None
+    offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
+    unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.concurrency <= MAX_CONCURRENCY:
+            raise ConfigError(f"concurrency {self.concurrency}: 1 to {MAX_CONCURRENCY} expected")
+        if not 1 <= self.batch_size <= 1024:
+            raise ConfigError(f"batch_size {self.batch_size}: 1 to 1024 expected")
+        if self.max_reconsume_times < -1 or self.consume_timeout_s <= 0 or self.stop_timeout_s < 0:
+            raise ConfigError("max_reconsume_times starts at -1, stop_timeout at 0, consume_timeout above 0")
+        for name, most in (("max_topic_messages", 6553500), ("max_topic_mib", 102400)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ConfigError(f"{name} {value}: 1 to {most} expected, or None for no limit")
+        if self.suspend_queue_s <= 0:
+            raise ConfigError(f"suspend_queue {self.suspend_queue_s}: a time above 0 is needed")
+        if not self.auto_commit and not self.ordered:
+            raise ConfigError("auto_commit=False needs ordered=True: without order there is nothing to commit up to")
+        if self.asks_brokers:
+            strategy_name(self.strategy)
+
+    @property
+    def retry_limit(self) -> int:
+        """How often a message may fail before it goes to the dead letters."""
+        if self.max_reconsume_times >= 0:
+            return self.max_reconsume_times
+        return NO_LIMIT if self.ordered else 16
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model is MessageModel.BROADCASTING
+
+    @property
+    def asks_brokers(self) -> bool:
+        """Whether brokers share the queues out; in order, and for all members, that is never theirs to do."""
+        return not self.client_rebalance and not self.ordered and not self.is_broadcasting
+
+
+class RunningConsumer:
+    """Member of a group from `start` to `stop`. The tables of subscriptions and handlers stay the caller's."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        options: PushOptions,
+        subscriptions: MutableMapping[str, Subscription],
+        handlers: Mapping[str, Handler],
+        watch: ConsumeWatch | None = None,
+    ) -> None:
+        """Subscriptions go by topics as on the wire, handlers by topics as their users know them."""
+        group = options.group
+        self._watch = watch = watch or ConsumeWatch(group, session.clock)
+        clustering = not options.is_broadcasting
+        self._session = session
+        self._options = options
+        self._subscriptions = subscriptions
+        self._started_ms = session.clock.now_ms()
+        self._offsets = options.offsets or _offset_store(session, options)
+        self._delivery: Delivery
+        self.queues: AssignedQueues
+        if options.ordered:
+            self._build_ordered(handlers)
+        else:
+            self._delivery = ConcurrentDelivery(
+                group,
+                handlers.get,
+                self._progress,
+                self._send_back() if clustering else None,
+                session.clock,
+                concurrency=options.concurrency,
+                batch_size=options.batch_size,
+                retry_here_s=session.timing.retry_here_s,
+                watch=watch,
+            )
+            self.queues = self._plain_queues(options.pull)
+        strategy = options.strategy if clustering else None
+        self.popping: Popping | None = None
+        if options.asks_brokers:
+            self.popping = popping = self._build_popping(handlers)
+            query = AssignmentQuery(session, group, options.strategy)
+            shared = BrokerSharedQueues(query, group, subscriptions, self.queues, popping.queues, self.members_changed)
+            self._rebalancer = Rebalancer(
+                session, group, shared, strategy, stalled=self.queues.stalled, ask=shared.share
+            )
+        else:
+            self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
+        self._tasks = OwnedTasks()
+
+    def _build_popping(self, handlers: Mapping[str, Handler]) -> Popping:
+        options = self._options
+        return Popping(
+            self._session,
+            self.group,
+            self._subscriptions,
+            handlers.get,
+            options.pop,
+            self._send_back(),
+            self._watch,
+            gate=self.queues.gate,
+            retry_limit=options.retry_limit,
+            concurrency=options.concurrency,
+            batch_size=options.batch_size,
+        )
+
+    def _send_back(self) -> SendBack:
+        return SendBack(self._session, self.group, self._options.retry_limit, self._watch.namespace)
+
+    def _plain_queues(self, pull: PullSettings) -> AssignedQueues:
+        return AssignedQueues(
+            self._session,
+            self.group,
+            self._subscriptions,
+            pull,
+            self._offsets,
+            self._options.start_from,
+            PopRetryNames(self._delivery, self.group, self._watch.namespace)
+            if self._options.asks_brokers
+            else self._delivery,
+            commits_with_pulls=not self._options.is_broadcasting,
+            wake=self.rebalance_now,
+            on_change=self._assignment_changed,
+            watch=self._watch,
+        )
+
+    def _build_ordered(self, handlers: Mapping[str, Handler]) -> None:
+        """The parts of an ordered consumer; a broadcasting one shares its queues with nobody and locks nothing."""
+        session, options = self._session, self._options
+        locks = None if options.is_broadcasting else HeldLocks(session, self.group)
+        self._delivery = delivery = OrderlyDelivery(
+            self.group,
+            handlers.get,
+            self._progress,
+            self._send_back().as_new_message,
+            session.clock,
+            holds=locks.is_valid if locks is not None else lambda queue: True,
+            max_reconsume_times=options.retry_limit,
+            concurrency=options.concurrency,
+            batch_size=options.batch_size,
+            suspend_s=options.suspend_queue_s,
+            turn_s=session.timing.turn_s,
+            auto_commit=options.auto_commit,
+            watch=self._watch,
+        )
+        pull = replace(options.pull, limits=replace(options.pull.limits, max_span=None))
+        if locks is None:
+            self.queues = self._plain_queues(pull)
+            return
+        self.queues = LockedQueues(
+            session,
+            self.group,
+            self._subscriptions,
+            pull,
+            self._offsets,
+            options.start_from,
+            delivery,
+            locks,
+            wake=self.rebalance_now,
+            on_change=self._assignment_changed,
+            watch=self._watch,
+        )
+
+    async def start(self) -> None:
+        """Join the group; returns when the first share of queues is being read."""
+        self._session.add_consumer(self)
+        await self._offsets.load()
+        await self._find_routes()
+        await check_expressions(self._session, self.group, self._subscriptions.values())
+        self._delivery.start()
+        self.queues.start()
+        if self.popping is not None:
+            self.popping.start()
+        await self._session.heartbeat()
+        await self._rebalancer.rebalance()
+        self._tasks.start(self._rebalancer.run(), f"rebalance {self.group}")
+        self._tasks.start(repeat(self._options.consume_timeout_s, self._expire, "expiry"), f"expire {self.group}")
+
+    async def stop(self) -> None:
+        """No new pulls, time for running handlers, offsets committed, brokers told."""
+        try:
+            await self._tasks.cancel()
+            await self.queues.stop_pulling()
+            if self.popping is not None:
+                await self.popping.stop(self._options.stop_timeout_s)
+            await self._delivery.stop(self._options.stop_timeout_s)
+            await self._offsets.persist(self.queues.uncommitted(), wait=True)
+        finally:
+            await self.queues.release()
+            await self._session.remove_consumer(self)
+
+    async def _find_routes(self) -> None:
+        """A topic may be created later; name servers nobody can reach are a mistake to be told about now."""
+        topics = sorted(self.topics)
+        results = await asyncio.gather(*map(self._session.routes.find, topics), return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            if not isinstance(error, RouteNotFound):
+                raise error
+        for topic, result in zip(topics, results):
+            if isinstance(result, RouteNotFound) and not topic.startswith(RETRY_PREFIX):
+                log.warning("group %s waits for topic %s: %s", self.group, topic, result)
+        if len(errors) == len(topics) and not any(isinstance(error.__cause__, TopicNotExist) for error in errors):
+            raise errors[0]
+
+    def resize(self, options: PushOptions) -> None:
+        """Run another number of handlers at once from now on."""
+        self._options = options
+        self._delivery.resize(options.concurrency)
+        if self.popping is not None:
+            self.popping.resize(options.concurrency)
+
+    @property
+    def owned(self) -> set[MessageQueue]:
+        """The queues that are read; popped ones have the number -1 when they are all queues of a broker."""
+        return self.queues.owned() | (self.popping.queues.owned() if self.popping is not None else set())
+
+    def subscriptions_changed(self, topic: str) -> None:
+        """A topic was subscribed to, anew or no longer: tell the brokers, then take up or drop its queues."""
+        self.queues.resubscribe(topic)
+        if self.popping is not None:
+            self.popping.queues.resubscribe(self.group, topic)
+        self._tasks.start(self._announce(), f"announce {topic}")
+
+    async def _announce(self) -> None:
+        await self._session.heartbeat()
+        self.rebalance_now()
+
+    def _assignment_changed(self, topic: str) -> None:
+        subscription = self._subscriptions.get(topic)
+        if subscription is not None:
+            subscription.announce_anew(self._session.clock.now_ms())
+        self.queues.share_limits(self._options.max_topic_messages, self._options.max_topic_mib)
+        self._tasks.start(self._session.heartbeat(), f"heartbeat for {topic}")
+
+    def _progress(self, loop: Source, offset: ConsumerOffset) -> None:
+        self._offsets.update(loop.queue, offset)
+
+    async def _expire(self) -> None:
+        for loop in self.queues.loops():
+            await self._delivery.expire(loop, self._options.consume_timeout_s)
+
+    @property
+    def group(self) -> str:
+        return self._options.group
+
+    @property
+    def topics(self) -> set[str]:
+        return set(self._subscriptions)
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            self.group,
+            "CONSUME_PASSIVELY",
+            self._options.model.value,
+            self._options.start_from.where.value,
+            [subscription.data for subscription in self._subscriptions.values()],
+            self._options.unit_mode,
+        )
+
+    def route_changed(self, topic: str) -> None:
+        if topic in self._subscriptions:
+            self._rebalancer.wake()
+
+    def members_changed(self) -> None:
+        self._rebalancer.wake()
+
+    def rebalance_now(self) -> None:
+        self._rebalancer.wake(urgent=True)
+
+    async def persist_offsets(self) -> None:
+        await self._offsets.persist(self.queues.committable())
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, ConsumerOffset]) -> None:
+        for queue, offset in offsets.items():
+            if queue in self.queues.owned():
+                log.warning("group %s: an operator set the offset of %s to %d", self.group, queue, offset)
+                await self.queues.restart_at(queue, offset)
+
+    def positions(self, topic: str) -> Mapping[MessageQueue, ConsumerOffset]:
+        return self.queues.positions(topic)
+
+    async def consume_directly(self, message: MessageView) -> ConsumeDirectlyResult:
+        if message.topic.startswith(RETRY_PREFIX):
+            message.topic = message.properties.get(RETRY_TOPIC, message.topic)
+        message.topic = self._watch.namespace.unwrap(message.topic)
+        started = self._session.clock.monotonic()
+        error = await self._delivery.run_directly(message)
+        spent_ms = round((self._session.clock.monotonic() - started) * 1000)
+        result = ConsumeDirectlyResult("CR_SUCCESS", spent_ms, None, self._options.ordered, self._options.auto_commit)
+        if isinstance(error, RetryLater | SuspendQueue):
+            result.consume_result = "CR_ROLLBACK" if isinstance(error, Rollback) else "CR_LATER"
+            result.remark = str(error)
+        elif error is not None:
+            result.consume_result = "CR_THROW_EXCEPTION"
+            result.remark = f"{type(error).__name__}: {error}"
+        return result
+
+    def running_info(self) -> ConsumerRunningInfo:
+        options, pull = self._options, self._options.pull
+        properties = {
+            "PROP_NAMESERVER_ADDR": ";".join(self._session.name_server.addresses),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": "true" if options.ordered else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_CLIENT_VERSION": "V5_4_0",
+            "consumerGroup": self.group,
+            "messageModel": options.model.value,
+            "consumeFromWhere": options.start_from.where.value,
+            "consumeMessageBatchMaxSize": str(options.batch_size),
+            "maxReconsumeTimes": str(options.max_reconsume_times),
+            "pullBatchSize": str(pull.batch),
+            "pullThresholdForQueue": str(pull.limits.max_messages),
+            "pullThresholdSizeForQueue": str(pull.limits.max_mib),
+            "consumeConcurrentlyMaxSpan": str(pull.limits.max_span),
+            "suspendCurrentQueueTimeMillis": str(round(options.suspend_queue_s * 1000)),
+        }
+        return ConsumerRunningInfo(
+            properties,
+            [subscription.data for subscription in self._subscriptions.values()],
+            {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.loops()},
+            self.popping.describe() if self.popping is not None else {},
+            {topic: self._watch.stats.status(topic) for topic in self.topics},
+        )
+
+    def _queue_info(self, loop: PullLoop) -> ProcessQueueInfo:
+        buffer = loop.buffer
+        info = ProcessQueueInfo(
+            self._offsets.get(loop.queue) or 0,
+            buffer.min_offset or 0,
+            buffer.max_offset or 0,
+            len(buffer),
+            buffer.body_bytes // MIB,
+            droped=loop.dropped,
+            last_pull_timestamp=loop.last_pull_ms,
+            last_consume_timestamp=loop.last_consume_ms,
+        )
+        self._delivery.describe(loop, info)
+        self.queues.describe(loop, info)
+        return info
+
+
+def _offset_store(session: ClientSession, options: PushOptions) -> OffsetStore:
+    if options.is_broadcasting:
+        return LocalOffsets(options.offsets_folder, session.client_id, options.group)
+    return BrokerOffsets(session, options.group)

@@ -1,0 +1,73 @@
+"""Messages of a subscription as an async iterator.
+
+Asking for the next message says that the previous one is done. A loop that is left, by `break` or by an exception,
+leaves its last message unacknowledged: it is delivered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from rocketline.client.consumer.push.handlers import NotDone
+from rocketline.message import MessageView
+
+_Offer = tuple[MessageView, "asyncio.Future[None]"]
+
+
+class MessageStream:
+    """What `async for` runs over; made by `PushConsumer.messages`."""
+
+    def __init__(self, start: Callable[[], Awaitable[None]]) -> None:
+        self._start: Callable[[], Awaitable[None]] | None = start
+        self._offers: asyncio.Queue[_Offer | None] = asyncio.Queue()
+        self._taken: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def handle(self, message: MessageView) -> None:
+        """The handler of the subscription: offers a message and waits until the loop has moved past it."""
+        if self._closed:
+            raise NotDone
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._offers.put_nowait((message, done))
+        await done
+
+    def close(self) -> None:
+        """End the iteration after the current message; what waits behind it stays undone."""
+        self._closed = True
+        while not self._offers.empty():
+            offer = self._offers.get_nowait()
+            if offer is not None:
+                _undo(offer[1])
+        self._offers.put_nowait(None)
+
+    def abandon(self) -> None:
+        """Nobody iterates any more: the current message stays undone too."""
+        self.close()
+        if self._taken is not None:
+            _undo(self._taken)
+
+    def __aiter__(self) -> MessageStream:
+        return self
+
+    async def __anext__(self) -> MessageView:
+        if self._start is not None:
+            start, self._start = self._start, None
+            await start()
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
+        self._taken = None
+        while not self._closed:
+            offer = await self._offers.get()
+            if offer is None:
+                break
+            message, done = offer
+            if not done.done():  # its worker may have been cancelled while it waited here
+                self._taken = done
+                return message
+        raise StopAsyncIteration
+
+
+def _undo(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_exception(NotDone())

@@ -1,0 +1,23 @@
+"""What travels from the driver to a task of the source `rocketmq`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from rocketline.spark.live.options import LiveOptions
+from rocketline.spark.live.planner import QueueRange, split_ranges
+
+
+@dataclass
+class LivePartition(InputPartition):
+    """What one task reads."""
+
+    part: QueueRange
+
+
+def partitions_of(ranges: Sequence[QueueRange], options: LiveOptions) -> list[InputPartition]:
+    parts = split_ranges(ranges, options.min_partitions, options.max_records)
+    return [LivePartition(part) for part in parts]

@@ -1,0 +1,95 @@
+"""Reading a range of a queue from its broker as Arrow batches: what a task of the source `rocketmq` does, without Spark.
+
+Tags are compared again as texts: the broker compares hashes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketline.client.bulk.range import BulkReply
+from rocketline.client.consumer.group.subscription import Sql
+from rocketline.errors import CorruptRecord, RangeNotAvailable, TopicNotExist
+from rocketline.protocol.subscription import parse_tags
+from rocketline.spark.columns import ColumnPlan, Decoded, Fault, decode
+from rocketline.spark.connections import Endpoint, borrowed_reader
+from rocketline.spark.live.planner import QueueRange
+from rocketline.spark.live.queues import LOSS_HINT
+from rocketline.spark.memory import keep_memory
+from rocketline.spark.replies import gathered, moved
+from rocketline.spark.requested import RequestedColumns
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LiveReading:
+    """What is to be read of a range, and how; may be pickled."""
+
+    endpoint: Endpoint
+    requested: RequestedColumns
+    expression: str | Sql = "*"
+    fail_on_loss: bool = True
+    check_crc: bool = True
+
+    def read(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a range in order."""
+        keep_memory()
+        tags = self._tags()
+        columns = self.requested.decoded
+        if tags is not None and "tags" not in columns:
+            columns = (*columns, "tags")
+        plan = ColumnPlan(columns, part.queue.broker_name, self.check_crc)
+        for reply in self._gathered(part):
+            for batch, faults in self._decoded(reply, plan):
+                self._report(faults, part)
+                wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
+                if wanted.num_rows:
+                    yield self.requested.fit(moved(wanted, reply.offset_delta))
+
+    def _decoded(self, reply: BulkReply, plan: ColumnPlan) -> Iterator[Decoded]:
+        """The rows of a reply; nothing can be found in one whose records do not say where they end."""
+        try:
+            yield from decode(reply.records, plan)
+        except CorruptRecord as error:
+            problem = f"{reply.queue} from {reply.first_offset} to {reply.next_offset} cannot be read: {error}"
+            if self.fail_on_loss:
+                raise CorruptRecord(f"{problem}; {LOSS_HINT}") from None
+            log.warning("%s", problem)
+
+    def _tags(self) -> pa.Array | None:
+        if isinstance(self.expression, Sql) or self.expression == "*":
+            return None
+        return pa.array(parse_tags(self.expression), pa.string())
+
+    def _gathered(self, part: QueueRange) -> Iterator[BulkReply]:
+        with borrowed_reader(self.endpoint) as reader:
+            replies = reader.read(part.queue, part.start, part.end, self.expression, skip_gone=not self.fail_on_loss)
+            yield from gathered(self._until_gone(replies, part))
+
+    def _until_gone(self, replies: Iterable[BulkReply], part: QueueRange) -> Iterator[BulkReply]:
+        try:
+            yield from replies
+        except RangeNotAvailable as error:
+            problem = (
+                f"{part} cannot be read: the queue has nothing there any more, the nearest is {error.available_offset}"
+            )
+            if self.fail_on_loss:
+                raise RangeNotAvailable(f"{problem}; {LOSS_HINT}", error.available_offset) from error
+            log.warning("%s", problem)
+        except TopicNotExist as error:
+            if self.fail_on_loss:
+                raise
+            log.warning("%s cannot be read: %s", part, error)
+
+    def _report(self, faults: list[Fault], part: QueueRange) -> None:
+        for fault in faults:
+            problem = f"{part}: the record at log offset {fault.log_offset} is damaged: {fault.reason}"
+            if self.fail_on_loss:
+                raise CorruptRecord(f"{problem}; {LOSS_HINT}")
+            log.warning("%s", problem)

@@ -1,0 +1,1 @@
+"""The data source `rocketmq-log`: commit-log folders, without a broker."""

@@ -1,0 +1,1 @@
+"""The sink `rocketmq`: rows sent to topics."""

@@ -1,0 +1,270 @@
+"""The disk as the store sees it: mapped files, small files replaced as a whole, folders and a lock.
+
+`Disk` is a seam. `RealDisk` is the operating system; `rocketline.testing.disks` has one in memory that can lose power and
+one that fails on demand. Every implementation keeps the rules of mapped_file.py, and every failure is a `StoreError` that
+names what was tried, the path and the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from rocketline.errors import StoreError
+from rocketline.files import backup_of, replace_file, sync_folder
+from rocketline.store.files.disk_errors import explained, store_error
+from rocketline.store.files.mapped_file import MappedFile, RealMappedFile
+from rocketline.store.files.process_lock import ProcessLock, is_locked
+from rocketline.store.flush.whole_disk import WholeDisk, open_whole_disk
+
+__all__ = [
+    "DirEntry",
+    "Disk",
+    "DiskUsage",
+    "FolderLock",
+    "MappedFile",
+    "RealDisk",
+    "damaged_copy_of",
+    "explained",
+    "is_locked",
+    "read_with_backup",
+    "store_error",
+]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class DirEntry(NamedTuple):
+    name: str
+    size: int
+    is_folder: bool
+
+
+class DiskUsage(NamedTuple):
+    total_bytes: int
+    """What programs may use of the disk: without the blocks kept for the administrator, as `df` counts."""
+    free_bytes: int
+
+    @property
+    def used_bytes(self) -> int:
+        return self.total_bytes - self.free_bytes
+
+    @property
+    def used_percent(self) -> float:
+        return self.used_bytes * 100 / self.total_bytes if self.total_bytes else 0.0
+
+    def is_above(self, percent: int) -> bool:
+        return self.used_bytes * 100 > percent * self.total_bytes
+
+
+class FolderLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
+        """Map a file, made or extended to `size` as needed.
+
+        A pinned file keeps a descriptor of its own, so that a sync works even when the process has run out of them. A
+        scattered one is used here and there: touching a page must not bring megabytes of its neighbours into memory.
+        """
+
+    def sync(self, path: Path) -> None:
+        """As `MappedFile.sync`, for a file that may not be mapped at the moment."""
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable."""
+
+    def list(self, folder: Path) -> list[DirEntry]:
+        """Entries sorted by name; empty when the folder does not exist."""
+
+    def read(self, path: Path) -> bytes | None:
+        """The whole file, or None when it does not exist."""
+
+    def read_range(self, path: Path, start: int, size: int) -> bytes:
+        """Some bytes of a file, fewer at its end; cheaper than mapping it for a look."""
+
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+        """Replace a file as a whole, durably; its former content becomes `.bak` when asked for."""
+
+    def remove(self, path: Path, durably: bool = False) -> None:
+        """Remove a file, or do nothing when there is none; `durably`: no power failure brings it back."""
+
+    def remove_tree(self, folder: Path) -> None: ...
+
+    def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
+        """Give a folder another name on the same disk; `durably`: together with the names of all files in it."""
+
+    def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
+        """Make a folder and those above it; returns which ones still have to be flushed before their names last."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def lock(self, path: Path) -> FolderLock:
+        """Take the lock file for this process; StoreInUse when somebody has it."""
+
+    def modified_ms(self, path: Path) -> int:
+        """When the content of a file was last changed; wall-clock time."""
+
+    def usage(self, path: Path) -> DiskUsage: ...
+
+    def whole(self, folder: Path) -> WholeDisk | None:
+        """The disk a folder is on, to be flushed as a whole; None where only each file can be flushed reliably."""
+
+
+def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
+    """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
+
+    None when there is nothing to read. `parse` raises ValueError for content it cannot accept. A backup that had to be used
+    takes the file's place at once, so that it is used once and not each time until the next save, and so that the next save
+    does not turn a useless file into the backup; the useless content stays beside it.
+    """
+    data, backup = disk.read(path), disk.read(backup_of(path))
+    if not data and not backup:
+        if data is not None or backup is not None:
+            log.warning("%s and its backup are empty: starting without what was in them", path)
+        return None
+    problem = "is missing" if data is None else "is empty"
+    if data:
+        try:
+            return parse(data)
+        except ValueError as error:
+            problem = f"cannot be used ({error})"
+    try:
+        if not backup:
+            raise ValueError("there is none")
+        parsed = parse(backup)
+    except ValueError as error:
+        raise StoreError(
+            f"{path} {problem}, and its backup is missing or broken as well ({error}); bring back a copy of {path.name}, or "
+            "remove both to start without what was in them"
+        ) from error
+    log.warning("%s %s: its backup is used, which lacks the last change", path, problem)
+    if data:
+        disk.write_atomic(damaged_copy_of(path), data)
+    disk.write_atomic(path, backup)
+    return parsed
+
+
+def damaged_copy_of(path: Path) -> Path:
+    """Where the content of a file is kept that could not be read."""
+    return path.with_name(path.name + ".damaged")
+
+
+def _dir_entry(item: os.DirEntry[str]) -> DirEntry | None:
+    try:
+        return DirEntry(item.name, item.stat().st_size, item.is_dir())
+    except FileNotFoundError:
+        _refuse_dangling(Path(item.path))
+        return None  # deleted a moment ago
+
+
+def _refuse_dangling(path: Path) -> None:
+    """What a link to nowhere should lead to is not known to be absent: more likely its disk is not mounted."""
+    if path.is_symlink():
+        raise StoreError(
+            f"{path} is a link to {os.readlink(path)}, which does not exist; mount what it is on, or remove the link"
+        )
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
+        return RealMappedFile(path, size, pinned, scattered)
+
+    def sync(self, path: Path) -> None:
+        with explained("flush", path):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def sync_folder(self, folder: Path) -> None:
+        with explained("flush", folder):
+            sync_folder(folder)
+
+    def list(self, folder: Path) -> list[DirEntry]:
+        with explained("list", folder):
+            try:
+                found = os.scandir(folder)
+            except FileNotFoundError:
+                _refuse_dangling(folder)
+                return []
+            with found:
+                return sorted(entry for item in found if (entry := _dir_entry(item)) is not None)
+
+    def read(self, path: Path) -> bytes | None:
+        with explained("read", path):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def read_range(self, path: Path, start: int, size: int) -> bytes:
+        with explained("read", path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(fd, size, start)
+            finally:
+                os.close(fd)
+
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+        with explained("write", path):
+            replace_file(path, data, keep_backup=keep_backup)
+            sync_folder(path.parent)
+
+    def remove(self, path: Path, durably: bool = False) -> None:
+        with explained("remove", path):
+            path.unlink(missing_ok=True)
+            if durably:
+                sync_folder(path.parent)
+
+    def remove_tree(self, folder: Path) -> None:
+        with explained("remove", folder), suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+
+    def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
+        with explained("rename", source):
+            for folder, _, _ in os.walk(source) if durably else ():
+                sync_folder(Path(folder))
+            os.rename(source, target)
+            for parent in {source.parent, target.parent} if durably else ():
+                sync_folder(parent)
+
+    def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
+        with explained("create folder", folder):
+            missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
+            folder.mkdir(parents=True, exist_ok=True)
+            # A file is only as durable as the names that lead to it.
+            changed = tuple([path.parent for path in reversed(missing)])
+            for parent in changed if durably else ():
+                sync_folder(parent)
+            return () if durably else changed
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def lock(self, path: Path) -> FolderLock:
+        return ProcessLock(path)
+
+    def modified_ms(self, path: Path) -> int:
+        with explained("look at", path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def usage(self, path: Path) -> DiskUsage:
+        with explained("measure", path):
+            found = os.statvfs(path)
+        used = found.f_blocks - found.f_bfree
+        return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    whole = staticmethod(open_whole_disk)

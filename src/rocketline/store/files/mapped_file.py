@@ -1,0 +1,194 @@
+"""One file of fixed size, seen as memory. Rules every kind of disk keeps:
+
+- It has its full size from the start but no blocks. Bytes may be written through the map only inside a range that was
+  reserved before, so a full disk is a `DiskFull` error and never a SIGBUS in the middle of a write.
+- What was written is durable after `sync` returns, not earlier. After a failed `sync` nothing is known any more.
+- Closing never fails because a slice of the map is still on its way to a socket: the map goes away with its last slice.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from rocketline.errors import StoreError
+from rocketline.files import sync_folder
+from rocketline.store.files.disk_errors import explained
+from rocketline.store.files.mapping import FileMap
+
+PAGE_BYTES = 4096
+MADV_POPULATE_WRITE = 23
+_WARM_STEP_BYTES = 128 << 10
+_ZEROS = bytes(1 << 20)
+
+
+class MappedFile(Protocol):
+    """One file of fixed size, seen as memory."""
+
+    path: Path
+    size: int
+    buffer: memoryview
+    is_new: bool
+    """Whether its name may not be durable yet; a sync makes it so."""
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make blocks for a range nobody writes to yet; DiskFull when there are none."""
+
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
+        """Fault the pages of a reserved range in, so that writing there does not stall; any thread, also after `close`.
+
+        `at_once` takes less time in all, but may hold up everybody else on the processor for milliseconds.
+        """
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write into a reserved range, not through the map, which shows it afterwards; may be called from any thread."""
+
+    def forget(self, start: int, end: int) -> None:
+        """Let go of the memory of a range, which can still be read; any thread, also after `close`."""
+
+    def erase(self, start: int, end: int) -> None:
+        """Make a range read as zeros again, durably, without giving blocks to its holes."""
+
+    def sync(self) -> None:
+        """Return when everything written so far is on the disk; may be called from any thread, also after `close`."""
+
+    def close(self) -> None: ...
+
+
+class RealMappedFile:
+    """A shared mapping of a file; a pinned one keeps its descriptor."""
+
+    def __init__(self, path: Path, size: int, pinned: bool, scattered: bool) -> None:
+        self.path = path
+        self.size = size
+        self._fd = -1
+        with explained("open", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            with explained("size", path):
+                self.is_new = _grow_file(fd, path, size)
+            with explained("map", path):
+                self._map: FileMap | None = FileMap(fd, size)
+            if scattered:
+                with suppress(OSError):
+                    self._map.advise(mmap.MADV_RANDOM, 0, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.buffer = self._map.buffer
+        if pinned:
+            self._fd = fd
+        else:
+            os.close(fd)
+
+    @contextmanager
+    def _descriptor(self, doing: str) -> Iterator[int]:
+        with explained(doing, self.path):
+            if self._fd >= 0:
+                yield self._fd
+                return
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                yield fd
+            finally:
+                os.close(fd)
+
+    def reserve(self, start: int, end: int) -> None:
+        if end <= start:
+            return
+        with self._descriptor("reserve space in") as fd:
+            os.posix_fallocate(fd, start, end - start)
+
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
+        mapped, fd = self._map, self._fd
+        if mapped is None:
+            return
+        step = end - start if at_once or fd < 0 else _WARM_STEP_BYTES
+        # Kernels before 5.14 do not know the advice to populate; then each page faults in when it is first written.
+        with suppress(OSError):
+            for position in range(start, end, step):
+                stop = min(position + step, end)
+                if not at_once and fd >= 0:
+                    # Or the first fault would make as many pages as read-ahead has, often 8 MiB, and nothing interrupts it.
+                    os.posix_fadvise(fd, position, stop - position, os.POSIX_FADV_WILLNEED)
+                mapped.advise(MADV_POPULATE_WRITE, position, stop)
+
+    def write(self, position: int, data: memoryview) -> None:
+        assert 0 <= position <= self.size - len(data)
+        with self._descriptor("write to") as fd:
+            while data:
+                written = os.pwrite(fd, data, position)
+                data = data[written:]
+                position += written
+
+    def forget(self, start: int, end: int) -> None:
+        start = -(-start // PAGE_BYTES) * PAGE_BYTES
+        end = end // PAGE_BYTES * PAGE_BYTES
+        mapped = self._map
+        if mapped is not None and start < end:
+            with suppress(OSError):
+                mapped.advise(mmap.MADV_DONTNEED, start, end)
+
+    def erase(self, start: int, end: int) -> None:
+        with self._descriptor("erase the end of") as fd:
+            changed = [_zero(self.buffer, first, last) for first, last in _data_ranges(fd, start, end)]
+            if True in changed:
+                os.fdatasync(fd)
+
+    def sync(self) -> None:
+        with self._descriptor("flush") as fd:
+            os.fdatasync(fd)
+            if self.is_new:
+                sync_folder(self.path.parent)
+                self.is_new = False
+
+    def close(self) -> None:
+        mapped, self._map = self._map, None
+        if mapped is None:
+            return
+        # A slice that is still being sent keeps the memory; it is unmapped with the last of them.
+        self.buffer = mapped.buffer = memoryview(b"")
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _grow_file(fd: int, path: Path, size: int) -> bool:
+    """Bring a file to its size; True when it was empty, so that its folder entry may not be durable yet."""
+    present = os.fstat(fd).st_size
+    if present > size:
+        raise StoreError(f"{path} has {present} bytes, more than the {size} it should have")
+    if present < size:
+        os.ftruncate(fd, size)
+    return present == 0
+
+
+def _data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    position = start
+    while position < end:
+        try:
+            first = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        position = min(os.lseek(fd, first, os.SEEK_HOLE), end)
+        if first < position:
+            yield first, position
+
+
+def _zero(buffer: memoryview, start: int, end: int) -> bool:
+    """Write zeros where there are none yet; whether there was such a place. Untouched pages stay clean."""
+    is_changed = False
+    for position in range(start, end, len(_ZEROS)):
+        piece = buffer[position : min(position + len(_ZEROS), end)]
+        zeros = _ZEROS[: len(piece)]
+        if piece != zeros:
+            piece[:] = zeros
+            is_changed = True
+    return is_changed

@@ -1,0 +1,157 @@
+"""One file of a chain: mapped when it is needed, reserved in steps as it fills."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+
+from rocketline.store.files.disk import Disk, MappedFile
+from rocketline.store.files.mapping import map_limit
+
+SMALL_FILE_BYTES = 4 << 20
+"""A file up to this size is reserved at once."""
+
+
+class Segment:
+    """The bytes `base` to `base + size` of a chain. Owner thread only, except `sync`, `forget` and `write`."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_is_unnamed",
+        "_pinned",
+        "_pool",
+        "base",
+        "deleted",
+        "path",
+        "reserved",
+        "size",
+        "view",
+    )
+
+    def __init__(
+        self, disk: Disk, path: Path, base: int, size: int, pinned: bool = False, pool: MapPool | None = None
+    ) -> None:
+        self.path = path
+        self.base = base
+        self.size = size
+        self.reserved = 0
+        self.deleted = False
+        self.view: memoryview | None = None
+        self._disk = disk
+        self._pinned = pinned
+        self._pool = pool
+        self._file: MappedFile | None = None
+        self._is_unnamed = False
+
+    @property
+    def next_base(self) -> int:
+        return self.base + self.size
+
+    def open(self) -> memoryview:
+        """The whole file as memory; mapped now unless it already is."""
+        view = self.view
+        if view is None:
+            self._file = self._disk.open_mapped(self.path, self.size, self._pinned, scattered=not self._pinned)
+            self.view = view = self._file.buffer
+            if self._pool is not None:
+                self._pool.admit(self)
+        return view
+
+    def peek(self, position: int, size: int) -> bytes:
+        """Some bytes, without mapping the file for them."""
+        return self._disk.read_range(self.path, position, size)
+
+    def reserve(self, end: int, step: int) -> None:
+        """Make sure that bytes up to `end` may be written; asks the disk for `step` bytes at a time."""
+        if end <= self.reserved:
+            return
+        if self.size > SMALL_FILE_BYTES:
+            end = min(-(-end // step) * step, self.size)
+        else:
+            end = self.size
+        self.open()
+        assert self._file is not None
+        self._file.reserve(self.reserved, end)
+        self.reserved = end
+
+    def warm(self, start: int, end: int, at_once: bool = False) -> None:
+        file = self._file
+        if file is not None:
+            file.warm(start, end, at_once)
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Write to the file, not through the map, in a reserved range; nothing when the file is deleted."""
+        file = self._file
+        if not self.deleted:
+            assert file is not None
+            file.write(position, data)
+
+    def forget(self, start: int, end: int) -> None:
+        file = self._file
+        if file is not None:
+            file.forget(start, end)
+
+    def erase(self, position: int) -> None:
+        """Make everything from `position` on read as zeros, durably, so that no later recovery takes it for data."""
+        if position < self.size:
+            self.open()
+            assert self._file is not None
+            self._file.erase(position, self.size)
+
+    def sync(self) -> None:
+        file = self._file
+        if file is not None:
+            file.sync()
+        else:
+            self._disk.sync(self.path)
+        if self._is_unnamed:
+            self._disk.sync_folder(self.path.parent)
+            self._is_unnamed = False
+
+    def note_synced(self) -> None:
+        """Everything written before was flushed together with the rest of the disk, its name too."""
+        file = self._file
+        if file is not None:
+            file.is_new = False
+        self._is_unnamed = False
+
+    def close(self) -> None:
+        file, self._file, self.view = self._file, None, None
+        if file is not None:
+            # Unmapped before it was ever flushed: the flush to come must make its name durable as well.
+            self._is_unnamed = self._is_unnamed or file.is_new
+            file.close()
+
+    def abandon(self) -> None:
+        """Let go of a file that is going to be removed; slices of it that are on their way stay whole."""
+        self.deleted = True
+        self.close()
+
+    def delete(self) -> None:
+        self.abandon()
+        self._disk.remove(self.path)
+
+
+class MapPool:
+    """Bounds how many segments are mapped at once, because the kernel bounds it too.
+
+    First in, first out: a segment that is still in use is simply mapped again, which costs some ten microseconds.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self._limit = limit or map_limit() // 2
+        self._mapped: deque[Segment] = deque()
+
+    def admit(self, segment: Segment) -> None:
+        self._mapped.append(segment)
+        if len(self._mapped) > self._limit:
+            oldest = self._mapped.popleft()
+            # One that was closed by its owner and is mapped again stands in line twice.
+            if oldest is not segment:
+                oldest.close()
+
+
+def total_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

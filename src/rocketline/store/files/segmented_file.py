@@ -1,0 +1,310 @@
+"""A chain of files of equal size, each named by the offset of its first byte in 20 digits.
+
+The chain may start anywhere (old files go) and is found by arithmetic: the file of an offset is `offset // segment_bytes`.
+Positions are absolute. The owner thread writes and truncates; a flusher thread may call `flush`, which only looks segments
+up and syncs them. The next file can be made ahead of need by a background thread, so that rolling costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from rocketline.errors import DiskFull, FlushFailed, StoreError, WrongFiles
+from rocketline.store.files.disk import Disk
+from rocketline.store.files.segment import MapPool, Segment
+
+PREPARE_FROM_BYTES = 16 << 20
+"""Smaller files are made on the spot: a thread would cost more than it saves."""
+
+
+_MAX_OFFSET = (1 << 63) - 1
+
+
+class PendingFlush(NamedTuple):
+    """A part of a chain that is flushed together with the rest of its disk."""
+
+    file: SegmentedFile
+    start: int
+    end: int
+    name_count: int
+
+
+class SegmentedFile:
+    def __init__(
+        self, disk: Disk, folder: Path, segment_bytes: int, *, pinned: bool = False, pool: MapPool | None = None
+    ) -> None:
+        self.folder = folder
+        self.segment_bytes = segment_bytes
+        self.min_offset = 0
+        """Start of the oldest file."""
+        self.flushed = 0
+        """Everything below is on disk."""
+        self._disk = disk
+        self._pinned = pinned
+        self._pool = pool
+        self._segments: dict[int, Segment] = {}
+        self._unflushed_names: list[Path] = []
+        """Folders that were given the folders leading here, and are not flushed since."""
+        self._worker: ThreadPoolExecutor | None = None
+        self._next: Future[Segment] | None = None
+
+    def load(self, after_crash: bool = False) -> None:
+        """Take up the files that are there; StoreError when one of them has another size than configured.
+
+        A last file without bytes is one that was being made; after a crash any such file is as good as none.
+        """
+        names = [entry for entry in self._disk.list(self.folder) if not entry.is_folder and is_segment_name(entry.name)]
+        for name, size, _ in names:
+            base = int(name)
+            if size == 0 and (after_crash or name == names[-1].name):
+                self._disk.remove(self.folder / name)
+                continue
+            self._require_size(name, size)
+            self._segments[base // size] = self._segment(base)
+        self._note_first()
+
+    def _require_size(self, name: str, size: int) -> None:
+        path, wanted = self.folder / name, self.segment_bytes
+        if size == 0:
+            raise WrongFiles(f"{path} has 0 bytes, but there are files after it; bring back a copy of it")
+        if size != wanted:
+            raise WrongFiles(
+                f"{path} has {size} bytes, but files of {wanted} bytes are configured for {self.folder}; start with the "
+                "setting the files were written with, or bring back a whole copy of this one if it was cut short"
+            )
+        if int(name) % wanted:
+            raise WrongFiles(
+                f"{path} is named by an offset at which no file of {wanted} bytes begins; start with the setting the files "
+                "were written with, or move this one away if it does not belong there"
+            )
+        if int(name) + wanted > _MAX_OFFSET:
+            raise WrongFiles(f"{path} is named by an offset no log can reach; move it away, it does not belong there")
+
+    def _segment(self, base: int) -> Segment:
+        path = self.folder / f"{base:020d}"
+        return Segment(self._disk, path, base, self.segment_bytes, self._pinned, self._pool)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(list(self._segments.values()))
+
+    @property
+    def first(self) -> Segment | None:
+        return next(iter(self._segments.values()), None)
+
+    @property
+    def last(self) -> Segment | None:
+        return next(reversed(self._segments.values()), None)
+
+    def _note_first(self) -> None:
+        first = self.first
+        self.min_offset = first.base if first else 0
+
+    def segment_at(self, offset: int) -> Segment | None:
+        return self._segments.get(offset // self.segment_bytes)
+
+    def slice(self, start: int, end: int) -> memoryview | None:
+        """The bytes from `start` to `end`, all of one file; None when no file has them."""
+        segment = self._segments.get(start // self.segment_bytes)
+        if segment is None or end > segment.base + segment.size or start > end:
+            return None
+        base = segment.base
+        view = segment.view
+        if view is None:
+            view = segment.open()
+        return view[start - base : end - base]
+
+    def add(self, offset: int) -> Segment:
+        """The file that holds `offset`, made when the chain does not reach that far yet."""
+        number = offset // self.segment_bytes
+        present = self._segments.get(number)
+        if present is not None:
+            return present
+        segment = self._prepared()
+        if segment is None or segment.base != number * self.segment_bytes:
+            if segment is not None:
+                segment.delete()
+            segment = self._make(number * self.segment_bytes)
+        self._segments[number] = segment
+        self._note_first()
+        return segment
+
+    def _make(self, base: int, make_ready: Callable[[Segment], None] | None = None) -> Segment:
+        if not self._segments:
+            # What must not be lost has names that last at once; names of the rest can wait for the first flush.
+            self._unflushed_names += self._disk.make_folder(self.folder, durably=self._pinned)
+        segment = self._segment(base)
+        try:
+            segment.open()
+            if self._pinned:
+                # Its name and size must not be lost in a crash while those of a later file are kept.
+                _sync_new(segment)
+            if make_ready is not None:
+                make_ready(segment)
+        except BaseException:
+            segment.close()
+            raise
+        return segment
+
+    def prepare_next(self, make_ready: Callable[[Segment], None] | None = None, first: int = 0) -> None:
+        """Have the file after the last one made in the background, and made ready by a function that runs there too.
+
+        Without any file it is the one that holds `first`.
+        """
+        last = self.last
+        if self._next is not None or self.segment_bytes < PREPARE_FROM_BYTES:
+            return
+        base = last.next_base if last is not None else first // self.segment_bytes * self.segment_bytes
+        self._next = self._thread().submit(self._make, base, make_ready)
+
+    def behind(self, work: Callable[[int, int], None], start: int, end: int) -> None:
+        """Have something done by the thread that makes files, if they are large enough to have one; nobody waits for it."""
+        if self.segment_bytes >= PREPARE_FROM_BYTES:
+            self._thread().submit(work, start, end)
+
+    def _thread(self) -> ThreadPoolExecutor:
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="rocketline-next-segment")
+        return self._worker
+
+    def wait_prepared(self) -> None:
+        """Return when no file is being made in the background; any thread."""
+        if (preparing := self._next) is not None:
+            wait([preparing])
+
+    def _prepared(self) -> Segment | None:
+        """The file made ahead, if there is one; a failure is forgotten, because making it now may work or says why not.
+
+        Only a failed flush is final: the next one could succeed without anything being on disk.
+        """
+        prepared, self._next = self._next, None
+        if prepared is None or (prepared.exception() is not None and not isinstance(prepared.exception(), FlushFailed)):
+            return None
+        return prepared.result()
+
+    def flush(self, end: int) -> None:
+        """Bring everything below `end` to the disk. One thread at a time; `flushed` moves only when it worked."""
+        start = self.flushed
+        if end <= start:
+            return
+        for number in range(start // self.segment_bytes, (end - 1) // self.segment_bytes + 1):
+            segment = self._segments.get(number)
+            if segment is not None:
+                self._sync(segment)
+        self._sync_names()
+        # A truncation on the owner's side meanwhile has set it back, and then that counts.
+        if self.flushed == start:
+            self.flushed = end
+
+    def begin_flush(self, end: int) -> PendingFlush:
+        """What to call `end_flush` with, after the whole disk was flushed."""
+        return PendingFlush(self, self.flushed, end, len(self._unflushed_names))
+
+    def end_flush(self, pending: PendingFlush) -> None:
+        """The disk was flushed as a whole since `begin_flush`."""
+        _, start, end, names = pending
+        if end <= start:
+            return
+        for number in range(start // self.segment_bytes, (end - 1) // self.segment_bytes + 1):
+            segment = self._segments.get(number)
+            if segment is not None:
+                segment.note_synced()
+        del self._unflushed_names[:names]
+        if self.flushed == start:
+            self.flushed = end
+
+    def _sync_names(self) -> None:
+        names, self._unflushed_names = self._unflushed_names, []
+        for folder in names:
+            try:
+                self._disk.sync_folder(folder)
+            except StoreError:
+                if self._segments:
+                    raise
+                # Deleted meanwhile, folders and all.
+
+    def _sync(self, segment: Segment) -> None:
+        try:
+            segment.sync()
+        except StoreError:
+            if not segment.deleted:
+                raise
+
+    def truncate(self, offset: int, erase: bool = True) -> int:
+        """Forget everything from `offset` on, for good; returns how many files were deleted."""
+        deleted = 0
+        for number in reversed(list(self._segments)):
+            segment = self._segments[number]
+            if segment.base < offset:
+                if erase and offset < segment.next_base:
+                    segment.erase(offset - segment.base)
+                break
+            del self._segments[number]
+            segment.delete()
+            deleted += 1
+        self.flushed = min(self.flushed, offset)
+        self._note_first()
+        return deleted
+
+    def remove_first(self) -> None:
+        """Delete the oldest file; the last one stays."""
+        if len(self._segments) > 1:
+            number = next(iter(self._segments))
+            self._segments.pop(number).delete()
+            self._note_first()
+
+    def take_first(self) -> Segment:
+        """Take the oldest file out of the chain: nobody finds it any more, and somebody has to remove it."""
+        segment = self._segments.pop(next(iter(self._segments)))
+        self._note_first()
+        segment.abandon()
+        return segment
+
+    def unmap(self) -> None:
+        """Let go of all memory; files are mapped again when they are needed."""
+        for segment in self._segments.values():
+            segment.close()
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.shutdown()
+            self._worker = None
+        with suppress(FlushFailed):
+            if unused := self._prepared():
+                unused.delete()
+        self.unmap()
+
+    def abandon(self) -> None:
+        """Let go of all files: nobody finds them any more, and somebody has to remove the folder."""
+        for segment in self._segments.values():
+            segment.abandon()
+        self._segments.clear()
+        self._note_first()
+        self.flushed = 0
+
+    def destroy(self) -> None:
+        """Delete every file and the folder."""
+        self.abandon()
+        self._disk.remove_tree(self.folder)
+
+
+def _sync_new(segment: Segment) -> None:
+    try:
+        segment.sync()
+    except StoreError as error:
+        # What a failed flush leaves looks clean and is not: another attempt must begin with a new file.
+        with suppress(StoreError):
+            segment.delete()
+        if isinstance(error, DiskFull):
+            raise
+        raise FlushFailed(str(error)) from error
+
+
+def is_segment_name(name: str) -> bool:
+    return len(name) == 20 and name.isascii() and name.isdigit()

@@ -1,0 +1,124 @@
+"""The progress file: up to which byte of the log everything is surely on disk.
+
+Apache's checkpoint knows times. This file beside it knows offsets, so that a start after a crash reads only what is new,
+and so that damage to bytes that once were on disk is told from a write that never got there.
+
+    sector 0   the log below `flushed` is on disk: written after every flush, never synced, so any value found is true
+    sector 1   a mark: log, consume queues and key index below `safe` are on disk, and what they looked like; written and
+               synced after every thorough flush
+
+Each sector is a length, a CRC and JSON; one whose CRC does not match counts for nothing. Apache's broker does not know
+the file: what it says holds only while the checkpoint still has the times of the mark, or those it had just before the
+mark was made.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from rocketline.errors import StoreError
+from rocketline.store.files.disk import Disk, MappedFile
+
+FILE_NAME = "rocketline.progress"
+PROGRESS_BYTES = 4096
+_SECTOR_BYTES = 512
+_HEAD = struct.Struct(">HI")
+
+Times = tuple[int, int, int]
+"""Store times of the checkpoint: log, consume queues, key index."""
+
+
+PROOF_BYTES = 88
+"""How much of a record its proof covers: all but the body, which may rot without the log becoming another one."""
+
+
+class IndexShape(msgspec.Struct, frozen=True):
+    """What the key index consisted of."""
+
+    oldest: str
+    newest: str
+    newest_count: int
+    file_count: int = 0
+    """Of the files from the oldest to the newest; 0: not known."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A moment at which everything below `safe` was on disk."""
+
+    safe: int
+    last_record: tuple[int, int, int]
+    """(offset, size, CRC of its head) of the record that ends at `safe`: proof that the log is the same. Size 0: none."""
+    sizes: tuple[int, int, int, int, int]
+    """Of log, queue and extended queue files in bytes, of index files in slots and entries."""
+    index: IndexShape | None
+    times: Times
+    times_before: Times
+    closed: bool
+    """Whether the store was closed in order."""
+
+
+class Progress:
+    """Owner thread, except `note_flushed` (log flusher) and `save` (queue flusher)."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.flushed = 0
+        self.mark: Mark | None = None
+        self._lock = threading.Lock()
+        self._file: MappedFile = disk.open_mapped(path, PROGRESS_BYTES, pinned=True)
+        try:
+            self._file.reserve(0, PROGRESS_BYTES)
+        except StoreError:
+            self._file.close()
+            raise
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            self.flushed = msgspec.json.decode(self._read(0), type=int)
+            self.mark = msgspec.json.decode(self._read(1), type=Mark)
+        except msgspec.DecodeError:
+            return
+
+    def _read(self, sector: int) -> bytes:
+        start = sector * _SECTOR_BYTES
+        length, crc = _HEAD.unpack_from(self._file.buffer, start)
+        data = bytes(self._file.buffer[start + _HEAD.size : start + _SECTOR_BYTES])[:length]
+        return data if crc32(data) == crc else b""
+
+    def _write(self, sector: int, data: bytes) -> None:
+        start = sector * _SECTOR_BYTES
+        record = _HEAD.pack(len(data), crc32(data)) + data
+        if len(record) > _SECTOR_BYTES:
+            raise StoreError(f"{len(data)} bytes do not fit into a sector of {self._file.path}")
+        self._file.buffer[start : start + len(record)] = record
+
+    def valid_mark(self, times: Times) -> Mark | None:
+        """The mark, unless the checkpoint's times say that somebody else has worked on the store since."""
+        mark = self.mark
+        return mark if mark is not None and times in (mark.times, mark.times_before) else None
+
+    def note_flushed(self, log_offset: int) -> None:
+        """The log below `log_offset` is on disk."""
+        with self._lock:
+            self.flushed = log_offset
+            self._write(0, b"%d" % log_offset)
+
+    def save(self, mark: Mark) -> None:
+        """Make a mark, durably. The caller has flushed what it speaks of."""
+        with self._lock:
+            self.mark = mark
+            self._write(1, msgspec.json.encode(mark))
+        self._file.sync()
+
+    def note_index(self, shape: IndexShape | None) -> None:
+        """The index was replaced by another one, which is all on disk."""
+        if self.mark is not None:
+            self.save(msgspec.structs.replace(self.mark, index=shape))
+
+    def close(self) -> None:
+        self._file.close()

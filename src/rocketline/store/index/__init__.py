@@ -1,0 +1,1 @@
+"""The key index: messages found by unique id, key or tag."""

@@ -1,0 +1,1 @@
+"""The commit log: records are appended here, one behind the other."""

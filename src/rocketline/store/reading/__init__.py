@@ -1,0 +1,1 @@
+"""Messages read from the log by queue and offset, each verified; what to do about damage."""

@@ -1,0 +1,1 @@
+"""Making a store whole when it is opened."""

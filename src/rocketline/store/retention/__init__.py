@@ -1,0 +1,1 @@
+"""Removing old files and the files of deleted topics."""

@@ -1,0 +1,1 @@
+"""Tools that work on the files of a store without a broker."""

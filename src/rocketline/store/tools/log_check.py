@@ -1,0 +1,274 @@
+"""Checking one stretch of a log with everything that points into it, so that a store can be looked over in parallel.
+
+A stretch begins with a record. Its records are read and compared with the units and entries that list them; units and
+entries that point into the stretch and that no record came by for are looked at one by one. Stretches in a row cover a
+store: each unit and each entry belongs to one of them. What only the whole can tell is said by `merged`:
+
+- where the log ends: in the last stretch that has records, and what lies between two stretches is a gap;
+- whether records without a unit are damage: not when the numbers of their queue begin anew in a later stretch, because
+  then their topic was deleted;
+- whether the index lacks tags, or only what was stored last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rocketline.protocol import fastjson
+from rocketline.store.config import UNIT_BYTES, StoreConfig
+from rocketline.store.files.disk import Disk
+from rocketline.store.files.segment import MapPool, Segment
+from rocketline.store.queue.batch_dispatch import QueueKey
+from rocketline.store.recovery.scan import END_OF_LOG, Gap, LogScan, Stop, collector_off
+from rocketline.store.tools.findings import INDEX, LOG, QUEUES, Findings
+from rocketline.store.tools.folder import (
+    INDEX_FOLDER,
+    QUEUE_FOLDER,
+    StoreFolder,
+    batch_topics,
+    chain_files,
+    chain_problems,
+    index_names,
+    index_shape,
+    queue_folders,
+    segments_of,
+)
+from rocketline.store.tools.index_check import AreLinked, IndexCheck, IndexContent, IndexTotals, sum_up
+from rocketline.store.tools.queue_check import Limits, LogRecords, QueuesCheck, QueueUnits
+
+Told = tuple[str, str, str, bool]
+"""Part, place, problem and whether it heals, of a finding."""
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """From one log offset to another; None: where the log begins or ends."""
+
+    start: int | None = None
+    end: int | None = None
+
+
+class QueueNumbers(msgspec.Struct):
+    """What came by of one queue, and its records without a unit."""
+
+    topic: str
+    queue_id: int
+    lowest: int
+    highest: int
+    began_anew: bool
+    missing: list[Told]
+
+
+class StretchReport(msgspec.Struct):
+    """What was seen in one stretch."""
+
+    records: int = 0
+    first_record: int = -1
+    next_log_offset: int = 0
+    gaps: list[Gap] = []
+    odd_blanks: list[int] = []
+    tail: Stop | None = None
+    """Where and why reading ended before the end of the stretch."""
+    data_follows: bool = False
+    units: int = 0
+    units_behind: int = 0
+    of_deleted_topics: int = 0
+    listed_end: int = 0
+    queues: list[QueueNumbers] = []
+    index: IndexTotals | None = None
+    findings: list[Told] = []
+    damaged: dict[str, int] = {}
+    healing: dict[str, int] = {}
+
+
+WHOLE = Stretch()
+
+
+@collector_off()
+def check_stretch(
+    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: Limits, stretch: Stretch = WHOLE
+) -> StretchReport:
+    """Look one stretch over. What is wrong with the files as such is not told: `queue_units` and `index_contents` do."""
+    segments = segments_of(disk, chain_files(disk, folder.log))
+    findings, log = Findings(), LogRecords(segments)
+    queues = index = None
+    if folder.root is not None:
+        units = queue_units(disk, folder.root, Findings())
+        topics = known_topics(disk, folder.root)
+        listing = {key: of.listing(stretch.start, stretch.end) for key, of in units.items()}
+        queues = QueuesCheck(listing, log, limits, findings, topics, batch_topics(disk, folder.root))
+        contents = index_contents(disk, folder.root, config, Findings())
+        if contents:
+            index = IndexCheck(contents, log, limits, findings)
+            index.limit_to(stretch.start, stretch.end)
+    report = StretchReport()
+    end = limits.end if stretch.end is None else stretch.end
+    _walk(LogScan(segments, log.min_offset if stretch.start is None else stretch.start, end=end), report, queues, index)
+    if queues is not None:
+        _sum_queues(report, queues)
+    if index is not None:
+        index.look_at_rest()
+        report.index = index.totals
+    report.findings = [(found.part, found.place, found.problem, found.heals) for found in findings.kept]
+    report.damaged, report.healing = dict(findings.damaged), dict(findings.healing)
+    for segment in segments:
+        segment.close()
+    return report
+
+
+def _walk(scan: LogScan, report: StretchReport, queues: QueuesCheck | None, index: IndexCheck | None) -> None:
+    while True:
+        for batch in scan:
+            if report.first_record < 0:
+                report.first_record = batch[0].log_offset
+            if queues is not None:
+                queues.follow(batch)
+            if index is not None:
+                index.follow(batch)
+        gap = scan.skip()
+        if gap is None:
+            break
+        report.gaps.append(gap)
+    stop = scan.stop
+    assert stop is not None
+    if not scan.is_at_end:
+        report.tail, report.data_follows = stop, scan.data_follows()
+    report.records, report.next_log_offset, report.odd_blanks = scan.records, scan.next_log_offset, scan.odd_blanks
+
+
+def _sum_queues(report: StretchReport, queues: QueuesCheck) -> None:
+    for (topic, queue_id), check in queues.checks.items():
+        if check.lowest >= 0:
+            missing = list(check.missing())
+            numbers = QueueNumbers(topic, queue_id, check.lowest, check.highest, check.began_anew, missing)
+            report.queues.append(numbers)
+        check.forget_missing()
+    queues.finish()
+    report.units, report.units_behind, report.listed_end = queues.listed, queues.behind, queues.listed_end
+    report.of_deleted_topics = queues.records_of_deleted_topics
+
+
+def check_links(
+    folder: StoreFolder,
+    config: StoreConfig,
+    disk: Disk,
+    limits: Limits,
+    number: int,
+    are_linked: AreLinked | None = None,
+) -> list[Told]:
+    """What is wrong with slots and links of one index file."""
+    assert folder.root is not None
+    findings = Findings()
+    contents = index_contents(disk, folder.root, config, Findings())
+    if number < len(contents):
+        contents[number].check_links(limits, findings, are_linked)
+    return [(found.part, found.place, found.problem, found.heals) for found in findings.kept]
+
+
+def merged(reports: Sequence[StretchReport], limits: Limits, findings: Findings) -> StretchReport:
+    """The report of stretches in a row, as that of one; findings go to `findings`."""
+    whole = StretchReport()
+    seen: set[tuple[str, str]] = set()
+    pending: dict[QueueKey, tuple[int, list[Told]]] = {}
+    for report in reports:
+        join(whole, report)
+        for found in report.findings:
+            # A queue that is missing, or a unit that two stretches came across, is told of once.
+            if found[:2] not in seen:
+                findings.add(*found)
+                seen.add(found[:2])
+        told = Counter((part, heals) for part, _, _, heals in report.findings)
+        findings.damaged.update({part: count - told[part, False] for part, count in report.damaged.items()})
+        findings.healing.update({part: count - told[part, True] for part, count in report.healing.items()})
+        for numbers in report.queues:
+            _follow(pending, numbers)
+    for gap in whole.gaps:
+        findings.add(LOG, f"log offset {gap.log_offset} to {gap.next_log_offset}", gap.reason)
+    for _, missing in pending.values():
+        for lacking in missing:
+            findings.add(*lacking)
+    if whole.index is not None:
+        sum_up(whole.index, limits, findings, whole.listed_end)
+    return whole
+
+
+def _follow(pending: dict[QueueKey, tuple[int, list[Told]]], numbers: QueueNumbers) -> None:
+    key = numbers.topic, numbers.queue_id
+    highest, missing = pending.get(key, (-1, []))
+    if numbers.began_anew or numbers.lowest <= highest:
+        missing = []
+    pending[key] = numbers.highest, missing + numbers.missing
+
+
+def join(whole: StretchReport, part: StretchReport) -> None:
+    """Add the report of the next stretch to that of those before it, findings excepted."""
+    gaps = list(part.gaps)
+    if part.records:
+        if whole.tail is not None:
+            # Between two stretches, or up to where the first sound record of this one is.
+            start, reason, is_damage = whole.tail
+            if gaps and gaps[0].next_log_offset == part.first_record:
+                gaps.pop(0)
+            told = reason if is_damage else f"zeros at log offset {start}, but records follow"
+            whole.gaps.append(Gap(start, part.first_record, told))
+        whole.tail, whole.data_follows = part.tail, part.data_follows
+        whole.next_log_offset = part.next_log_offset
+        whole.first_record = part.first_record if whole.first_record < 0 else whole.first_record
+    elif whole.tail is None:
+        whole.tail, whole.data_follows = part.tail, part.data_follows
+        whole.next_log_offset = part.next_log_offset
+    else:
+        whole.data_follows |= part.data_follows or (part.tail is not None and part.tail.is_damage)
+    whole.gaps += gaps
+    whole.odd_blanks += part.odd_blanks
+    whole.records += part.records
+    whole.units += part.units
+    whole.units_behind += part.units_behind
+    whole.of_deleted_topics += part.of_deleted_topics
+    whole.listed_end = max(whole.listed_end, part.listed_end)
+    if part.index is not None:
+        whole.index = part.index if whole.index is None else whole.index.plus(part.index)
+
+
+def queue_units(disk: Disk, root: Path, findings: Findings) -> dict[QueueKey, QueueUnits]:
+    """The units of every queue that has files."""
+    units: dict[QueueKey, QueueUnits] = {}
+    pool = MapPool()
+    for topic, queue_id, path in queue_folders(disk, root / QUEUE_FOLDER):
+        files = chain_files(disk, path)
+        for file, problem in chain_problems(files, UNIT_BYTES):
+            findings.add(QUEUES, f"{topic}/{queue_id} file {file.path.name}", problem)
+        if files:
+            units[topic, queue_id] = QueueUnits([Segment(disk, f.path, f.base, f.size, pool=pool) for f in files])
+    return units
+
+
+def index_contents(disk: Disk, root: Path, config: StoreConfig, findings: Findings) -> list[IndexContent]:
+    """The files of the key index whose shape is known."""
+    contents = []
+    for path, size in index_names(disk, root / INDEX_FOLDER):
+        view = disk.open_mapped(path, size, scattered=True).buffer
+        shape = index_shape(view, config) if size > 64 else None
+        if shape is None:
+            problem = f"{size} bytes fit no number of slots and entries; if its settings are unusual, name them"
+            findings.add(INDEX, path.name, problem)
+            continue
+        contents.append(IndexContent(path.name, view, *shape))
+    return contents
+
+
+def known_topics(disk: Disk, root: Path) -> set[str]:
+    """Topics in the broker's table; none when there is no table."""
+    try:
+        table = fastjson.parse(disk.read(root / "config" / "topics.json") or b"{}")
+        return set(table["topicConfigTable"])
+    except (KeyError, TypeError, ValueError):
+        return set()
+
+
+def log_stop(whole: StretchReport) -> Stop:
+    """Where and why reading ended."""
+    return whole.tail or Stop(whole.next_log_offset, END_OF_LOG, False)

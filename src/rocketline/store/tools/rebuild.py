@@ -1,0 +1,208 @@
+"""Making consume queues and key index anew from the commit log.
+
+They are built in a folder beside the old ones and take their place by renaming. The steps, and what a crash leaves:
+
+1. `rebuild.tmp` is filled and flushed                   the old ones; the next open or rebuild deletes `rebuild.tmp`
+2. `rebuild.tmp` becomes `rebuild.ready`                 the new ones: the next open or rebuild does what is left of step 3
+3. each part: the old one is deleted, the new one moved
+
+Commit log and config are never touched. A damaged stretch of the log is passed over, its neighbours are filed; a record
+whose body alone is damaged is filed too, so that queue offsets stay what they were, and readers leave it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.errors import StoreError, StoreInUse
+from rocketline.protocol.records import LogEntry
+from rocketline.store.config import StoreConfig
+from rocketline.store.files.disk import Disk, FolderLock, RealDisk
+from rocketline.store.files.segment import Segment
+from rocketline.store.flush.checkpoint_writer import TABLE_NAME
+from rocketline.store.flush.progress import FILE_NAME as PROGRESS_NAME
+from rocketline.store.flush.progress import IndexShape, Progress
+from rocketline.store.index.index_file import index_count
+from rocketline.store.index.key_index import KeyIndex
+from rocketline.store.queue.batch_dispatch import put_in_index, put_in_queues
+from rocketline.store.queue.consume_queues import ConsumeQueues
+from rocketline.store.recovery.scan import Gap, LogScan, collector_off
+from rocketline.store.tools.folder import (
+    INDEX_FOLDER,
+    QUEUE_FOLDER,
+    StoreFolder,
+    batch_topics,
+    chain_files,
+    chain_problems,
+    index_names,
+    index_shape,
+    queue_file_bytes,
+    segments_of,
+)
+
+BUILDING = "rebuild.tmp"
+READY = "rebuild.ready"
+PARTS = (QUEUE_FOLDER, INDEX_FOLDER)
+
+TagsCodeFor = Callable[[LogEntry], int]
+
+
+@dataclass
+class RebuildResult:
+    """What a rebuild did."""
+
+    log_bytes: int
+    records: int
+    gaps: list[Gap]
+    """Stretches of the log that were passed over."""
+    queues: int = 0
+    units: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a builder needs, found out before anything is written; it fills `folder`."""
+
+    disk: Disk
+    segments: list[Segment]
+    folder: Path
+    config: StoreConfig
+    clock: Clock
+    tags_code_for: TagsCodeFor | None
+    other_topics: set[str]
+
+
+def rebuild(
+    folder: StoreFolder,
+    config: StoreConfig | None = None,
+    tags_code_for: TagsCodeFor | None = None,
+    disk: Disk | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    build: Callable[[Plan], RebuildResult] | None = None,
+) -> RebuildResult:
+    """Build queues and index anew; StoreInUse while a broker has the store.
+
+    `config` gives the sizes of files when there are none to go by; `tags_code_for` what units of delayed messages hold;
+    `build` does the work in another way than one walk over the log.
+    """
+    disk = disk or RealDisk()
+    root = folder.root
+    if root is None:
+        raise StoreError(f"{folder.log} is a log without a store root: move it to a folder of its own as commitlog/")
+    lock = _locked(disk, root)
+    started = clock.monotonic()
+    try:
+        finish_rebuild(disk, root)
+        plan = _plan(disk, folder.log, root, config or StoreConfig(), tags_code_for, clock)
+        result = (build or _build)(plan)
+        disk.move_folder(root / BUILDING, root / READY)
+        finish_rebuild(disk, root)
+    finally:
+        lock.release()
+    result.seconds = clock.monotonic() - started
+    return result
+
+
+def _locked(disk: Disk, root: Path) -> FolderLock:
+    try:
+        return disk.lock(root / "lock")
+    except StoreInUse as error:
+        raise StoreInUse(f"{error}; stop the broker first, a rebuild needs the store for itself") from error
+    except StoreError as error:
+        raise StoreError(f"{root} cannot be rebuilt, it is not writable: {error}") from error
+
+
+def finish_rebuild(disk: Disk, root: Path) -> None:
+    """Bring an interrupted rebuild to its end, or remove what it left; the caller has the store's lock."""
+    ready = root / READY
+    if disk.exists(ready):
+        # How long the queues were does not hold for the new ones, which begin where the log does.
+        disk.remove(root / TABLE_NAME)
+        for part in PARTS:
+            if disk.exists(ready / part):
+                disk.remove_tree(root / part)
+                disk.move_folder(ready / part, root / part)
+        _note_index(disk, root)
+        disk.remove_tree(ready)
+    if disk.exists(root / BUILDING):
+        disk.remove_tree(root / BUILDING)
+
+
+def _note_index(disk: Disk, root: Path) -> None:
+    """A crash leaves of an index what the last mark says of it: it must speak of the new one."""
+    if not disk.exists(root / PROGRESS_NAME):
+        return
+    paths = [path for path, _ in index_names(disk, root / INDEX_FOLDER)]
+    progress = Progress(disk, root / PROGRESS_NAME)
+    shape = IndexShape(paths[0].name, paths[-1].name, index_count(disk, paths[-1]), len(paths)) if paths else None
+    progress.note_index(shape)
+    progress.close()
+
+
+def _plan(
+    disk: Disk, log: Path, root: Path, config: StoreConfig, tags_code_for: TagsCodeFor | None, clock: Clock
+) -> Plan:
+    files = chain_files(disk, log)
+    if not files:
+        raise StoreError(f"{log} has no log files: there is nothing to build from")
+    for file, problem in chain_problems(files):
+        raise StoreError(f"{file.path} {problem}; put the log in order first, `store verify` shows all of it")
+    queue_bytes = queue_file_bytes(disk, root / QUEUE_FOLDER, config.queue_segment_bytes)
+    slots, entries = _index_shape(disk, root / INDEX_FOLDER, config)
+    config = replace(config, queue_segment_bytes=queue_bytes, index_slots=slots, index_entries=entries)
+    folder = root / BUILDING
+    return Plan(disk, segments_of(disk, files), folder, config, clock, tags_code_for, batch_topics(disk, root))
+
+
+def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, int]:
+    for path, size in index_names(disk, folder):
+        file = disk.open_mapped(path, size)
+        shape = index_shape(file.buffer, config) if size > 64 else None
+        file.close()
+        if shape is not None:
+            return shape
+    return config.index_slots, config.index_entries
+
+
+def _build(plan: Plan) -> RebuildResult:
+    for part in PARTS:
+        plan.disk.make_folder(plan.folder / part)
+    queues = ConsumeQueues(plan.disk, plan.folder / QUEUE_FOLDER, plan.config)
+    index = KeyIndex(plan.disk, plan.folder / INDEX_FOLDER, plan.config, plan.clock)
+    try:
+        result = _file_all(plan, queues, index if plan.config.index_enabled else None)
+        for queue in queues:
+            queue.flush()
+        index.flush()
+        result.queues = len(queues.by_key)
+        result.units = sum(queue.max_offset - queue.min_offset for queue in queues)
+        result.index_files = len(index.files)
+        result.index_entries = sum(file.count - 1 for file in index.files)
+    finally:
+        queues.close()
+        index.close()
+    return result
+
+
+@collector_off()
+def _file_all(plan: Plan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
+    """Walk the log once and file every record found."""
+    others = plan.other_topics
+    gaps: list[Gap] = []
+    scan = LogScan(plan.segments, plan.segments[0].base, check_crc=False)
+    while True:
+        for batch in scan.rows():
+            kept = [row for row in batch if row[2] not in others] if others else batch
+            put_in_queues(queues, kept, plan.tags_code_for)
+            if index is not None:
+                put_in_index(index, batch)
+        gap = scan.skip()
+        if gap is None:
+            return RebuildResult(scan.next_log_offset - plan.segments[0].base, scan.records, gaps)
+        gaps.append(gap)
