@@ -1,4 +1,4 @@
-"""Builds the compiled twin (`native/*.c`) beside the Python code: as a hook of every install, or by `python hatch_build.py`.
+"""Builds the compiled module (`native/`) beside the Python code: as a hook of every install, or by `python hatch_build.py`.
 
 It is optional. Without a C compiler, or where compiling fails, this says so in one line and the package is pure Python.
 `ROCKETLINE_BUILD=python` leaves it out, `ROCKETLINE_BUILD=c` makes a failure an error.
@@ -7,6 +7,7 @@ It is optional. Without a C compiler, or where compiling fails, this says so in 
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
 import subprocess
 import sys
@@ -22,25 +23,27 @@ except ImportError:  # run as a script, outside of a build
 ROOT = Path(__file__).resolve().parent
 FLAGS = ("-std=c11", "-O2", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unused-parameter")
 COMPILE_TIMEOUT_S = 120
+sources_hash = runpy.run_path(str(ROOT / "src" / "rocketline" / "_sources.py"))["sources_hash"]
 
 
 class BuildFailed(RuntimeError):
-    """The twin could not be compiled."""
+    """The compiled module could not be built."""
 
 
 def target() -> Path:
     return ROOT / "src" / "rocketline" / f"_compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
-def compile_twin(*extra_flags: str) -> Path:
+def compile_all(*extra_flags: str) -> Path:
     """Compile and link in one step; the file appears whole or not at all."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    sources = sorted(str(source) for source in (ROOT / "native").glob("*.c"))
+    native = ROOT / "native"
+    sources = sorted(str(source) for source in native.glob("**/*.c"))
     made = target()
     unfinished = made.with_name(f".{made.name}.{os.getpid()}")
     linking = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
-    include = f"-I{sysconfig.get_path('include')}"
-    command = [*compiler, *FLAGS, *extra_flags, "-fPIC", *linking, include, *sources, "-o", str(unfinished)]
+    include = [f"-I{sysconfig.get_path('include')}", f"-I{native}", f'-DSOURCES="{sources_hash(native)}"']
+    command = [*compiler, *FLAGS, *extra_flags, "-fPIC", *linking, *include, *sources, "-o", str(unfinished)]
     try:
         done = subprocess.run(  # noqa: S603 (the compiler Python was built with, or the one in CC)
             command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
@@ -59,16 +62,16 @@ def build_if_possible() -> Path | None:
     if wanted == "python" or sys.implementation.name != "cpython":
         return None
     try:
-        return compile_twin()
+        return compile_all()
     except BuildFailed as error:
         if wanted == "c":
             raise
-        print(f"rocketline stays pure Python, its compiled twin could not be built: {error}", file=sys.stderr)
+        print(f"rocketline stays pure Python, its compiled module could not be built: {error}", file=sys.stderr)
         return None
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
-    """Wheels get the twin of the Python that builds them; an editable install gets it in the source tree."""
+    """Wheels get the module of the Python that builds them; an editable install gets it in the source tree."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         made = build_if_possible()

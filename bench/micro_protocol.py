@@ -78,12 +78,14 @@ def receive_frames() -> Work:
 
 
 def _encode() -> Callable[[], bytes]:
-    from rocketline.protocol.records import encode_record, topic_part
+    from rocketline.protocol.records import RecordHead, encode_record, topic_part
 
     magic, topic = topic_part("bench-send")
     properties = SEND_FIELDS["i"].encode()
     host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
-    return lambda: encode_record(magic, topic, 0, 5, 4096, BODY, properties, 0, 0, 1_700, host, 1_701, host, 0, 0)
+    return lambda: encode_record(
+        RecordHead(magic, topic, 0, 5, 4096, 0, 0, 1_700, host, 1_701, host, 0, 0), BODY, properties
+    )
 
 
 @case("record encode, 128 B body")

@@ -1,7 +1,7 @@
-/* What the parts of the compiled twin share: numbers in file order, buffers, arguments, and what they offer each other.
+/* What the compiled functions share: numbers in file order, buffers, arguments, and what they offer each other.
  *
  * Rules of every file here: a length from a peer or a disk is compared before it is used, never added to a pointer first;
- * positions are int64_t, so that no sum of two 32-bit lengths overflows; whatever looks odd is left to the Python twin, which
+ * positions are int64_t, so that no sum of two 32-bit lengths overflows; whatever looks odd is left to Python, which
  * decides and words the error. */
 #ifndef ROCKETLINE_COMMON_H
 #define ROCKETLINE_COMMON_H
@@ -11,15 +11,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "layout.h"
+
 #define EXPORT(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
-#define MAGIC_V1 ((int32_t)0xDAA320A7u)
-#define MAGIC_V2 ((int32_t)0xDAA320ABu)
-#define BORN_IPV6 0x10
-#define STORE_IPV6 0x20
-#define NOT_QUEUED 0x84 /* prepared or rolled back, or a batch kept as one record */
-#define HEAD_BYTES 88 /* of a record with two IPv4 hosts */
-#define MIN_RECORD_BYTES (HEAD_BYTES + 3)
 #define MAX_PROPERTIES_BYTES 32767
 #define UNIT_BYTES 20
 #define SECTOR_BYTES 512
@@ -44,7 +39,7 @@ static inline uint8_t *put_bytes(uint8_t *p, const void *from, size_t size) { me
 
 static inline int head_bytes(int32_t sys_flag)
 {
-    return HEAD_BYTES + (sys_flag & BORN_IPV6 ? 12 : 0) + (sys_flag & STORE_IPV6 ? 12 : 0);
+    return BODY_AT + (sys_flag & BORN_IPV6 ? IPV6_EXTRA_BYTES : 0) + (sys_flag & STORE_IPV6 ? IPV6_EXTRA_BYTES : 0);
 }
 
 /* Some bytes where they lie; `at` is NULL for what is not there. */
@@ -78,6 +73,8 @@ int is_utf8(const uint8_t *bytes, Py_ssize_t size);
 PyObject *replaced_text(const uint8_t *bytes, Py_ssize_t size);
 /* Encoded properties as a dict; with `only_used` those that queues and index look at. */
 PyObject *properties_dict(const uint8_t *bytes, Py_ssize_t size, int only_used);
+/* The second half of an offset id: a log offset in hex. */
+uint8_t *put_offset_id(uint8_t *at, int64_t log_offset);
 /* The tags code of a message with these properties. */
 int tags_code_of(PyObject *properties, int64_t *code);
 /* Whether some sector that begins inside topic or properties is nothing but zeros; `bytes` begins with a sector. */
@@ -89,32 +86,36 @@ int is_sound(const uint8_t *record, int64_t size, int64_t log_offset, const int3
 /* The size of a frame that is complete and within the limits, and of its header; 0 for any other. */
 int64_t frame_bytes(const uint8_t *frame, int64_t available, int64_t max_frame, int64_t max_header, int64_t *header_bytes);
 
-EXPORT(crc32);
-EXPORT(take_frames);
-EXPORT(stored_frame);
-EXPORT(offset_ids);
-EXPORT(plain_send);
-EXPORT(serve_sends);
-EXPORT(decode_properties);
-EXPORT(java_string_hash);
-EXPORT(index_key_hash);
-EXPORT(write_record);
-EXPORT(is_sound_record);
-EXPORT(split_batch);
-EXPORT(measure_batch);
-EXPORT(write_batch);
-EXPORT(read_run);
-EXPORT(sound_run);
-EXPORT(take_pulls);
-EXPORT(by_queue);
-EXPORT(pack_units);
-EXPORT(file_keys);
-EXPORT(stretch_units);
-EXPORT(stretch_entries);
-EXPORT(file_stretch);
-EXPORT(locate_run);
-EXPORT(wrong_bodies);
-EXPORT(lay_out);
-EXPORT(take_properties);
+/* Every function that Python sees: its name and what it is for. */
+#define EXPORTED(X) \
+    X(crc32, "CRC-32 of a buffer.") \
+    X(take_frames, "The commands of complete, plain frames, and where the rest begins.") \
+    X(offset_ids, "The ids of a batch.") \
+    X(decode_properties, "Encoded properties as a dict.") \
+    X(java_string_hash, "Java's String.hashCode.") \
+    X(index_key_hash, "The hash of topic#key in the key index.") \
+    X(write_record, "Write a record into a buffer.") \
+    X(is_sound_record, "Whether bytes are the record that belongs there.") \
+    X(split_batch, "The messages of a batch send.") \
+    X(measure_batch, "What the messages of a batch take.") \
+    X(write_batch, "Write the records of a batch into a buffer.") \
+    X(read_run, "Rows of plainly sound records.") \
+    X(verified_run, "The records that units point at, when all are sound.") \
+    X(by_queue, "Rows by queue.") \
+    X(pack_run, "Units of a consume queue.") \
+    X(index_rows, "Entries of a key index for rows.") \
+    X(index_range, "Entries of a key index for records in the log.") \
+    X(range_runs, "Units of records in the log, by queue.") \
+    X(range_entries, "Entries of records in the log.") \
+    X(locate_run, "Where sound records and their parts are.") \
+    X(wrong_bodies, "Bodies that do not match their checksums.") \
+    X(lay_out, "Slices of a buffer laid end to end.") \
+    X(take_properties, "Properties of many records as columns.") \
+    X(serve_sends, "Plain sends of some reads, stored and answered: the fast path.") \
+    X(take_pulls, "Pulls of a read that are known but for their numbers: the fast path.")
+
+#define DECLARE(name, text) EXPORT(name);
+EXPORTED(DECLARE)
+#undef DECLARE
 
 #endif

@@ -2,10 +2,10 @@
  *
  * take_frames(data, position, max_frame_bytes, max_header_bytes, received, command) gives the commands of all complete
  * and plain frames from `position` on, and where the first other byte is. A frame that is cut short, too large, or whose header
- * is not written in the plain way every client does, ends the run: the Python twin reads it, leniently or with an error. */
+ * is not written in the plain way every client does, ends the run: Python reads it, leniently or with an error. */
 #include "binary.h"
 #include "json.h"
-#include "sends.h"
+#include "records.h"
 
 static PyObject *languages[14];
 static PyObject *other_language;

@@ -1,5 +1,5 @@
 /* The key index: entries of many messages at once. */
-#include "filing.h"
+#include "dispatch.h"
 
 #define HEADER_BYTES 40
 #define ENTRY_BYTES 20
@@ -88,17 +88,22 @@ static int put_row(File *file, int64_t limit, PyObject *row, PyObject *tag_mark)
     return fits;
 }
 
-/* From the arguments (view, slots, number, limit, begin_ms); -1 with an error. The view is to be released. */
-static int open_file(PyObject *const *args, File *file, int64_t *limit, Py_buffer *view)
+/* From an IndexState: (view, slots, number, limit, begin_ms); -1 with an error. The view is to be released. */
+static int open_file(PyObject *state, File *file, int64_t *limit, Py_buffer *view)
 {
-    if (as_int64(args[1], &file->slots) || as_int64(args[2], &file->number) || as_int64(args[3], limit)
-        || as_int64(args[4], &file->begin_ms))
+    if (!PyTuple_Check(state) || PyTuple_GET_SIZE(state) != 5) {
+        PyErr_SetString(PyExc_TypeError, "the state of an index file is an IndexState");
+        return -1;
+    }
+    PyObject *const *of = &PyTuple_GET_ITEM(state, 0);
+    if (as_int64(of[1], &file->slots) || as_int64(of[2], &file->number) || as_int64(of[3], limit)
+        || as_int64(of[4], &file->begin_ms))
         return -1;
     if (file->slots < 1 || file->slots > INT32_MAX || file->number < 1 || *limit > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "no index file has such numbers");
         return -1;
     }
-    if (write_to(args[0], view))
+    if (write_to(of[0], view))
         return -1;
     file->bytes = view->buf;
     if (*limit <= 0 || view->len >= HEADER_BYTES + file->slots * 4 + *limit * ENTRY_BYTES)
@@ -108,26 +113,26 @@ static int open_file(PyObject *const *args, File *file, int64_t *limit, Py_buffe
     return -1;
 }
 
-/* file_keys(view, slots, number, limit, begin_ms, rows, start)
+/* index_rows(state, rows, start)
  *
- * Adds entries for rows from `start` on as long as the entries of a whole row fit below number `limit`; the first gets
- * `number`. Gives (next row, next number, slots taken that were free, last row that has entries or -1). */
-EXPORT(file_keys)
+ * Adds entries for rows from `start` on as long as the entries of a whole row fit. Gives (next row, next number, slots taken that
+ * were free, last row that has entries or -1). */
+EXPORT(index_rows)
 {
     int64_t limit, start, last = -1;
     File file = {0};
     Py_buffer view;
-    if (check_count("file_keys", count, 7) || as_int64(args[6], &start))
+    if (check_count("index_rows", count, 3) || as_int64(args[2], &start))
         return NULL;
-    if (!PyList_Check(args[5]) || start < 0)
-        return PyErr_Format(PyExc_ValueError, "file_keys needs a list of rows and a place in it");
-    if (open_file(args, &file, &limit, &view))
+    if (!PyList_Check(args[1]) || start < 0)
+        return PyErr_Format(PyExc_ValueError, "index_rows needs a list of rows and a place in it");
+    if (open_file(args[0], &file, &limit, &view))
         return NULL;
     PyObject *tag_mark = PyUnicode_FromString("T#");
     int fits = tag_mark == NULL ? -1 : 1;
-    for (; fits > 0 && start < PyList_GET_SIZE(args[5]); start += fits > 0) {
+    for (; fits > 0 && start < PyList_GET_SIZE(args[1]); start += fits > 0) {
         int64_t before = file.number;
-        fits = put_row(&file, limit, PyList_GET_ITEM(args[5], (Py_ssize_t)start), tag_mark);
+        fits = put_row(&file, limit, PyList_GET_ITEM(args[1], (Py_ssize_t)start), tag_mark);
         if (file.number != before)
             last = start;
     }
@@ -147,7 +152,7 @@ static PyObject *words_of(Span text)
     return words;
 }
 
-/* File one record of a stretch as `put_row` does: 1 if it was, 0 if there is no room for all of its entries. */
+/* File one record of a range as `put_row` does: 1 if it was, 0 if there is no room for all of its entries. */
 static int put_listed(File *file, int64_t limit, const Listed *listed)
 {
     Properties found;
@@ -176,26 +181,26 @@ static int put_listed(File *file, int64_t limit, const Listed *listed)
     return fits;
 }
 
-/* file_stretch(view, slots, number, limit, begin_ms, log, base, start, end)
+/* index_range(state, log, base, start, end)
  *
- * As `file_keys`, for records of the log from `start` to `end`. Gives (where it stopped, next number, slots taken that were free,
+ * As `index_rows`, for records of the log from `start` to `end`. Gives (where it stopped, next number, slots taken that were free,
  * offset and store time of the last record that has entries or -1). */
-EXPORT(file_stretch)
+EXPORT(index_range)
 {
     int64_t limit, last = -1, last_ms = 0;
     File file = {0};
     Py_buffer view;
-    Stretch stretch;
+    Range range;
     Listed listed;
-    if (check_count("file_stretch", count, 9) || open_stretch(args + 5, &stretch))
+    if (check_count("index_range", count, 5) || open_range(args + 1, &range))
         return NULL;
-    if (open_file(args, &file, &limit, &view)) {
-        PyBuffer_Release(&stretch.view);
+    if (open_file(args[0], &file, &limit, &view)) {
+        PyBuffer_Release(&range.view);
         return NULL;
     }
-    int64_t position = stretch.start;
+    int64_t position = range.start;
     int fits = 1;
-    while (fits > 0 && next_listed(&stretch, position, &listed)) {
+    while (fits > 0 && next_listed(&range, position, &listed)) {
         int64_t before = file.number;
         fits = put_listed(&file, limit, &listed);
         if (file.number != before) {
@@ -205,7 +210,7 @@ EXPORT(file_stretch)
         position += fits > 0 ? listed.size : 0;
     }
     PyBuffer_Release(&view);
-    PyBuffer_Release(&stretch.view);
+    PyBuffer_Release(&range.view);
     if (fits < 0)
         return NULL;
     return Py_BuildValue("LLLLL", (long long)position, (long long)file.number, (long long)file.fresh, (long long)last,

@@ -1,9 +1,11 @@
-/* rocketline._compiled: the quick roads of broker and store. Chosen, or not, by rocketline/_impl.py; everything here has a
- * Python twin that does the same. */
+/* rocketline._compiled: compiled counterparts of Python functions, chosen or not by rocketline/_impl.py, and the fast path of a
+ * broker (fastpath/), which does what the general path does in Python. */
 #include "common.h"
 
-/* Raised with every change of what Python passes here or gets back; _impl.py knows the one it needs. */
-#define REVISION 4
+/* A hash of these sources, given by the build. */
+#ifndef SOURCES
+#define SOURCES "unknown"
+#endif
 
 PyObject *name_unique, *name_keys, *name_tags;
 static PyObject *struct_error;
@@ -16,7 +18,7 @@ int check_count(const char *name, Py_ssize_t count, Py_ssize_t wanted)
     return -1;
 }
 
-/* Numbers that do not fit fail as they do in the Python twin, which packs them with `struct`. */
+/* Numbers that do not fit fail as they do in Python, which packs them with `struct`. */
 int as_int64(PyObject *number, int64_t *value)
 {
     int overflow = 0;
@@ -59,42 +61,31 @@ PyObject *new_row(PyObject *type, Py_ssize_t size)
     return kind->tp_alloc(kind, size);
 }
 
-#define METHOD(name, text) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, text}
+#define METHOD(name, text) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, text},
 
-static PyMethodDef methods[] = {
-    METHOD(crc32, "CRC-32 of a buffer."),
-    METHOD(take_frames, "The commands of complete, plain frames, and where the rest begins."),
-    METHOD(stored_frame, "The answer to a stored send."),
-    METHOD(offset_ids, "The ids of a batch."),
-    METHOD(plain_send, "The fields of a plain send, completed."),
-    METHOD(serve_sends, "Plain sends of a read, stored and answered."),
-    METHOD(decode_properties, "Encoded properties as a dict."),
-    METHOD(java_string_hash, "Java's String.hashCode."),
-    METHOD(index_key_hash, "The hash of topic#key in the key index."),
-    METHOD(write_record, "Write a record into a buffer."),
-    METHOD(is_sound_record, "Whether bytes are the record that belongs there."),
-    METHOD(sound_run, "The records that units point at, when all are sound."),
-    METHOD(take_pulls, "Pulls of a read that are known but for their numbers."),
-    METHOD(split_batch, "The messages of a batch send."),
-    METHOD(measure_batch, "What the messages of a batch take."),
-    METHOD(write_batch, "Write the records of a batch into a buffer."),
-    METHOD(read_run, "Rows of plainly sound records."),
-    METHOD(by_queue, "Rows by queue."),
-    METHOD(pack_units, "Units of a consume queue."),
-    METHOD(file_keys, "Entries of a key index."),
-    METHOD(stretch_units, "Units of records in the log, by queue."),
-    METHOD(stretch_entries, "Entries of records in the log."),
-    METHOD(file_stretch, "Entries of a key index for records in the log."),
-    METHOD(locate_run, "Where sound records and their parts are."),
-    METHOD(wrong_bodies, "Bodies that do not match their checksums."),
-    METHOD(lay_out, "Stretches of a buffer laid end to end."),
-    METHOD(take_properties, "Properties of many records as columns."),
-    {NULL, NULL, 0, NULL},
-};
+static PyMethodDef methods[] = {EXPORTED(METHOD) {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "rocketline._compiled", "The quick roads of broker and store.", -1, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "rocketline._compiled", "Compiled functions of broker and store.", -1, methods, NULL, NULL, NULL, NULL,
 };
+
+/* RECORD_LAYOUT: the layout of a record as this code knows it. */
+static int add_layout(PyObject *module)
+{
+    PyObject *layout = PyDict_New();
+    int sound = layout != NULL;
+#define ADD(name, value) \
+    if (sound) { \
+        PyObject *number = PyLong_FromLong(value); \
+        sound = number != NULL && PyDict_SetItemString(layout, #name, number) == 0; \
+        Py_XDECREF(number); \
+    }
+    RECORD_LAYOUT(ADD)
+#undef ADD
+    int added = sound ? PyModule_AddObjectRef(module, "RECORD_LAYOUT", layout) : -1;
+    Py_XDECREF(layout);
+    return added;
+}
 
 PyMODINIT_FUNC PyInit__compiled(void)
 {
@@ -106,7 +97,7 @@ PyMODINIT_FUNC PyInit__compiled(void)
     struct_error = structs == NULL ? NULL : PyObject_GetAttrString(structs, "error");
     Py_XDECREF(structs);
     PyObject *module = struct_error == NULL ? NULL : PyModule_Create(&definition);
-    if (module == NULL || PyModule_AddIntConstant(module, "REVISION", REVISION) < 0) {
+    if (module == NULL || PyModule_AddStringConstant(module, "SOURCES", SOURCES) < 0 || add_layout(module) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -1,12 +1,12 @@
 /* Records of the commit log: written in place, and looked at before they are served. */
-#include "sends.h"
+#include "records.h"
 
 /* Size and magic are written last: a process killed half way leaves no record, rather than one with a part missing that no
  * checksum covers. */
 void put_record(uint8_t *start, const Head *head, int32_t size, const void *body, int32_t body_bytes, const void *properties,
                 uint16_t properties_bytes)
 {
-    uint8_t *at = put32(start + 8, crc32_of(body, (size_t)body_bytes) & 0x7FFFFFFF);
+    uint8_t *at = put32(start + BODY_CRC_AT, crc32_of(body, (size_t)body_bytes) & 0x7FFFFFFF);
     at = put32(at, (uint32_t)head->queue_id);
     at = put32(at, (uint32_t)head->flag);
     at = put64(at, (uint64_t)head->queue_offset);
@@ -27,18 +27,28 @@ void put_record(uint8_t *start, const Head *head, int32_t size, const void *body
     put64(start, (uint64_t)(uint32_t)size << 32 | (uint32_t)head->magic);
 }
 
-/* magic, topic, queue_id, queue_offset, log_offset, flag, sys_flag, born_ms, born_host, store_ms, store_host,
- * reconsume_times, prepared_log_offset */
-enum { SHARED = 13 };
+#define PREPARED 0x4 /* system flag of a half message */
 
-static int read_shared(PyObject *const *args, Head *head)
+/* Fields of a RecordHead. */
+enum {
+    HEAD_MAGIC, HEAD_TOPIC, HEAD_QUEUE_ID, HEAD_QUEUE_OFFSET, HEAD_LOG_OFFSET, HEAD_FLAG, HEAD_SYS_FLAG, HEAD_BORN_MS,
+    HEAD_BORN_HOST, HEAD_STORE_MS, HEAD_STORE_HOST, HEAD_TIMES, HEAD_PREPARED, HEAD_FIELDS,
+};
+
+static int read_head(PyObject *fields, Head *head)
 {
-    if (as_int32(args[0], &head->magic) || as_int32(args[2], &head->queue_id) || as_int64(args[3], &head->queue_offset)
-        || as_int64(args[4], &head->log_offset) || as_int32(args[5], &head->flag) || as_int32(args[6], &head->sys_flag)
-        || as_int64(args[7], &head->born_ms) || as_int64(args[9], &head->store_ms)
-        || as_int32(args[11], &head->reconsume_times) || as_int64(args[12], &head->prepared))
+    if (!PyTuple_Check(fields) || PyTuple_GET_SIZE(fields) != HEAD_FIELDS) {
+        PyErr_SetString(PyExc_TypeError, "the head of a record is a RecordHead");
         return -1;
-    PyObject *topic = args[1], *born = args[8], *store = args[10];
+    }
+    PyObject *const *of = &PyTuple_GET_ITEM(fields, 0);
+    if (as_int32(of[HEAD_MAGIC], &head->magic) || as_int32(of[HEAD_QUEUE_ID], &head->queue_id)
+        || as_int64(of[HEAD_QUEUE_OFFSET], &head->queue_offset) || as_int64(of[HEAD_LOG_OFFSET], &head->log_offset)
+        || as_int32(of[HEAD_FLAG], &head->flag) || as_int32(of[HEAD_SYS_FLAG], &head->sys_flag)
+        || as_int64(of[HEAD_BORN_MS], &head->born_ms) || as_int64(of[HEAD_STORE_MS], &head->store_ms)
+        || as_int32(of[HEAD_TIMES], &head->reconsume_times) || as_int64(of[HEAD_PREPARED], &head->prepared))
+        return -1;
+    PyObject *topic = of[HEAD_TOPIC], *born = of[HEAD_BORN_HOST], *store = of[HEAD_STORE_HOST];
     if (!PyBytes_Check(topic) || !PyBytes_Check(born) || !PyBytes_Check(store)) {
         PyErr_SetString(PyExc_TypeError, "the topic and the hosts of a record are bytes");
         return -1;
@@ -70,26 +80,26 @@ int64_t size_with(const Head *head, int64_t body_bytes, int64_t properties_bytes
     return head_bytes(head->sys_flag) + body_bytes + head->topic_bytes + 2 + properties_bytes;
 }
 
-/* write_record(view, position, body, properties, *shared): how many bytes it took. */
+/* write_record(view, position, head, body, properties): how many bytes it took. */
 EXPORT(write_record)
 {
     int64_t position, size = -1;
     Head head;
     Py_buffer view, body;
-    if (check_count("write_record", count, 4 + SHARED) || as_int64(args[1], &position) || read_shared(args + 4, &head))
+    if (check_count("write_record", count, 5) || as_int64(args[1], &position) || read_head(args[2], &head))
         return NULL;
-    if (!PyBytes_Check(args[3]) || PyBytes_GET_SIZE(args[3]) > MAX_PROPERTIES_BYTES) {
+    if (!PyBytes_Check(args[4]) || PyBytes_GET_SIZE(args[4]) > MAX_PROPERTIES_BYTES) {
         PyErr_SetString(PyExc_ValueError, "the properties of a record are up to 32767 bytes");
         return NULL;
     }
-    if (read_from(args[2], &body))
+    if (read_from(args[3], &body))
         return NULL;
     if (write_to(args[0], &view) == 0) {
-        Py_ssize_t properties_bytes = PyBytes_GET_SIZE(args[3]);
+        Py_ssize_t properties_bytes = PyBytes_GET_SIZE(args[4]);
         size = size_with(&head, body.len, properties_bytes);
         uint8_t *at = place(&view, position, size);
         if (at != NULL)
-            put_record(at, &head, (int32_t)size, body.buf, (int32_t)body.len, PyBytes_AS_STRING(args[3]),
+            put_record(at, &head, (int32_t)size, body.buf, (int32_t)body.len, PyBytes_AS_STRING(args[4]),
                        (uint16_t)properties_bytes);
         else
             size = -1;
@@ -101,12 +111,12 @@ EXPORT(write_record)
 
 int is_sound(const uint8_t *record, int64_t size, int64_t log_offset, const int32_t *queue_id, int64_t queue_offset)
 {
-    if (size < MIN_RECORD_BYTES || get32(record) != size || get64(record + 28) != log_offset)
+    if (size < MIN_RECORD_BYTES || get32(record) != size || get64(record + LOG_OFFSET_AT) != log_offset)
         return 0;
-    int32_t magic = get32(record + 4), sys_flag = get32(record + 36);
+    int32_t magic = get32(record + MAGIC_AT), sys_flag = get32(record + SYS_FLAG_AT);
     if (magic != MAGIC_V1 && magic != MAGIC_V2)
         return 0;
-    if (queue_id != NULL && (get32(record + 12) != *queue_id || get64(record + 20) != queue_offset))
+    if (queue_id != NULL && (get32(record + QUEUE_ID_AT) != *queue_id || get64(record + QUEUE_OFFSET_AT) != queue_offset))
         return 0;
     int64_t body_at = head_bytes(sys_flag);
     if (size < body_at + 3)
@@ -117,7 +127,7 @@ int is_sound(const uint8_t *record, int64_t size, int64_t log_offset, const int3
     int64_t properties_at = magic == MAGIC_V1 ? end + 3 + record[end] : end + 4 + get16(record + end);
     if (properties_at > size || properties_at + get16(record + properties_at - 2) != size)
         return 0;
-    return (crc32_of(record + body_at, (size_t)body_bytes) & 0x7FFFFFFF) == (uint32_t)get32(record + 8);
+    return (crc32_of(record + body_at, (size_t)body_bytes) & 0x7FFFFFFF) == (uint32_t)get32(record + BODY_CRC_AT);
 }
 
 /* is_sound_record(buffer, position, size, log_offset, queue_id=None, queue_offset=0) */
@@ -297,27 +307,21 @@ static PyObject *put_items(uint8_t *at, int64_t room, Head *head, PyObject *item
     return entries;
 }
 
-/* write_batch(view, position, total, items, numbered, entry_type, topic, *shared): the entries of the records written, which
- * take `total` bytes. */
+/* write_batch(view, head, items, topic, entry_type): the entries of the records written, which fill the view. `head` is that of
+ * the first; prepared messages have no numbers. */
 EXPORT(write_batch)
 {
-    int64_t position, total;
     Head head;
     Py_buffer view;
-    if (check_count("write_batch", count, 7 + SHARED) || as_int64(args[1], &position) || as_int64(args[2], &total)
-        || read_shared(args + 7, &head))
+    if (check_count("write_batch", count, 5) || read_head(args[1], &head))
         return NULL;
-    if (!PyUnicode_Check(args[6]) || total < 0) {
-        PyErr_SetString(PyExc_TypeError, "write_batch needs a topic and a size");
-        return NULL;
-    }
-    PyObject *items = PySequence_Fast(args[3], "a batch is a sequence"), *entries = NULL;
+    if (!PyUnicode_Check(args[3]))
+        return PyErr_Format(PyExc_TypeError, "write_batch needs a topic");
+    PyObject *items = PySequence_Fast(args[2], "a batch is a sequence"), *entries = NULL;
     if (items == NULL)
         return NULL;
     if (write_to(args[0], &view) == 0) {
-        uint8_t *at = place(&view, position, total);
-        if (at != NULL)
-            entries = put_items(at, total, &head, items, PyObject_IsTrue(args[4]), args[5], args[6]);
+        entries = put_items(view.buf, view.len, &head, items, !(head.sys_flag & PREPARED), args[4], args[3]);
         PyBuffer_Release(&view);
     }
     Py_DECREF(items);

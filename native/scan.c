@@ -1,4 +1,4 @@
-/* Reading a log back, and filing what was read or appended in consume queues and key index, many records at a time. */
+/* Reading a log back, and the units of many records at a time. */
 #include "common.h"
 
 int lacks_sector(const uint8_t *bytes, int64_t text_at, int64_t end, int64_t properties_bytes)
@@ -153,35 +153,52 @@ EXPORT(by_queue)
     return found;
 }
 
-/* pack_units(rows, start, next_log_offset): their units, when they are numbered densely from `start` on and lie behind what is
- * listed already; else None. */
-EXPORT(pack_units)
+/* pack_run(rows, run_type): the units of rows of one queue; None when their numbers are not consecutive or their places overlap. */
+EXPORT(pack_run)
 {
-    int64_t expected, behind;
-    if (check_count("pack_units", count, 3) || as_int64(args[1], &expected) || as_int64(args[2], &behind))
+    if (check_count("pack_run", count, 2))
         return NULL;
-    if (!PyList_Check(args[0]))
-        return PyErr_Format(PyExc_TypeError, "pack_units needs a list of rows");
-    PyObject *units = PyBytes_FromStringAndSize(NULL, PyList_GET_SIZE(args[0]) * UNIT_BYTES);
+    if (!PyList_Check(args[0]) || PyList_GET_SIZE(args[0]) == 0)
+        return PyErr_Format(PyExc_TypeError, "pack_run needs a list of rows");
+    Py_ssize_t rows = PyList_GET_SIZE(args[0]);
+    PyObject *units = PyBytes_FromStringAndSize(NULL, rows * UNIT_BYTES);
     if (units == NULL)
         return NULL;
     uint8_t *at = (uint8_t *)PyBytes_AS_STRING(units);
-    for (Py_ssize_t number = 0; number < PyList_GET_SIZE(args[0]); number++, expected++) {
-        int64_t log_offset, queue_offset, tags_code;
-        int32_t size;
+    int64_t log_offset, queue_offset, tags_code, first_offset = 0, first_number = 0, end = INT64_MIN;
+    int32_t size;
+    for (Py_ssize_t number = 0; number < rows; number++) {
         PyObject *row = checked_row(PyList_GET_ITEM(args[0], number));
         if (row == NULL || as_int64(PyTuple_GET_ITEM(row, 0), &log_offset) || as_int32(PyTuple_GET_ITEM(row, 1), &size)
             || as_int64(PyTuple_GET_ITEM(row, 4), &queue_offset) || as_int64(PyTuple_GET_ITEM(row, 5), &tags_code)) {
             Py_DECREF(units);
             return NULL;
         }
-        if (queue_offset != expected || (number == 0 && log_offset < behind)) {
+        if (number == 0) {
+            first_offset = log_offset;
+            first_number = queue_offset;
+        }
+        /* No log is so long that a record could end beyond 64 bits. */
+        if ((uint64_t)queue_offset != (uint64_t)first_number + (uint64_t)number || log_offset < end
+            || log_offset > INT64_MAX - INT32_MAX) {
             Py_DECREF(units);
             Py_RETURN_NONE;
         }
+        end = log_offset + size;
         at = put64(at, (uint64_t)log_offset);
         at = put32(at, (uint32_t)size);
         at = put64(at, (uint64_t)tags_code);
     }
-    return units;
+    PyObject *run = new_row(args[1], 4);
+    if (run == NULL) {
+        Py_DECREF(units);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(run, 0, PyLong_FromLongLong(first_number));
+    PyTuple_SET_ITEM(run, 1, PyLong_FromLongLong(first_offset));
+    PyTuple_SET_ITEM(run, 2, units);
+    PyTuple_SET_ITEM(run, 3, PyLong_FromLongLong(end));
+    if (PyErr_Occurred())
+        Py_CLEAR(run);
+    return run;
 }

@@ -152,3 +152,41 @@ EXPORT(decode_properties)
         return wide_properties(args[0]);
     return properties_dict(PyUnicode_1BYTE_DATA(args[0]), PyUnicode_GET_LENGTH(args[0]), 0);
 }
+
+uint8_t *put_offset_id(uint8_t *at, int64_t log_offset)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    for (int shift = 60; shift >= 0; shift -= 4)
+        *at++ = (uint8_t)digits[(uint64_t)log_offset >> shift & 15];
+    return at;
+}
+
+/* offset_ids(host, log_offsets): the ids of a batch, separated by commas; `host` is their first part in hex. */
+EXPORT(offset_ids)
+{
+    if (check_count("offset_ids", count, 2))
+        return NULL;
+    if (!PyUnicode_Check(args[0]) || !PyUnicode_IS_ASCII(args[0]) || !PyTuple_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "a host in hex and a tuple of log offsets are needed");
+    Py_ssize_t host_size = PyUnicode_GET_LENGTH(args[0]), size = PyTuple_GET_SIZE(args[1]);
+    if (!size)
+        return PyUnicode_New(0, 0);
+    if (size > (PY_SSIZE_T_MAX >> 8) || host_size > 128)
+        return PyErr_Format(PyExc_ValueError, "%zd ids do not fit a text", size);
+    PyObject *ids = PyUnicode_New(size * (host_size + 17) - 1, 127);
+    if (ids == NULL)
+        return NULL;
+    uint8_t *at = PyUnicode_1BYTE_DATA(ids);
+    for (Py_ssize_t number = 0; number < size; number++) {
+        int64_t log_offset;
+        if (as_int64(PyTuple_GET_ITEM(args[1], number), &log_offset)) {
+            Py_DECREF(ids);
+            return NULL;
+        }
+        if (number)
+            *at++ = ',';
+        at = put_bytes(at, PyUnicode_1BYTE_DATA(args[0]), (size_t)host_size);
+        at = put_offset_id(at, log_offset);
+    }
+    return ids;
+}

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rocketline.protocol.records import MAGIC_BLANK, decode_message, read_start
+from rocketline.protocol.record_layout import MAGIC_BLANK
+from rocketline.protocol.records import decode_message, read_start
 from rocketline.spark.log.plan import LogRange
 from rocketline.spark.log.source import LogPartition, LogSource, LogSourceReader
 

@@ -1,13 +1,13 @@
-"""Chooses between Python and the compiled twin (`native/`), for the whole process.
+"""Chooses between Python functions and their compiled counterparts (`native/`), once for the whole process.
 
-The twin is optional and is used when it was built. `ROCKETLINE_IMPL=python` does without it, `ROCKETLINE_IMPL=c` fails when
-it is missing; `rocketline.__impl__` tells which one runs. Both give the same results: the Python functions are the
-specification, the compiled ones take the plain cases and leave odd ones to them.
+The compiled module is optional and is used when it was built. `ROCKETLINE_IMPL=python` does without it, `ROCKETLINE_IMPL=c`
+fails when it is missing; `rocketline.__impl__` tells which one runs. The Python functions are the specification; a
+compiled one handles the plain cases and leaves odd ones to Python.
 
-    @twin
-    def is_sound_record(...): ...                # replaced by the compiled function of that name, when there is one
+    @compiled
+    def is_sound_record(...): ...            # replaced by the compiled function of that name, where there is one
 
-    _take_frames = quick("take_frames")          # a quick road with no Python function of its own: None without the twin
+    serve_sends = compiled_only("serve_sends")    # None without the module: the fast path of a broker is compiled only
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
-REVISION = 4
-"""Of the functions in `native/`: a twin left over from another state of the source is not used."""
+from rocketline._sources import sources_hash
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-TWINS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-"""The Python and the compiled function of every twin, for tests that compare them."""
+PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+"""The Python and the compiled function of each name, for tests that compare them."""
 
 
 def _load() -> Any:
@@ -33,33 +33,33 @@ def _load() -> Any:
     if wanted == "python":
         return None
     try:
-        compiled = import_module("rocketline._compiled")
+        module = import_module("rocketline._compiled")
     except ImportError as error:
         if wanted == "c":
-            raise ImportError(
-                "ROCKETLINE_IMPL=c, but the compiled twin was not built: python hatch_build.py"
-            ) from error
+            raise ImportError("ROCKETLINE_IMPL=c, but nothing was compiled: python hatch_build.py") from error
         return None
-    if compiled.REVISION != REVISION:
+    native = Path(__file__).parents[2] / "native"
+    # Only a checkout has the sources; there a module may be left over from an earlier state of them.
+    if native.is_dir() and sources_hash(native) != module.SOURCES:
         if wanted == "c":
-            raise ImportError(f"{compiled.__file__} was built from other sources: python hatch_build.py")
+            raise ImportError(f"{module.__file__} was built from other sources: python hatch_build.py")
         return None
-    return compiled
+    return module
 
 
-_compiled = _load()
-NAME = "python" if _compiled is None else "c"
+_module = _load()
+NAME = "python" if _module is None else "c"
 
 
-def twin(function: _F) -> _F:
+def compiled(function: _F) -> _F:
     """The compiled function of the same name, or the Python function itself."""
-    found: _F | None = getattr(_compiled, function.__name__, None)
+    found: _F | None = getattr(_module, function.__name__, None)
     if found is None:
         return function
-    TWINS[function.__name__] = function, found
+    PAIRS[function.__name__] = function, found
     return found
 
 
-def quick(name: str) -> Any:
-    """A compiled function, or None."""
-    return getattr(_compiled, name, None)
+def compiled_only(name: str) -> Any:
+    """A compiled function that has no Python counterpart; None without the compiled module."""
+    return getattr(_module, name, None)

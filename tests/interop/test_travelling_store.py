@@ -34,7 +34,8 @@ from tests.support.wire import Acknowledged
 
 from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.protocol.message_ids import encode_host, offset_id
-from rocketline.protocol.records import BORN_IPV6, STORE_IPV6, record_size, topic_part
+from rocketline.protocol.record_layout import BORN_IPV6, STORE_IPV6
+from rocketline.protocol.records import record_size, topic_part
 from rocketline.store.message_store import MessageStore
 
 # One process makes the journey; a first run fetches jars.

@@ -1,43 +1,33 @@
-"""The compiled twin of the protocol gives what Python gives, for good input and bad: the same result or the same error."""
+"""Compiled code of the protocol gives what Python gives, for good input and bad: the same result or the same error."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.wire import load as golden
-from tests.support.twins import (
+from tests.support.compiled import (
     any_text,
     compiled,
     int16,
     int32,
-    int64,
-    needs_twin,
+    needs_compiled,
     pure,
     python,
     text,
     unhurried,
-    word,
 )
 
 from rocketline import _impl
-from rocketline.broker.handlers.send import SendHandlers
 from rocketline.errors import RocketlineError
-from rocketline.protocol import connection, known_pulls, records, stored_answer
+from rocketline.protocol import connection, records
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
 from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Connection, frame_bytes
-from rocketline.protocol.headers import SendMessageHeader
-from rocketline.protocol.message_ids import encode_host
-from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.stored_answer import StoredAnswer
 
-pytestmark = needs_twin
+pytestmark = needs_compiled
 
 
 @unhurried
@@ -135,7 +125,7 @@ def received(data: bytes, cuts: list[int]) -> tuple[list[Command], str, int]:
 
 def same_frames(data: bytes, cuts: list[int]) -> None:
     quickly = received(data, cuts)
-    with pure(connection, "_take_frames"):
+    with pure(connection, "take_frames"):
         carefully = received(data, cuts)
     assert quickly == carefully
     assert [type(command) for command in quickly[0]] == [type(command) for command in carefully[0]]
@@ -156,9 +146,9 @@ def test_frames_with_wrong_bytes(data: st.DataObject, commands: list[Command]) -
     same_frames(bytes(stream), [])
 
 
-def test_the_frames_of_a_send_take_the_quick_road() -> None:
+def test_the_frames_of_a_send_are_plain() -> None:
     """Or nothing here would compare anything."""
-    take = _impl.quick("take_frames")
+    take = compiled("take_frames")
     fields = {"a": "group", "b": "topic", "i": "UNIQ_KEY\x01AB\x02", "k": "false"}
     for encoding in (JSON, ROCKETMQ):
         stream = frame_bytes(Command(310, fields, b"body", 7, version=493, language="JAVA", encoding=encoding)) * 3
@@ -173,91 +163,9 @@ def test_offset_ids(host: str, log_offsets: tuple[int, ...]) -> None:
     assert compiled("offset_ids")(host, log_offsets) == python("offset_ids")(host, log_offsets)
 
 
-@unhurried
-@given(int32, st.integers(0, (1 << 63) - 1), int32, int64, word | st.text("0123456789ABCDEF", min_size=32, max_size=32))
-def test_stored_answers(opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique: str) -> None:
-    answers = StoredAnswer(encode_host("127.0.0.1", 10911), 'Default"Region', True)
-    request = Command(310, opaque=opaque)
-    quickly = answers.frame(request, log_offset, queue_id, queue_offset, unique)
-    with pure(stored_answer, "_fill"):
-        assert answers.frame(request, log_offset, queue_id, queue_offset, unique) == quickly
-
-
-numbers = st.sampled_from(
-    ["0", "4", "-1", "+4", " 4", "04", "4.0", "", "2147483647", "2147483648", "9" * 18, "9" * 30, "x", "null"]
-)
-switches = st.sampled_from(["true", "false", "True", "1", "0", "", "null"])
-sent_properties = st.dictionaries(
-    st.sampled_from(["UNIQ_KEY", "KEYS", "WAIT", "DELAY", "CLUSTER", "TRAN_MSG", "TIMER_DELAY_SEC", "POP_CK", "ü"]),
-    word,
-    max_size=4,
-).map(encode_properties)
-sends = st.fixed_dictionaries(
-    {"a": text, "b": st.sampled_from(["t", "ü", "%RETRY%g", "", "\ud800"]), "c": text, "d": numbers, "e": numbers},
-    optional={"f": numbers, "g": numbers, "h": numbers, "i": sent_properties | property_text, "j": numbers, "k": switches,
-              "l": numbers, "m": switches, "n": text},
-)  # fmt: skip
-good_sends = st.builds(
-    lambda good, other: good | {name: other[name] for name in list(other)[:2]},
-    st.fixed_dictionaries(
-        {**dict.fromkeys("abc", st.just("t")), **dict.fromkeys("defgh", st.just("0")), "i": sent_properties}
-    ),
-    sends,
-)
-
-
-def completed(handlers: SendHandlers, ext: dict[str, str]) -> tuple[Any, ...]:
-    """The same in Python: what a broker knows of a send before it looks at its tables."""
-    header = SendMessageHeader.decode(Command(310, ext))
-    assert not header.batch
-    assert not header.topic.startswith("%RETRY%")
-    assert not header.sys_flag & 0xCC
-    found = decode_properties(header.properties)
-    assert not found.keys() & {"DELAY", "TRAN_MSG", "TIMER_DELAY_SEC"}
-    raw = handlers._stored_properties(header.properties, found, False)
-    return (
-        header.topic, header.default_topic, header.default_topic_queue_nums, header.queue_id, header.sys_flag,
-        header.born_ms, header.flag, header.reconsume_times, header.unit_mode, found, raw,
-    )  # fmt: skip
-
-
-@unhurried
-@given(st.none() | sends | good_sends)
-def test_sends(ext: dict[str, str] | None) -> None:
-    handlers = SendHandlers.__new__(SendHandlers)
-    handlers._added = {"MSG_REGION": "here", "TRACE_ON": "true"}
-    handlers._added_text = encode_properties(handlers._added)
-    plain = _impl.quick("plain_send")(ext, handlers._added, handlers._added_text.encode())
-    if plain is not None:
-        assert ext is not None
-        assert plain == completed(handlers, ext)
-
-
-def test_the_send_of_a_java_client_is_plain() -> None:
-    ext = {
-        "a": "g",
-        "b": "t",
-        "c": "TBW102",
-        "d": "4",
-        "e": "-1",
-        "f": "0",
-        "g": "1794740515350",
-        "h": "0",
-        "j": "0",
-        "k": "false",
-    }
-    ext |= {"i": "UNIQ_KEY\x01AB\x02WAIT\x01true", "l": "0", "m": "false", "n": "broker-a"}
-    found = {"UNIQ_KEY": "AB", "WAIT": "true", "CLUSTER": "c"}
-    plain = _impl.quick("plain_send")(ext, {"CLUSTER": "c"}, b"CLUSTER\x01c\x02")
-    assert plain == (
-        "t", "TBW102", 4, -1, 0, 1794740515350, 0, 0, False, found, b"UNIQ_KEY\x01AB\x02WAIT\x01true\x02CLUSTER\x01c\x02",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("implementation", [python, compiled])
-def test_pulls_of_javas_clients_are_plain(implementation: Callable[[str], Callable[..., Any]]) -> None:
+def test_pulls_of_javas_clients_are_plain() -> None:
     """They are taken apart into three numbers and what stays."""
-    take_pulls = implementation(known_pulls.take_pulls.__name__)
+    take_pulls = _impl.compiled_only("take_pulls")
     seen = 0
     for frame in golden.frames():
         if frame.request not in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):

@@ -10,7 +10,7 @@ from rocketline.errors import FilterFailed, InvalidExpression
 from rocketline.filtering import SqlFilter
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import decode_properties, encode_properties, property_in
-from rocketline.protocol.records import encode_record, topic_part
+from rocketline.protocol.records import RecordHead, encode_record, topic_part
 
 WORDS = (*PROPERTIES, *NUMBERS, *JUNK, "=", "<>", ">", "<=", "BETWEEN", "IN", "CONTAINS", "NULL", "TRUE", "OR", "'x'")
 HOST = encode_host("10.0.0.1", 1)
@@ -18,7 +18,7 @@ HOST = encode_host("10.0.0.1", 1)
 
 def record(properties: str) -> bytes:
     magic, part = topic_part("T")
-    return encode_record(magic, part, 0, 0, 0, b"", properties.encode(), 0, 0, 1, HOST, 1, HOST, 0, 0)
+    return encode_record(RecordHead(magic, part, 0, 0, 0, 0, 0, 1, HOST, 1, HOST, 0, 0), b"", properties.encode())
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join) | st.text(max_size=60))

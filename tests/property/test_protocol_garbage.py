@@ -22,7 +22,8 @@ from rocketline.protocol.fastjson import FastJsonError, parse
 from rocketline.protocol.header_codec import decode_header
 from rocketline.protocol.headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from rocketline.protocol.message_ids import parse_offset_id
-from rocketline.protocol.records import MAGIC_V1, MAGIC_V2, decode_batch, decode_messages, decode_record
+from rocketline.protocol.record_layout import MAGIC_V1, MAGIC_V2
+from rocketline.protocol.records import decode_batch, decode_messages, decode_record
 
 OURS = (RemoteProtocolError, CorruptRecord, ProtocolError)
 BODY_KINDS: tuple[Any, ...] = (

@@ -16,16 +16,8 @@ from rocketline.message import MessageView
 from rocketline.protocol.compression import TYPES, compress, decompress
 from rocketline.protocol.message_ids import decode_host, encode_host, offset_id
 from rocketline.protocol.properties import decode_properties
-from rocketline.protocol.records import (
-    BORN_IPV6,
-    COMPRESSED,
-    STORE_IPV6,
-    Buffer,
-    decode_message,
-    decode_record,
-    encode_record,
-    topic_part,
-)
+from rocketline.protocol.record_layout import BORN_IPV6, COMPRESSED, STORE_IPV6
+from rocketline.protocol.records import Buffer, RecordHead, decode_message, decode_record, encode_record, topic_part
 
 unhurried = settings(deadline=None)
 
@@ -56,9 +48,24 @@ def records(draw: st.DrawFn) -> bytes:
         body, sys_flag = compress(body, kind), sys_flag | COMPRESSED | kind
     magic, topic = topic_part(draw(topics))
     return encode_record(
-        magic, topic, draw(int32), draw(int64), draw(int64), body, draw(encoded_properties), draw(int32), sys_flag,
-        draw(int64), born, draw(int64), store, draw(int32), draw(int64),
-    )  # fmt: skip
+        RecordHead(
+            magic,
+            topic,
+            draw(int32),
+            draw(int64),
+            draw(int64),
+            draw(int32),
+            sys_flag,
+            draw(int64),
+            born,
+            draw(int64),
+            store,
+            draw(int32),
+            draw(int64),
+        ),
+        body,
+        draw(encoded_properties),
+    )
 
 
 def decoded_at_once(

@@ -20,10 +20,10 @@ from rocketline.protocol.hashing import java_string_hash, joined_hash
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import encode_host, offset_id, parse_offset_id
 from rocketline.protocol.properties import decode_properties, encode_properties, property_problem
+from rocketline.protocol.record_layout import BORN_IPV6, STORE_IPV6
 from rocketline.protocol.records import (
-    BORN_IPV6,
-    STORE_IPV6,
     BatchItem,
+    RecordHead,
     decode_batch,
     decode_record,
     encode_batch,
@@ -107,9 +107,24 @@ def test_records(
     sys_flag |= (BORN_IPV6 if len(born) == 20 else 0) | (STORE_IPV6 if len(store) == 20 else 0)
     magic, raw_topic = topic_part(topic)
     data = encode_record(
-        magic, raw_topic, queue_id, queue_offset, log_offset, body, properties, flag, sys_flag, born_ms, born, store_ms,
-        store, reconsume_times, prepared,
-    )  # fmt: skip
+        RecordHead(
+            magic,
+            raw_topic,
+            queue_id,
+            queue_offset,
+            log_offset,
+            flag,
+            sys_flag,
+            born_ms,
+            born,
+            store_ms,
+            store,
+            reconsume_times,
+            prepared,
+        ),
+        body,
+        properties,
+    )
     record = decode_record(bytes(start) + data + b"next", start, start + len(data) + 4, check_crc=True)
     assert (record.size, record.topic, record.body, record.properties) == (len(data), topic, body, properties)
     assert (record.queue_id, record.queue_offset, record.log_offset, record.flag) == (

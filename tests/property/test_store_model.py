@@ -29,15 +29,8 @@ from rocketline.errors import StoreError, StoreReadOnly
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import encode_properties
-from rocketline.protocol.records import (
-    BORN_IPV6,
-    TRANSACTION_PREPARED,
-    BatchItem,
-    Record,
-    decode_record,
-    record_size,
-    topic_part,
-)
+from rocketline.protocol.record_layout import BORN_IPV6, TRANSACTION_PREPARED
+from rocketline.protocol.records import BatchItem, Record, decode_record, record_size, topic_part
 from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, ReadStatus, StoreMessage
 from rocketline.testing.disks import FaultyDisk, MemoryDisk

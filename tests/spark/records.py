@@ -11,15 +11,8 @@ from rocketline.message import MessageView
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import encode_properties
-from rocketline.protocol.records import (
-    BORN_IPV6,
-    COMPRESSED,
-    MAGIC_V2,
-    STORE_IPV6,
-    decode_message,
-    encode_record,
-    topic_part,
-)
+from rocketline.protocol.record_layout import BORN_IPV6, COMPRESSED, MAGIC_V2, STORE_IPV6
+from rocketline.protocol.records import RecordHead, decode_message, encode_record, topic_part
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253_402_300_799_999
@@ -62,9 +55,24 @@ def record(
         magic, raw_topic = MAGIC_V2, b"\0" + raw_topic
     sys_flag |= (BORN_IPV6 if len(born_host) > 8 else 0) | (STORE_IPV6 if len(store_host) > 8 else 0)
     return encode_record(
-        magic, raw_topic, queue_id, queue_offset, log_offset, body, properties, flag, sys_flag, born_ms, born_host,
-        store_ms, store_host, reconsume_times, prepared,
-    )  # fmt: skip
+        RecordHead(
+            magic,
+            raw_topic,
+            queue_id,
+            queue_offset,
+            log_offset,
+            flag,
+            sys_flag,
+            born_ms,
+            born_host,
+            store_ms,
+            store_host,
+            reconsume_times,
+            prepared,
+        ),
+        body,
+        properties,
+    )
 
 
 @st.composite

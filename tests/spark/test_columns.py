@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocketline.errors import CorruptRecord
 from rocketline.protocol.compression import ZLIB, compress
-from rocketline.protocol.records import COMPRESSED
+from rocketline.protocol.record_layout import COMPRESSED
 from rocketline.spark import columns
 from rocketline.spark.columns import COLUMNS, MORE_COLUMNS, ColumnPlan, Decoded
 from rocketline.spark.record_table import locate, record_starts

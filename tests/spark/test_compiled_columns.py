@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.twins import compiled, needs_twin, outcome, pure, python, unhurried
+from tests.support.compiled import compiled, needs_compiled, outcome, pure, python, unhurried
 
 from rocketline import _impl
 from rocketline.spark import columns, property_columns, record_table
@@ -19,7 +19,7 @@ from rocketline.spark.record_table import RecordTable, cut_out, read_table
 
 from .records import CAP_BYTES, odd_properties, records, tidy_properties
 
-pytestmark = needs_twin
+pytestmark = needs_compiled
 
 PLAN = ColumnPlan((*COLUMNS.names, *MORE_COLUMNS.names), "broker-a", max_body_bytes=CAP_BYTES)
 
@@ -123,7 +123,7 @@ def test_stretches(raw: bytes, cuts: list[int]) -> None:
     [([-1], [2]), ([3], [2]), ([0], [11]), ([0, 5], [5]), ([1 << 62], [-(1 << 62)]), ([-(1 << 63)], [(1 << 63) - 1])],
 )
 def test_nothing_beyond_a_buffer(begins: list[int], ends: list[int]) -> None:
-    twin: Any = _impl._compiled
+    twin: Any = _impl._module
     places = np.array(begins, np.int64), np.array(ends, np.int64)
     with pytest.raises(ValueError, match="lie in their buffer"):
         twin.lay_out(bytes(10), *places)

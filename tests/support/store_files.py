@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketline.protocol.records import MAGIC_BLANK, Record, decode_record, log_entry, read_start
+from rocketline.protocol.record_layout import MAGIC_BLANK
+from rocketline.protocol.records import Record, decode_record, log_entry, read_start
 
 UNIT = struct.Struct(">qiq")
 INDEX_END = struct.Struct(">q")

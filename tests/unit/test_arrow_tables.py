@@ -18,7 +18,7 @@ from rocketline.client.bulk.reader import BulkReader
 from rocketline.columns import COLUMNS, MORE_COLUMNS, read_tables, to_table
 from rocketline.errors import ConfigError, CorruptRecord, InvalidMessage, RangeNotAvailable
 from rocketline.message import Message, MessageQueue
-from rocketline.protocol.records import COMPRESSED
+from rocketline.protocol.record_layout import COMPRESSED
 from rocketline.spark.replies import gathered
 from rocketline.testing import LocalCluster
 

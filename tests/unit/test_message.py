@@ -10,7 +10,7 @@ import pytest
 
 from rocketline.message import LogOffset, Message, MessageView
 from rocketline.protocol.message_ids import encode_host
-from rocketline.protocol.records import decode_message, encode_record, topic_part
+from rocketline.protocol.records import RecordHead, decode_message, encode_record, topic_part
 
 
 def test_keys_become_a_tuple() -> None:
@@ -39,7 +39,7 @@ def test_a_copy_may_differ() -> None:
 
 HOST = encode_host("10.1.2.3", 10911)
 RECORD = encode_record(
-    *topic_part("T"), 3, 11, 22, b"hi", b"TAGS\x01A\x02OLD\x01o\x02", 7, 0, 1000, HOST, 2000, HOST, 1, 99
+    RecordHead(*topic_part("T"), 3, 11, 22, 7, 0, 1000, HOST, 2000, HOST, 1, 99), b"hi", b"TAGS\x01A\x02OLD\x01o\x02"
 )
 
 

@@ -207,9 +207,9 @@ class Broker:
         self._exporter = self._metrics.exporter()
 
     def _install_handlers(self) -> None:
-        if self._router.lane is not None:
-            self._router.lane.serve_kept()  # what it keeps came before what the next one will see
-        self._router.lane = self._router.quick_reads = None
+        if self._router.fast_path is not None:
+            self._router.fast_path.settle_all()  # what it keeps came before what the next one will see
+        self._router.fast_path = None
         for router in routers(self.parts):
             self._router.take(audited(router))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rocketline.broker.changes import ChangingConfig
 from rocketline.broker.delays.delay_levels import DelayLevels
+from rocketline.broker.fastpath import fast_path_of
 from rocketline.broker.handlers.admin.configuration import ConfigurationHandlers
 from rocketline.broker.handlers.admin.connections import ConnectionHandlers
 from rocketline.broker.handlers.admin.consuming import ConsumingHandlers
@@ -112,8 +113,7 @@ def broker_router(
             RequestCode.CLEAN_UNUSED_TOPIC: files.delete_unused_topics,
         }
     )
-    router.lane = sends.lane(limits, queue_time)
-    router.quick_reads = pulls.lane(limits)
+    router.fast_path = fast_path_of(sends, pulls, limits, queue_time)
     return router
 
 

@@ -37,7 +37,8 @@ from rocketline.protocol.headers import (
     ResetOffsetHeader,
 )
 from rocketline.protocol.properties import decode_properties
-from rocketline.protocol.records import COMPRESSED, decode_message
+from rocketline.protocol.record_layout import COMPRESSED
+from rocketline.protocol.records import decode_message
 from rocketline.protocol.replies import ARRIVE_TIME
 from rocketline.protocol.transactions import PGROUP
 from rocketline.transport import Channel, Router

@@ -30,14 +30,14 @@ from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.pipelines.audit import fair_share, stretches
 from rocketline.pipelines.index_file import KEY, Share, link_piece, write_index_file
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
-from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketline.protocol.hashing import index_key_hash
+from rocketline.protocol.record_layout import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketline.protocol.records import index_keys
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.files.disk import RealDisk
-from rocketline.store.index.key_hashes import KeyHashes
-from rocketline.store.index.key_index import keys_of
 from rocketline.store.log.append_result import is_storable_topic
 from rocketline.store.queue.batch_dispatch import QueueKey, by_queue, with_codes
-from rocketline.store.queue.consume_queue import UNIT
+from rocketline.store.queue.consume_queue import UNIT, QueueRun
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.recovery.record_runs import Row
 from rocketline.store.recovery.scan import LogScan, collector_off
@@ -259,14 +259,14 @@ def read_stretch(task: ReadTask) -> ReadResult:
     report = StretchReport()
     pieces = Path(task.folder) / PIECES
     units = _UnitPieces(deliver_time_codes(task.levels_ms), set(task.other_topics))
-    hashes, found = KeyHashes(), [np.empty(0, KEY)]
+    found = [np.empty(0, KEY)]
     while True:
         for rows in scan.rows():
             if report.first_record < 0:
                 report.first_record = rows[0][0]
             units.add(rows)
             if task.index_slots:
-                found.append(_keys(hashes, rows))
+                found.append(_keys(rows))
         gap = scan.skip()
         if gap is None:
             break
@@ -284,14 +284,15 @@ def read_stretch(task: ReadTask) -> ReadResult:
     return ReadResult(report, queues, len(keys))
 
 
-def _keys(hashes: KeyHashes, rows: Sequence[Row]) -> NDArray[Any]:
+def _keys(rows: Sequence[Row]) -> NDArray[Any]:
     mask, rollback = TRANSACTION_MASK, TRANSACTION_ROLLBACK
-    keys, owners = keys_of([row for row in rows if row[7] & mask != rollback])
-    found = np.empty(len(keys), KEY)
-    found["hash"] = hashes.of(keys)
-    found["log_offset"] = [row[0] for row in owners]
-    found["store_ms"] = [row[6] for row in owners]
-    return found
+    keys = [
+        (index_key_hash(row[2], key), row[0], row[6], 0)
+        for row in rows
+        if row[7] & mask != rollback
+        for key in index_keys(row[8])
+    ]
+    return np.array(keys, KEY)
 
 
 class _UnitPieces:
@@ -375,7 +376,8 @@ def _write_queue(queues: ConsumeQueues, pieces: Path, work: QueueWork) -> None:
     for piece, run in work.runs:
         with (pieces / f"{piece}.units").open("rb") as file:
             file.seek(run.at)
-            queue.put_units(run.first, file.read(run.count * UNIT_BYTES), run.next_log_offset)
+            units = file.read(run.count * UNIT_BYTES)
+            queue.put_run(QueueRun(run.first, UNIT.unpack_from(units)[0], units, run.next_log_offset))
     queue.flush()
 
 

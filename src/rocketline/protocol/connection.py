@@ -11,10 +11,10 @@ the stream cannot be trusted from there on and must be closed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
-from rocketline._impl import quick
+from rocketline._impl import compiled
 from rocketline.errors import LocalProtocolError, RemoteProtocolError
 from rocketline.protocol.command import Command
 from rocketline.protocol.header_codec import Received, decode_header, encode_header
@@ -29,7 +29,21 @@ MAX_HEADER_BYTES = 4 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 _PREFIX = struct.Struct(">II")
 
-_take_frames: Callable[[bytes, int, int, int, type, type], tuple[list[Command], int]] | None = quick("take_frames")
+
+@compiled
+def take_frames(
+    data: bytes,
+    position: int,
+    max_frame_bytes: int,
+    max_header_bytes: int,
+    received: type[Received],
+    command: type[Command],
+) -> tuple[list[Command], int]:
+    """The commands of the complete and plain frames from `position` on, and where the rest begins.
+
+    In Python it takes none: `Connection` reads them one by one, as it does with whatever is left.
+    """
+    return [], position
 
 
 class Connection:
@@ -58,10 +72,8 @@ class Connection:
         """Every command that `data` completes, in order."""
         if self.partial:
             data = self._joined(data)
-        if _take_frames is None:
-            return self._read(data, 0)
-        commands, position = _take_frames(data, 0, self._max_frame_bytes, self._max_header_bytes, Received, Command)
-        # What it left is the piece of a frame, or one to be read with care.
+        commands, position = take_frames(data, 0, self._max_frame_bytes, self._max_header_bytes, Received, Command)
+        # What is left is the piece of a frame, or one to be read with care.
         return iter(commands) if position == len(data) else chain(commands, self._read(data, position))
 
     def _joined(self, data: bytes) -> bytes:

@@ -7,13 +7,15 @@ from functools import lru_cache
 from operator import mul
 from sys import byteorder
 
-from rocketline._impl import twin
+from rocketline._impl import compiled
 
 _UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 _POWERS: dict[int, tuple[int, ...]] = {}
 _LONGEST_AT_ONCE = 512
 """Longer strings are taken in pieces: powers take longer to make than to use."""
 _LONGEST_TAG = 256
+_LONGEST_PREFIX = 512
+"""Longer ones may be anything a peer thinks of, and are not remembered."""
 
 
 def _powers(count: int) -> tuple[int, ...]:
@@ -32,7 +34,7 @@ def _long_hash(units: bytes | array[int]) -> int:
     return total
 
 
-@twin
+@compiled
 def java_string_hash(text: str) -> int:
     """
     >>> java_string_hash("TagA")
@@ -65,15 +67,16 @@ def _prefix_hash(prefix: str) -> int:
 
 def joined_hash(prefix: str, text: str) -> int:
     """`java_string_hash(prefix + text)`, with the prefix's share remembered."""
-    if not text.isascii():
+    if not text.isascii() or len(prefix) > _LONGEST_PREFIX:
         return java_string_hash(prefix + text)
     total = _prefix_hash(prefix) * pow(31, len(text), 1 << 32) + java_string_hash(text)
     total &= 0xFFFFFFFF
     return total - 0x100000000 if total & 0x80000000 else total
 
 
-@twin
+@compiled
 def index_key_hash(topic: str, key: str) -> int:
     """The hash under which the key index files `topic#key`; never negative, Java's one exception included."""
-    value = abs(joined_hash(topic + "#", key))
+    # Unique ids of one producer differ only in their end, a time and a counter, for a minute at a time.
+    value = abs(joined_hash(f"{topic}#{key[:-8]}", key[-8:]))
     return 0 if value == 0x80000000 else value

@@ -18,7 +18,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from itertools import count
 
-from rocketline._impl import twin
+from rocketline._impl import compiled
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ProtocolError
 from rocketline.message import LogOffset
@@ -52,7 +52,7 @@ def offset_id(store_host: bytes, log_offset: int) -> str:
     return (store_host + _OFFSET.pack(log_offset)).hex().upper()
 
 
-@twin
+@compiled
 def offset_ids(host: str, log_offsets: tuple[int, ...]) -> str:
     """The ids of several messages, separated by commas; `host` is the store's in upper-case hex.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rocketline._impl import twin
+from rocketline._impl import compiled
 
 NAME_END = "\x01"
 VALUE_END = "\x02"
@@ -16,7 +16,7 @@ VALUE_END = "\x02"
 MAX_PROPERTIES_BYTES = 32767
 
 
-@twin
+@compiled
 def decode_properties(text: str) -> dict[str, str]:
     """
     >>> decode_properties("TAGS\\x01a\\x02KEYS\\x01k1 k2\\x02")

@@ -1,84 +1,42 @@
-"""The stored message: one layout in the commit log, in a pull answer and in a query answer.
-
-     0  TOTALSIZE       4   whole record, this field included
-     4  MAGIC           4   v1 0xDAA320A7, v2 0xDAA320AB (topic length in 2 bytes), blank 0xCBD43194
-     8  BODYCRC         4   CRC-32 of the body as stored, without its top bit
-    12  QUEUEID         4
-    16  FLAG            4   the application's, opaque
-    20  QUEUEOFFSET     8
-    28  LOGOFFSET       8   position of this record in the commit log
-    36  SYSFLAG         4
-    40  BORNTIMESTAMP   8
-    48  BORNHOST        8   or 20 when SYSFLAG has BORN_IPV6: address, then the port in 4 bytes
-    56  STORETIMESTAMP  8
-    64  STOREHOST       8   or 20 when SYSFLAG has STORE_IPV6
-    72  RECONSUMETIMES  4
-    76  PREPAREDOFFSET  8   log offset of the half message this one commits, else 0
-    84  body length 4 + body, topic length 1 (v1) or 2 (v2) + topic, properties length 2 + properties
-
-All numbers are big-endian and signed. The rest of a log file that is too short for the next record holds a *blank*: its size
-in TOTALSIZE and the blank magic.
-"""
+"""Stored records: written, read and checked. One layout (`record_layout.py`) in the commit log and in answers to clients."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32 as zlib_crc32
 
-from rocketline._impl import quick, twin
+from rocketline._impl import compiled
 from rocketline.errors import CorruptRecord, ProtocolError
 from rocketline.message import KEYS, TAGS, UNIQ_KEY, UNREAD, LogOffset, MessageView, QueueOffset
 from rocketline.protocol.compression import decompress
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.message_parts import NO_CHANGES, decode_part, topic_text
 from rocketline.protocol.properties import decode_properties
+from rocketline.protocol.record_layout import (
+    BODY_AT,
+    COMPRESSED,
+    HEADS,
+    HOSTS_MASK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    SYS_FLAG_AT,
+)
 
 Buffer = bytes | bytearray | memoryview
 
-crc32: Callable[[Buffer], int] = quick("crc32") or zlib_crc32
-
-MAGIC_V1 = -626843481
-MAGIC_V2 = -626843477
-MAGIC_BLANK = -875286124
-
-COMPRESSED = 0x1
-MULTI_TAGS = 0x2
-TRANSACTION_MASK = 0xC
-TRANSACTION_NONE = 0x0
-TRANSACTION_PREPARED = 0x4
-TRANSACTION_COMMIT = 0x8
-TRANSACTION_ROLLBACK = 0xC
-BORN_IPV6 = 0x10
-STORE_IPV6 = 0x20
-NEED_UNWRAP = 0x40
-INNER_BATCH = 0x80
-
-# Prepared and rolled back messages are in no queue. A batch kept as one record belongs into a queue of another format.
-NOT_QUEUED = TRANSACTION_PREPARED | INNER_BATCH
-
-# One layout per combination of host widths, chosen by SYSFLAG & (BORN_IPV6 | STORE_IPV6).
-_HEADS = {
-    born | store: struct.Struct(f">iiiiiqqiq{20 if born else 8}sq{20 if store else 8}siqi")
-    for born in (0, BORN_IPV6)
-    for store in (0, STORE_IPV6)
-}
-_HEAD_V4 = _HEADS[0]
-HEAD_BYTES = {hosts: head.size for hosts, head in _HEADS.items()}
-"""Bytes before the body, by SYSFLAG & (BORN_IPV6 | STORE_IPV6)."""
-PACK_HEAD = {hosts: head.pack for hosts, head in _HEADS.items()}
-"""Make these bytes."""
-_HOSTS = BORN_IPV6 | STORE_IPV6
-_SYSFLAG_AT = 36
+_HEAD_V4 = HEADS[0]
 _START = struct.Struct(">ii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _unpack_short = _SHORT.unpack_from
 
 START_BYTES = _START.size
-BLANK_BYTES = 8
-MIN_RECORD_BYTES = _HEAD_V4.size + 3
+
+crc32: Callable[[Buffer], int] = compiled(zlib_crc32)
 
 
 class Record(NamedTuple):
@@ -115,16 +73,15 @@ class LogEntry(NamedTuple):
     sys_flag: int
     properties: dict[str, str]
 
-    @property
-    def index_keys(self) -> Iterator[str]:
-        """Keys under which the key index files this message, in Apache's order."""
-        properties = self.properties
-        if unique := properties.get(UNIQ_KEY):
-            yield unique
-        if keys := properties.get(KEYS):
-            yield from keys.split()
-        if tags := properties.get(TAGS):
-            yield f"T#{tags}"
+
+def index_keys(properties: Mapping[str, str]) -> list[str]:
+    """Keys under which the key index files a message, in Apache's order: its unique id, its keys, its tag."""
+    keys = [unique] if (unique := properties.get(UNIQ_KEY)) else []
+    if words := properties.get(KEYS):
+        keys += words.split()
+    if tags := properties.get(TAGS):
+        keys.append(f"T#{tags}")
+    return keys
 
 
 def topic_part(topic: str) -> tuple[int, bytes]:
@@ -137,81 +94,69 @@ def topic_part(topic: str) -> tuple[int, bytes]:
 
 def record_size(body_bytes: int, topic_bytes: int, properties_bytes: int, sys_flag: int = 0) -> int:
     """Size of a record; `topic_bytes` includes the length prefix."""
-    return _HEADS[sys_flag & _HOSTS].size + body_bytes + topic_bytes + 2 + properties_bytes
+    return HEADS[sys_flag & HOSTS_MASK].size + body_bytes + topic_bytes + 2 + properties_bytes
 
 
-def encode_record(
-    magic: int,
-    topic: bytes,
-    queue_id: int,
-    queue_offset: int,
-    log_offset: int,
-    body: Buffer,
-    properties: bytes,
-    flag: int,
-    sys_flag: int,
-    born_ms: int,
-    born_host: bytes,
-    store_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_log_offset: int,
-) -> bytes:
-    """One record; `magic` and `topic` come from `topic_part`, hosts from `encode_host` and agree with `sys_flag`."""
-    head = _HEADS[sys_flag & _HOSTS]
-    body_bytes = len(body)
-    return b"".join(
-        (
-            head.pack(
-                head.size + body_bytes + len(topic) + 2 + len(properties),
-                magic,
-                crc32(body) & 0x7FFFFFFF,
-                queue_id,
-                flag,
-                queue_offset,
-                log_offset,
-                sys_flag,
-                born_ms,
-                born_host,
-                store_ms,
-                store_host,
-                reconsume_times,
-                prepared_log_offset,
-                body_bytes,
-            ),
-            body,
-            topic,
-            _SHORT.pack(len(properties)),
-            properties,
-        )
+class RecordHead(NamedTuple):
+    """Everything of a record but its body and properties, with `magic` and `topic` from `topic_part`.
+
+    Hosts come from `encode_host` and agree with `sys_flag`.
+    """
+
+    magic: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    log_offset: int
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_ms: int
+    store_host: bytes
+    reconsume_times: int = 0
+    prepared_log_offset: int = 0
+
+
+def record_head(record: Record, topic: str) -> RecordHead:
+    """The head of a record as it was read back, under a topic of the caller's choice."""
+    magic, topic_bytes = topic_part(topic)
+    return RecordHead(
+        magic,
+        topic_bytes,
+        record.queue_id,
+        record.queue_offset,
+        record.log_offset,
+        record.flag,
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.store_ms,
+        record.store_host,
+        record.reconsume_times,
+        record.prepared_log_offset,
     )
 
 
-@twin
-def write_record(
-    view: memoryview,
-    position: int,
-    body: Buffer,
-    properties: bytes,
-    magic: int,
-    topic: bytes,
-    queue_id: int,
-    queue_offset: int,
-    log_offset: int,
-    flag: int,
-    sys_flag: int,
-    born_ms: int,
-    born_host: bytes,
-    store_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_log_offset: int,
-) -> int:
-    """Write one record at its place; returns its size. The fields are those of `encode_record`."""
-    record = encode_record(
-        magic, topic, queue_id, queue_offset, log_offset, body, properties, flag, sys_flag, born_ms, born_host, store_ms,
-        store_host, reconsume_times, prepared_log_offset,
+def encode_record(head: RecordHead, body: Buffer, properties: bytes) -> bytes:
+    (
+        magic, topic, queue_id, queue_offset, log_offset, flag, sys_flag, born_ms, born_host, store_ms, store_host, times,
+        prepared,
+    ) = head  # fmt: skip
+    layout = HEADS[sys_flag & HOSTS_MASK]
+    body_bytes = len(body)
+    size = layout.size + body_bytes + len(topic) + 2 + len(properties)
+    start = layout.pack(
+        size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host,
+        store_ms, store_host, times, prepared, body_bytes,
     )  # fmt: skip
+    return b"".join((start, body, topic, _SHORT.pack(len(properties)), properties))
+
+
+@compiled
+def write_record(view: memoryview, position: int, head: RecordHead, body: Buffer, properties: bytes) -> int:
+    """Write one record at its place; returns its size."""
+    record = encode_record(head, body, properties)
     size = len(record)
     view[position : position + size] = record
     return size
@@ -231,8 +176,8 @@ def decode_record(buffer: Buffer, position: int, limit: int, check_crc: bool = F
     """The record at `position`; CorruptRecord when the bytes up to `limit` hold no valid one."""
     if limit - position < MIN_RECORD_BYTES:
         raise CorruptRecord(f"{limit - position} bytes are too few for a record")
-    sys_flag = _INT.unpack_from(buffer, position + _SYSFLAG_AT)[0]
-    head = _HEADS[sys_flag & _HOSTS]
+    sys_flag = _INT.unpack_from(buffer, position + SYS_FLAG_AT)[0]
+    head = HEADS[sys_flag & HOSTS_MASK]
     if limit - position < head.size + 3:
         raise CorruptRecord(f"{limit - position} bytes are too few for a record")
     (
@@ -274,10 +219,9 @@ def decode_record(buffer: Buffer, position: int, limit: int, check_crc: bool = F
 _new_record = tuple.__new__
 
 _CHECKED_V4 = struct.Struct(">iiii4xqqi44xi")
-_BODY_AT_V4 = _HEAD_V4.size
 
 
-@twin
+@compiled
 def is_sound_record(
     buffer: Buffer, position: int, size: int, log_offset: int, queue_id: int | None = None, queue_offset: int = 0
 ) -> bool:
@@ -295,9 +239,9 @@ def is_sound_record(
         return False
     if queue_id is not None and (own_queue != queue_id or own_number != queue_offset):
         return False
-    body_at = position + _BODY_AT_V4
-    if sys_flag & _HOSTS:
-        head_bytes = _HEADS[sys_flag & _HOSTS].size
+    body_at = position + BODY_AT
+    if sys_flag & HOSTS_MASK:
+        head_bytes = HEADS[sys_flag & HOSTS_MASK].size
         if size < head_bytes + 3:
             return False
         body_at = position + head_bytes
@@ -321,9 +265,9 @@ def properties_part(record: Buffer) -> str:
     """The encoded properties of a whole record, without decoding anything else: for every message that SQL looks at."""
     try:
         version, sys_flag, body_bytes = _PARTS_V4.unpack_from(record)
-        topic_at = _BODY_AT_V4 + body_bytes
-        if sys_flag & _HOSTS:
-            body_at = _HEADS[sys_flag & _HOSTS].size
+        topic_at = BODY_AT + body_bytes
+        if sys_flag & HOSTS_MASK:
+            body_at = HEADS[sys_flag & HOSTS_MASK].size
             topic_at = body_at + _INT.unpack_from(record, body_at - 4)[0]
         if version == _V1_END:
             return str(record[topic_at + 3 + record[topic_at] :], "utf-8", "replace")
@@ -402,9 +346,9 @@ def _plain_record(buffer: Buffer, position: int, limit: int) -> tuple[Any, ...] 
         reconsume_times, prepared, body_bytes,
     ) = _unpack_v4(buffer, position)  # fmt: skip
     end = position + size
-    body_at = position + _BODY_AT_V4
+    body_at = position + BODY_AT
     topic_at = body_at + body_bytes
-    if magic != MAGIC_V1 or sys_flag & _HOSTS or body_bytes < 0 or end > limit or topic_at + 3 > end:
+    if magic != MAGIC_V1 or sys_flag & HOSTS_MASK or body_bytes < 0 or end > limit or topic_at + 3 > end:
         return None
     properties_at = topic_at + 3 + buffer[topic_at]
     if properties_at > end or _unpack_short(buffer, properties_at - 2)[0] != end - properties_at:
@@ -439,7 +383,6 @@ def decode_messages(body: Buffer, max_body_bytes: int | None = None) -> list[Mes
 
 _BATCH_HEAD = struct.Struct(">iiiii")
 _new_item = tuple.__new__
-_split_batch: Callable[[Buffer, type], list[BatchItem] | None] | None = quick("split_batch")
 
 
 class BatchItem(NamedTuple):
@@ -459,9 +402,15 @@ def encode_batch(items: Sequence[BatchItem]) -> bytes:
     return b"".join(parts)
 
 
+@compiled
+def split_batch(buffer: Buffer, item_type: type[BatchItem]) -> list[BatchItem] | None:
+    """The messages of a batch send; None: the caller splits it. Compiled code gives None for lengths that do not add up."""
+    return None
+
+
 def decode_batch(buffer: Buffer) -> list[BatchItem]:
     """The messages of a batch send; ProtocolError when the lengths do not add up."""
-    if _split_batch is not None and (split := _split_batch(buffer, BatchItem)) is not None:
+    if (split := split_batch(buffer, BatchItem)) is not None:
         return split
     items: list[BatchItem] = []
     position, limit = 0, len(buffer)

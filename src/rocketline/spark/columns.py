@@ -28,12 +28,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketline._impl import twin
+from rocketline._impl import compiled
 from rocketline.errors import CorruptRecord, ProtocolError
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.compression import decompress
 from rocketline.protocol.message_ids import decode_host
-from rocketline.protocol.records import BORN_IPV6, COMPRESSED, STORE_IPV6
+from rocketline.protocol.record_layout import BORN_IPV6, COMPRESSED, STORE_IPV6
 from rocketline.spark.property_columns import MAP, PropertyColumns, read_properties
 from rocketline.spark.record_table import Buffer, Positions, RecordTable, cut_out, read_table
 
@@ -242,7 +242,7 @@ class _Batch:
         return pa.nulls(count, pa.string()) if name is None else pa.repeat(pa.scalar(name), count)
 
 
-@twin
+@compiled
 def wrong_bodies(buffer: Buffer, begins: Positions, ends: Positions, checksums: npt.NDArray[np.int32]) -> list[int]:
     """The numbers of the bodies that do not match their checksums."""
     places = zip(begins.tolist(), ends.tolist())

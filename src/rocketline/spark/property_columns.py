@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketline._impl import quick
+from rocketline._impl import compiled_only
 from rocketline.protocol.properties import decode_properties
 from rocketline.spark.record_table import Buffer, Positions, cut_out, gather, text_array
 
@@ -30,7 +30,7 @@ _MAX_FLAGS = 1 << 26
 
 Mask = npt.NDArray[np.bool_]
 
-_take_properties: Callable[..., tuple[list[int], Sequence[bytes], Sequence[Sequence[bytes]]]] | None = quick(
+_take_properties: Callable[..., tuple[list[int], Sequence[bytes], Sequence[Sequence[bytes]]]] | None = compiled_only(
     "take_properties"
 )
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketline._impl import quick
-from rocketline.protocol.records import BORN_IPV6, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, STORE_IPV6
+from rocketline._impl import compiled_only
+from rocketline.protocol.record_layout import BORN_IPV6, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, STORE_IPV6
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -55,8 +55,8 @@ _size_at = struct.Struct(">i").unpack_from
 _EVEN_RUN = 64
 _STEPS = 2048
 
-_locate_run: Callable[[Buffer, int | None], tuple[bytes, ...]] | None = quick("locate_run")
-_lay_out: Callable[[Buffer | Bytes, Positions, Positions], tuple[bytes, bytes]] | None = quick("lay_out")
+_locate_run: Callable[[Buffer, int | None], tuple[bytes, ...]] | None = compiled_only("locate_run")
+_lay_out: Callable[[Buffer | Bytes, Positions, Positions], tuple[bytes, bytes]] | None = compiled_only("lay_out")
 
 
 def record_starts(buffer: Buffer, start: int = 0) -> tuple[Positions, int]:

@@ -22,7 +22,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
@@ -34,8 +33,8 @@ from rocketline.store.flush.flusher import ThreadWorker, Workers
 from rocketline.store.flush.store_threads import Told, Upkeep
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.index.key_query import KeyQuery
-from rocketline.store.log.append_result import AppendResult, AppendStatus, StoreMessage, refused
-from rocketline.store.log.commit_log import CommitLog, Lane, Places, Read, Sent
+from rocketline.store.log.append_result import AppendResult, AppendStatus, RecordLimits, StoreMessage, refused
+from rocketline.store.log.commit_log import CommitLog, Room
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.queue.dispatcher import Dispatcher, OnArrivals, TagsCodeFor
 from rocketline.store.queue.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
@@ -46,10 +45,6 @@ from rocketline.store.reading.reader import MAX_READ_BYTES, AcceptRecord, Reader
 from rocketline.store.recovery.opening import StoreFiles
 from rocketline.store.recovery.recovery import RecoveryReport
 from rocketline.store.retention.retention import CleanUp
-
-if TYPE_CHECKING:
-    from rocketline.protocol.stored_answer import StoredAnswer
-    from rocketline.store.plain_sends import PlainSends
 
 __all__ = [
     "AppendResult",
@@ -203,20 +198,24 @@ class MessageStore(StoreLookups):
             self._ask_to_flush()
         return result
 
-    def lane(
-        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answers: StoredAnswer
-    ) -> Lane | PlainSends:
-        """See `CommitLog.lane`."""
-        return self._log.lane(limits, places, waits, added, answers)
+    def reserve(self, size: int) -> Room | None:
+        """Room for about `size` bytes of records that the caller writes itself; None when there is none, or messages are
+        refused now. Not with a transient pool. Followed by `append_reserved` or `abandon`, before any other append."""
+        return None if self._refusal else self._log.reserve(size)
 
-    def take_sends(self, reads: Sequence[Read], lane: Lane | PlainSends) -> Sent | None:
-        """See `CommitLog.take_sends`; None also when messages are refused now."""
-        if self._refusal:
-            return None
-        sent = self._log.take_sends(reads, lane)
-        if sent is not None and self._asks_to_flush:
+    def append_reserved(self, room: Room, end: int, topics: set[str]) -> None:
+        """Sound records of these topics fill the room up to `end`, with the next numbers of their queues."""
+        self._log.append_reserved(room, end, topics)
+        if self._asks_to_flush:
             self._ask_to_flush()
-        return sent
+
+    def abandon(self, room: Room) -> None:
+        """Writing into a room failed half way: what is in it does not count."""
+        self._log.abandon(room)
+
+    @property
+    def record_limits(self) -> RecordLimits:
+        return self._log.limits
 
     def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
         """Store the messages of a batch, all or none, with consecutive queue offsets."""
@@ -336,13 +335,13 @@ class MessageStore(StoreLookups):
             return no_such_queue()
         return self._reader.read(queue, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext)
 
-    def read_sound(
+    def read_verified(
         self, key: tuple[str, int], queue_offset: int, count: int, max_bytes: int, test: TagTest | None
     ) -> ReadResult | None:
-        """`read` for those who read very often and have their limits from `limited`: None when there may be something to
-        mend or to explain."""
+        """`read` for those who read very often and have their limits from `limited`; None when there may be something to
+        repair or to explain."""
         queue = self._queues.by_key.get(key)
-        return None if queue is None else self._reader.read_sound(queue, queue_offset, count, max_bytes, test)
+        return None if queue is None else self._reader.read_verified(queue, queue_offset, count, max_bytes, test)
 
     def is_at_end(self, key: tuple[str, int], queue_offset: int) -> bool:
         """Whether the next message of a queue that there is gets this offset."""

@@ -2,22 +2,19 @@
 
 from rocketline.transport.channel import DEFAULT_LIMITS, Channel, Limits
 from rocketline.transport.client import RemotingClient
-from rocketline.transport.lane import Lane, Read, Served
-from rocketline.transport.router import AtReadEnd, Handler, QuickReads, Reply, Router
+from rocketline.transport.fast_path import FastPath
+from rocketline.transport.router import AtReadEnd, Handler, Reply, Router
 from rocketline.transport.server import RemotingServer
 
 __all__ = [
     "DEFAULT_LIMITS",
     "AtReadEnd",
     "Channel",
+    "FastPath",
     "Handler",
-    "Lane",
     "Limits",
-    "QuickReads",
-    "Read",
     "RemotingClient",
     "RemotingServer",
     "Reply",
     "Router",
-    "Served",
 ]

@@ -1,8 +1,8 @@
 """One connection, at either end: requests of the peer are served, answers of the peer are handed to whoever asked.
 
-The fast road: `data_received` serves every frame of a read in one pass and writes all their answers together. Only a
-handler that returns an awaitable costs a future or task, and its answer is written when it is done. Both ends may ask
-and answer on the same connection; direction is told by the response bit alone.
+`data_received` serves every frame of a read in one pass and writes all their answers together. Only a handler that returns
+an awaitable costs a future or task, and its answer is written when it is done. A router may have a fast path, which is shown
+every read first. Both ends may ask and answer on the same connection; direction is told by the response bit alone.
 
 Requests of ours are written at once, but those of callers whose answers came together leave together, and so do many that
 are made in one turn of the loop: a write costs more than making a request.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
@@ -30,6 +30,7 @@ from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import Buffer
 from rocketline.transport.access import Sign
 from rocketline.transport.calls import Calls
+from rocketline.transport.fast_path import FastState
 from rocketline.transport.router import AtReadEnd, Router, failure
 from rocketline.transport.tls import later_problem
 
@@ -79,8 +80,7 @@ class Channel(asyncio.Protocol):
     __slots__ = (
         "_calls", "_closed", "_connection", "_drained", "_frames", "_gathers", "_limits", "_loop", "_next_opaque",
         "_nonsense", "_on_open", "_requests", "_sign", "_stalled", "_transport", "_unfinished", "_unheard_hint",
-        "_waiting", "kept_answers", "kept_in", "lane_misses", "language", "last_active", "local", "on_close",
-        "pull_misses", "remote", "remote_host", "router", "version",
+        "_waiting", "fast", "language", "last_active", "local", "on_close", "remote", "remote_host", "router", "version",
     )  # fmt: skip
 
     def __init__(
@@ -120,14 +120,8 @@ class Channel(asyncio.Protocol):
         self.version = 0
         self.language = ""
         self.last_active = self._loop.time()
-        self.lane_misses = 0
-        """Reads since the last one of which a lane served something."""
-        self.pull_misses = 0
-        """Reads that began with a pull since the last one of which a quick road for pulls served something."""
-        self.kept_answers = 0
-        """Reads whose answers are ready and wait for something."""
-        self.kept_in: list[Any] | None = None
-        """The reads a lane keeps, or once kept, one of which is ours."""
+        self.fast: FastState | None = None
+        """What the router's fast path remembers of this connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -142,26 +136,15 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
-        if self.kept_in:
-            self._serve_kept()  # it came before this
-        if not self._connection.partial:
-            data = self._serve_quickly(data)
-        if data:
-            self.receive(data)
-
-    def _serve_quickly(self, data: bytes) -> bytes:
-        """Let the quick roads serve what a read begins with; the rest."""
-        router = self.router
-        reads = router.quick_reads
-        if reads is not None and (read := reads(self, data)) is not None:
-            buffers, position, codes = read
-            router.note_answered(self, codes)
-            self.write_all(buffers)
-            data = data[position:]
-        lane = router.lane
-        if lane is not None and data and (taken := lane.take(self, data)):
-            return data[taken:]
-        return data
+        fast_path = self.router.fast_path
+        if fast_path is not None:
+            consumed, answers = fast_path.serve(self, data)
+            if answers:
+                self.write_all(answers)
+            if consumed == len(data):
+                return
+            data = data[consumed:]
+        self.receive(data)
 
     def receive(self, data: bytes) -> None:
         """Serve what was read by the handlers of its requests."""
@@ -214,20 +197,20 @@ class Channel(asyncio.Protocol):
                 out += self._encode_reply(request, reply)
 
     def eof_received(self) -> bool:
-        self._serve_kept()
+        self._settle()
         try:
             self._connection.finish()
         except RemoteProtocolError as error:
             log.info("%s: %s", self.remote, error)
         return False
 
-    def _serve_kept(self) -> None:
-        """A lane may have kept what was read last."""
-        if self.kept_in and self.router.lane is not None:
-            self.router.lane.serve_kept()
+    def _settle(self) -> None:
+        """The fast path may have kept what was read last."""
+        if self.router.fast_path is not None:
+            self.router.fast_path.settle(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._serve_kept()
+        self._settle()
         self._transport = None
         self._frames = iter(())
         self._end_stall()
@@ -268,10 +251,7 @@ class Channel(asyncio.Protocol):
         reply = self.router.serve(self, request)
         if reply is None:
             return
-        if isinstance(reply, bytes):
-            if not request.flag & ONEWAY:
-                out.append(reply)
-        elif isinstance(reply, Command):
+        if isinstance(reply, Command):
             if not request.flag & ONEWAY:
                 out += self._encode_reply(request, reply)
         elif isinstance(reply, AtReadEnd):
@@ -404,7 +384,7 @@ class Channel(asyncio.Protocol):
         if self._transport is not None and answers:
             self._transport.write(answers)
 
-    def write_all(self, buffers: list[Buffer]) -> None:
+    def write_all(self, buffers: Sequence[Buffer]) -> None:
         """Write frames that are ready, in parts."""
         transport = self._transport
         if transport is None or not buffers:
@@ -431,8 +411,8 @@ class Channel(asyncio.Protocol):
 
     @property
     def waiting_count(self) -> int:
-        """Requests of the peer that were not answered yet; a read that a lane keeps counts as one."""
-        return len(self._waiting) + self.kept_answers + bool(self.kept_in)
+        """Requests of the peer that were not answered yet; several that the fast path took from one read count as one."""
+        return len(self._waiting) + (0 if self.fast is None else self.fast.waiting)
 
     @property
     def pending_count(self) -> int:

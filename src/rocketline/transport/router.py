@@ -3,7 +3,6 @@
 A handler is a plain function called straight from the socket's read. It returns
 
 * a `Command`: the answer, written at once together with the other answers of that read;
-* bytes: the same, already a frame;
 * an `AtReadEnd`: the answer is made after the last request of that read, so that requests of one read can share work;
 * an awaitable of one: only for a request that must wait (long poll, sync flush, relay); it is answered when done;
 * None: no answer, ever (one-way work).
@@ -21,8 +20,7 @@ from typing import TYPE_CHECKING
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.records import Buffer
-from rocketline.transport.lane import Lane
+from rocketline.transport.fast_path import FastPath
 
 if TYPE_CHECKING:
     from rocketline.transport.channel import Channel
@@ -43,11 +41,8 @@ class AtReadEnd:
         raise NotImplementedError
 
 
-Reply = Command | bytes | AtReadEnd | Awaitable[Command | None] | None
+Reply = Command | AtReadEnd | Awaitable[Command | None] | None
 Handler = Callable[["Channel", Command], Reply]
-
-QuickReads = Callable[["Channel", bytes], tuple[list[Buffer], int, list[tuple[int, int]]] | None]
-"""The same for pulls: their answers in order, where the rest begins, and the codes of requests and answers."""
 
 
 class Router:
@@ -55,10 +50,10 @@ class Router:
 
     def __init__(self, handlers: dict[int, Handler] | None = None) -> None:
         self._handlers: dict[int, Handler] = dict(handlers or {})
-        self.lane: Lane | None = None
-        self.quick_reads: QuickReads | None = None
-        self.sends = [0]
-        """Sends that were answered at once; a router that takes times has more to say about them."""
+        self.fast_path: FastPath | None = None
+        """Is shown every read first; None: every request is decoded and given to its handler."""
+        self.began = 0.0
+        """When the read came that is being served, where somebody takes times."""
 
     def add(self, code: int, handler: Handler) -> None:
         self._handlers[code] = handler
@@ -70,31 +65,13 @@ class Router:
     def take(self, other: Router) -> None:
         """Serve what another router serves too."""
         self._handlers.update(other._handlers)
-        self.lane = other.lane or self.lane
-        self.quick_reads = other.quick_reads or self.quick_reads
+        self.fast_path = other.fast_path or self.fast_path
 
-    def note_answered(self, channel: Channel, codes: list[tuple[int, int]]) -> None:
-        """Told of requests that were answered on a quick road, by their codes and those of the answers."""
+    def note_served(self, channel: Channel, code: int, response: int, count: int, began: float) -> None:
+        """Told of requests that the fast path answered; `began` is when they came."""
 
-    def count_sends(self, channel: Channel, sends: int, batches: int) -> None:
-        """So many sends (310) and batches (320) were served in the lane and are answered now."""
-        self.sends[0] += sends
-
-    def await_answers(self, channel: Channel, sends: int, batches: int) -> Callable[[int], None]:
-        """The same for those whose answers wait for something; what to call with the code of these answers."""
-        self.sends[0] += sends
-        return _ignore
-
-    def note_held(self, channel: Channel, code: int) -> Callable[[int, str], None]:
-        """A request is held on a quick road; what to call in the end with the code of its answer, and how it ended."""
-        return _forget_it
-
-    def note_kept(self) -> None:
-        """Told when a lane begins to keep reads."""
-
-    def serve_kept(self, channel: Channel, serve: Callable[[], None]) -> None:
-        """Have served what a lane kept since."""
-        serve()
+    def note_held(self, channel: Channel, code: int, response: int, result: str, began: float) -> None:
+        """Told of one that the fast path held, and how it ended."""
 
     @property
     def codes(self) -> frozenset[int]:
@@ -122,11 +99,3 @@ def failure(channel: Channel, request: Command, error: BaseException) -> Command
         return request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
     log.error("request %d from %s failed", request.code, channel.remote, exc_info=error)
     return request.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
-
-
-def _ignore(_: int) -> None:
-    pass
-
-
-def _forget_it(code: int, result: str) -> None:
-    pass

@@ -1,8 +1,7 @@
 """A router that notes how long requests take, from when they were read to when they are answered.
 
-Sends may come many in a read, and their answers leave together: a send only adds one to a number, and the time is taken once
-for a read. Other requests are timed one by one. Times are whole milliseconds, as in Apache, so what is quicker counts as 0.
-Requests are called by name; codes that nobody serves share one, as any number can come from a peer.
+Requests of the fast path are timed together, others one by one. Times are whole milliseconds, as in Apache, so what is
+quicker counts as 0. Requests are called by name; codes that nobody serves share one, as any number can come from a peer.
 
 With a limit, what took longer is also logged, a line a second at most. A held request is not slow.
 """
@@ -31,8 +30,6 @@ HELD = frozenset(
     {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION}
 )
 NOT_SUPPORTED = -1
-SEND = int(RequestCode.SEND_MESSAGE_V2)
-BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class RequestKind(NamedTuple):
@@ -56,15 +53,9 @@ class TimedRouter(Router):
     def __init__(self, monotonic: Callable[[], float], slow_ms: int = 0) -> None:
         super().__init__()
         self.monotonic = monotonic
-        self.began = 0.0
-        """When the read that is being served came."""
-        self._kept_since = 0.0
-        """When the first of the reads came that a lane keeps."""
         self._slow_ms = slow_ms
-        self.sends = _cells()
-        """Of 310, the send of all clients of today, when its answer is a ready frame."""
         self._answered: dict[tuple[int, int], list[int]] = {}
-        """By request and response code, of all others that were answered at once."""
+        """By request and response code, of all that were answered at once."""
         self._others: dict[RequestKind, Tally] = {}
         self._line_at = 0.0
         self._unsaid = 0
@@ -77,70 +68,23 @@ class TimedRouter(Router):
             reply = handler(channel, request)
         except Exception as error:
             reply = failure(channel, request, error)
-        if not request.flag:
-            if type(reply) is bytes:
-                if request.code == SEND:
-                    self.sends[0] += 1
-                else:
-                    self._count(channel, request.code, ResponseCode.SUCCESS, self.monotonic() - self.began)
-                return reply
-            if type(reply) is Command:
-                self._count(channel, request.code, reply.code, self.monotonic() - self.began)
-                return reply
+        if not request.flag and type(reply) is Command:
+            self.note_served(channel, request.code, reply.code, 1, self.began)
+            return reply
         return self._note_reply(channel, request, reply, request.code)
 
-    def note_answered(self, channel: Channel, codes: list[tuple[int, int]]) -> None:
-        took_s = self.monotonic() - self.began
-        for code, response in codes:
-            self._count(channel, code, response, took_s)
-
-    def _move_sends(self, channel: Channel, count: int, took_s: float) -> None:
-        """The sends of a read were counted as quick, and were not."""
-        self.sends[0] -= count
-        self._add(channel, SEND, ResponseCode.SUCCESS, self.sends, count, int(took_s * 1000))
-
-    def count_sends(self, channel: Channel, sends: int, batches: int) -> None:
-        self.sends[0] += sends
-        if batches:
-            self._count(channel, BATCH, ResponseCode.SUCCESS, self.monotonic() - self.began, batches)
-
-    def await_answers(self, channel: Channel, sends: int, batches: int) -> Callable[[int], None]:
-        return partial(self._count_late, channel, sends, batches, self.began)
-
-    def _count_late(self, channel: Channel, sends: int, batches: int, began: float, response: int) -> None:
-        took_s = self.monotonic() - began
-        for code, count in ((SEND, sends), (BATCH, batches)):
-            if count:
-                self._count(channel, code, response, took_s, count)
-
-    def note_held(self, channel: Channel, code: int) -> Callable[[int, str], None]:
-        return partial(self._note_let_go, channel, code, self.began)
-
-    def _note_let_go(self, channel: Channel, code: int, began: float, response: int, result: str) -> None:
-        self._note(channel, RequestKind(code, response, True, result), began)
-
-    def note_kept(self) -> None:
-        self._kept_since = self.began
-
-    def serve_kept(self, channel: Channel, serve: Callable[[], None]) -> None:
-        """All that came in a turn of the loop is as old as the first of it: a turn is short, or worth a look."""
-        before, self.began = self.sends[0], self._kept_since
-        serve()
-        self.note_sends(channel, self.sends[0] - before, self._kept_since)
-
-    def note_sends(self, channel: Channel, count: int, began: float) -> None:
-        """So many sends of a read were answered, and counted as quick; the time that took is taken once, now."""
-        if count and (took_s := self.monotonic() - began) >= QUICK_S:
-            self._move_sends(channel, count, took_s)
-
-    def _count(self, channel: Channel, code: int, response: int, took_s: float, count: int = 1) -> None:
+    def note_served(self, channel: Channel, code: int, response: int, count: int, began: float) -> None:
         cells = self._answered.get((code, response))
         if cells is None:
             cells = self._answered[code, response] = _cells()
+        took_s = self.monotonic() - began
         if took_s < QUICK_S:
             cells[0] += count
         else:
             self._add(channel, code, response, cells, count, int(took_s * 1000))
+
+    def note_held(self, channel: Channel, code: int, response: int, result: str, began: float) -> None:
+        self._note(channel, RequestKind(code, response, True, result), began)
 
     def _add(self, channel: Channel, code: int, response: int, cells: list[int], count: int, took_ms: int) -> None:
         cells[bisect_left(TIME_BOUNDS_MS, took_ms)] += count
@@ -154,9 +98,8 @@ class TimedRouter(Router):
         if isinstance(reply, Awaitable):
             return self._note_later(channel, request, reply)
         if reply is not None:
-            response = ResponseCode.SUCCESS if isinstance(reply, bytes) else reply.code
             result = "oneway" if request.flag & ONEWAY else SUCCEEDED
-            self._note(channel, RequestKind(code, response, False, result), self.began)
+            self._note(channel, RequestKind(code, reply.code, False, result), self.began)
         return reply
 
     def note_finished(
@@ -210,8 +153,7 @@ class TimedRouter(Router):
     def times(self) -> Iterator[tuple[RequestKind, Distribution]]:
         """How many requests of each kind took how long, since the start."""
         found = {kind: tally.distribution for kind, tally in self._others.items()}
-        sends = {(SEND, int(ResponseCode.SUCCESS)): self.sends} if any(self.sends) else {}
-        for (code, response), cells in (*sends.items(), *self._answered.items()):
+        for (code, response), cells in self._answered.items():
             kind = RequestKind(code, response, False, SUCCEEDED)
             distribution = Distribution(tuple(cells[:-1]), cells[-1])
             found[kind] = distribution if kind not in found else found[kind].plus(distribution)
@@ -231,15 +173,9 @@ class TimedChannel(Channel):
     router: TimedRouter
 
     def data_received(self, data: bytes) -> None:
-        if self.kept_in:
-            self._serve_kept()  # which has a time of its own
         router = self.router
-        sends = router.sends
-        before = sends[0]
-        began = router.began = router.monotonic()
+        router.began = router.monotonic()
         Channel.data_received(self, data)
-        if sends[0] != before:  # mostly a lane keeps them until the turn ends
-            router.note_sends(self, sends[0] - before, began)
 
 
 class _TimedAtReadEnd(AtReadEnd):

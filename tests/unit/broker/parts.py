@@ -331,8 +331,8 @@ class Peer:
     def ask(self, command: Command) -> Command:
         """The answer to a request that is answered at once."""
         self.send(command)
-        if self.channel.router.lane is not None:
-            self.channel.router.lane.serve_kept()  # those of many peers wait for the end of the turn
+        if self.channel.router.fast_path is not None:
+            self.channel.router.fast_path.settle_all()  # those of many peers wait for the end of the turn
         answers = [answer for answer in self.received() if answer.is_response]
         assert len(answers) == 1, answers
         assert answers[0].opaque == command.opaque

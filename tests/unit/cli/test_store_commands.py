@@ -13,7 +13,7 @@ import pytest
 from rocketline.protocol.compression import ZLIB, compress
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import encode_properties
-from rocketline.protocol.records import COMPRESSED
+from rocketline.protocol.record_layout import COMPRESSED
 from rocketline.store.config import StoreConfig
 from rocketline.store.message_store import MessageStore, StoreMessage
 

@@ -45,7 +45,7 @@ from rocketline.protocol.headers import (
 from rocketline.protocol.message_ids import encode_host, offset_id
 from rocketline.protocol.names import DEFAULT_TOPIC
 from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.records import decode_batch, encode_record, topic_part
+from rocketline.protocol.records import RecordHead, decode_batch, encode_record, topic_part
 from rocketline.transport import Channel, RemotingServer, Reply, Router
 
 WAIT_S = 10.0
@@ -203,21 +203,23 @@ class FakeBroker(FakeServer):
         magic, topic_bytes = topic_part(topic)
         host = encode_host("127.0.0.1", int(self.address.rpartition(":")[2]))
         record = encode_record(
-            magic,
-            topic_bytes,
-            queue_id,
-            offset,
-            self.log_offset,
+            RecordHead(
+                magic,
+                topic_bytes,
+                queue_id,
+                offset,
+                self.log_offset,
+                fields.get("flag", 0),
+                fields.get("sys_flag", 0),
+                fields.get("born_ms", 1000),
+                encode_host("127.0.0.1", 1),
+                fields.get("store_ms", 2000),
+                host,
+                fields.get("reconsume_times", 0),
+                0,
+            ),
             body,
             encode_properties(properties or {}).encode(),
-            fields.get("flag", 0),
-            fields.get("sys_flag", 0),
-            fields.get("born_ms", 1000),
-            encode_host("127.0.0.1", 1),
-            fields.get("store_ms", 2000),
-            host,
-            fields.get("reconsume_times", 0),
-            0,
         )
         self.log_offset += len(record)
         self.put(topic, queue_id, record)

@@ -20,7 +20,7 @@ from rocketline.protocol.command import ONEWAY, Command
 from rocketline.protocol.headers import CheckTransactionStateHeader, EndTransactionHeader, SendMessageHeader
 from rocketline.protocol.message_ids import encode_host, parse_offset_id
 from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.records import encode_record, topic_part
+from rocketline.protocol.records import RecordHead, encode_record, topic_part
 
 SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -55,8 +55,10 @@ def question(unique: str = "U1", group: str = "payers", topic: str = "T") -> Com
     host = encode_host("127.0.0.1", 10911)
     properties = {"UNIQ_KEY": unique, "PGROUP": group, "__transactionId__": unique, "REAL_TOPIC": topic}
     record = encode_record(
-        magic, topic_bytes, 2, 57, 9000, b"body", encode_properties(properties).encode(), 0, 0, 1000, host, 2000, host, 0, 0
-    )  # fmt: skip
+        RecordHead(magic, topic_bytes, 2, 57, 9000, 0, 0, 1000, host, 2000, host, 0, 0),
+        b"body",
+        encode_properties(properties).encode(),
+    )
     header = CheckTransactionStateHeader(57, 9000, HALF_TOPIC, unique, unique, "0" * 32, "broker-a")  # type: ignore[arg-type]
     return Command(RequestCode.CHECK_TRANSACTION_STATE, header.encode(), record)
 

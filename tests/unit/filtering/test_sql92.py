@@ -12,7 +12,8 @@ from rocketline.errors import FilterFailed, InvalidExpression
 from rocketline.filtering import SqlFilter
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import decode_properties, encode_properties, property_in
-from rocketline.protocol.records import BORN_IPV6, STORE_IPV6, encode_record, topic_part
+from rocketline.protocol.record_layout import BORN_IPV6, STORE_IPV6
+from rocketline.protocol.records import RecordHead, encode_record, topic_part
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "filters" / "sql92.jsonl"
 
@@ -183,4 +184,6 @@ def stored(properties: str, topic: str = "T", sys_flag: int = 0) -> bytes:
     magic, part = topic_part(topic)
     born = encode_host("2001:db8::1" if sys_flag & BORN_IPV6 else "10.0.0.1", 1)
     store = encode_host("2001:db8::1" if sys_flag & STORE_IPV6 else "10.0.0.1", 1)
-    return encode_record(magic, part, 0, 0, 0, b"body", properties.encode(), 0, sys_flag, 1, born, 1, store, 0, 0)
+    return encode_record(
+        RecordHead(magic, part, 0, 0, 0, 0, sys_flag, 1, born, 1, store, 0, 0), b"body", properties.encode()
+    )

@@ -16,7 +16,15 @@ from rocketline.protocol.command import JSON, ROCKETMQ, Command
 from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.protocol.fastjson import parse
 from rocketline.protocol.headers import REQUEST_HEADERS, RESPONSE_HEADERS
-from rocketline.protocol.records import MAGIC_V1, decode_messages, decode_record, encode_record, read_start, topic_part
+from rocketline.protocol.record_layout import MAGIC_V1
+from rocketline.protocol.records import (
+    RecordHead,
+    decode_messages,
+    decode_record,
+    encode_record,
+    read_start,
+    topic_part,
+)
 
 REQUEST_BODIES: dict[int, Any] = {
     34: bodies.HeartbeatData,
@@ -222,10 +230,24 @@ def test_stored_messages_reencode_to_the_same_bytes() -> None:
             magic, topic = topic_part(record.topic)
             assert read_start(command.body, position) == (record.size, magic) == (message.stored_bytes, MAGIC_V1)
             again = encode_record(
-                magic, topic, record.queue_id, record.queue_offset, record.log_offset, record.body, record.properties,
-                record.flag, record.sys_flag, record.born_ms, record.born_host, record.store_ms, record.store_host,
-                record.reconsume_times, record.prepared_log_offset,
-            )  # fmt: skip
+                RecordHead(
+                    magic,
+                    topic,
+                    record.queue_id,
+                    record.queue_offset,
+                    record.log_offset,
+                    record.flag,
+                    record.sys_flag,
+                    record.born_ms,
+                    record.born_host,
+                    record.store_ms,
+                    record.store_host,
+                    record.reconsume_times,
+                    record.prepared_log_offset,
+                ),
+                record.body,
+                record.properties,
+            )
             assert again == command.body[position : position + record.size]
             position += record.size
             count += 1

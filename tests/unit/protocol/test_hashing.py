@@ -51,7 +51,7 @@ def test_strings_longer_than_what_is_cached() -> None:
 
 
 def test_long_texts_are_hashed_letter_by_letter_too() -> None:
-    python, *_ = _impl.TWINS.get("java_string_hash", (java_string_hash,))
+    python, *_ = _impl.PAIRS.get("java_string_hash", (java_string_hash,))
     for count in (511, 512, 513, 1024, 1500):
         for letters in ("kq7", "ü東"):
             text = (letters * count)[:count]

@@ -10,7 +10,7 @@ from tests.golden.wire.load import ids, records
 from rocketline.errors import CorruptRecord, ProtocolError, RemoteProtocolError
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.message_ids import encode_host, offset_id
-from rocketline.protocol.records import (
+from rocketline.protocol.record_layout import (
     BORN_IPV6,
     COMPRESSED,
     MAGIC_BLANK,
@@ -18,8 +18,11 @@ from rocketline.protocol.records import (
     MAGIC_V2,
     MIN_RECORD_BYTES,
     STORE_IPV6,
+)
+from rocketline.protocol.records import (
     BatchItem,
     Record,
+    RecordHead,
     decode_batch,
     decode_message,
     decode_messages,
@@ -27,6 +30,7 @@ from rocketline.protocol.records import (
     encode_batch,
     encode_blank,
     encode_record,
+    index_keys,
     log_entry,
     read_start,
     record_size,
@@ -50,23 +54,40 @@ def make(
     store: bytes = V4,
 ) -> bytes:
     magic, raw_topic = topic_part(topic)
-    return encode_record(magic, raw_topic, 3, 11, 22, body, properties, 7, sys_flag, 1000, born, 2000, store, 1, 99)
+    return encode_record(
+        RecordHead(magic, raw_topic, 3, 11, 22, 7, sys_flag, 1000, born, 2000, store, 1, 99), body, properties
+    )
 
 
 def reencode(record: Record) -> bytes:
     magic, topic = topic_part(record.topic)
     return encode_record(
-        magic, topic, record.queue_id, record.queue_offset, record.log_offset, record.body, record.properties, record.flag,
-        record.sys_flag, record.born_ms, record.born_host, record.store_ms, record.store_host, record.reconsume_times,
-        record.prepared_log_offset,
-    )  # fmt: skip
+        RecordHead(
+            magic,
+            topic,
+            record.queue_id,
+            record.queue_offset,
+            record.log_offset,
+            record.flag,
+            record.sys_flag,
+            record.born_ms,
+            record.born_host,
+            record.store_ms,
+            record.store_host,
+            record.reconsume_times,
+            record.prepared_log_offset,
+        ),
+        record.body,
+        record.properties,
+    )
 
 
 def test_reference_record() -> None:
     magic, topic = topic_part("T")
     born = encode_host("127.0.0.1", 1)
     assert (
-        encode_record(magic, topic, 3, 11, 22, b"hi", b"TAGS\x01A\x02", 7, 0, 1000, born, 2000, V4, 0, 0) == REFERENCE
+        encode_record(RecordHead(magic, topic, 3, 11, 22, 7, 0, 1000, born, 2000, V4, 0, 0), b"hi", b"TAGS\x01A\x02")
+        == REFERENCE
     )
     message = decode_message(REFERENCE, 0, len(REFERENCE))
     assert (message.topic, message.body, message.properties, message.tag) == ("T", b"hi", {"TAGS": "A"}, "A")
@@ -264,10 +285,10 @@ def test_log_entry_and_its_index_keys() -> None:
     data = make(properties=b"TAGS\x01TagA\x02KEYS\x01k1 k2  k3\x02UNIQ_KEY\x01U\x02")
     entry = log_entry(decode_record(data, 0, len(data)))
     assert (entry.tags_code, entry.log_offset, entry.queue_offset, entry.size) == (2598919, 22, 11, len(data))
-    assert list(entry.index_keys) == ["U", "k1", "k2", "k3", "T#TagA"]
+    assert index_keys(entry.properties) == ["U", "k1", "k2", "k3", "T#TagA"]
     plain = make(properties=b"")
     bare = log_entry(decode_record(plain, 0, len(plain)))
-    assert (bare.tags_code, list(bare.index_keys)) == (0, [])
+    assert (bare.tags_code, index_keys(bare.properties)) == (0, [])
 
 
 def test_batch_as_apaches_client_writes_it() -> None:

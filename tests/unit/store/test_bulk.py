@@ -9,7 +9,8 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.message import LogOffset, QueueOffset
-from rocketline.protocol.records import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, LogEntry
+from rocketline.protocol.record_layout import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rocketline.protocol.records import LogEntry
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.queue.batch_dispatch import by_queue, put_in_index, put_in_queues
 from rocketline.store.queue.consume_queues import ConsumeQueues
@@ -89,7 +90,7 @@ def test_seconds_that_do_not_fit_are_cut() -> None:
     made = [entry._replace(store_ms=store_ms) for entry, store_ms in zip(entries(4), (5000, 1000, 1 << 52, 6000))]
     for entry in made:
         of_one.put(entry.topic, entry.log_offset, entry.store_ms, entry.properties)
-    of_many.put_many(made)
+    of_many.put_rows(made)
     of_one.flush()
     of_many.flush()
     assert files(many) == files(one)

@@ -7,7 +7,7 @@ from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError
 from rocketline.message import LogOffset
 from rocketline.protocol.message_ids import encode_host
-from rocketline.protocol.records import (
+from rocketline.protocol.record_layout import (
     BORN_IPV6,
     MAGIC_BLANK,
     MAGIC_V2,
@@ -15,11 +15,8 @@ from rocketline.protocol.records import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
-    BatchItem,
-    decode_record,
-    log_entry,
-    read_start,
 )
+from rocketline.protocol.records import BatchItem, decode_record, log_entry, read_start
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.log.commit_log import AppendStatus, CommitLog, is_storable_topic
@@ -80,8 +77,9 @@ def test_the_entry_for_the_dispatcher_equals_the_one_read_back() -> None:
     log = new_log()
     log.append(message(b"x", TAGS="red", KEYS="k1 k2"))
     log.append_batch(message(queue_id=3), [item(b"1", TAGS="blue"), item(b"2", UNIQ_KEY="u")])
-    assert len(log.entries) == 3
-    for entry in log.entries:
+    (appended,) = log.appended
+    assert len(appended.entries or ()) == 3
+    for entry in appended.entries or ():
         stored = record(log, entry.log_offset)
         assert entry == log_entry(decode_record(stored, 0, len(stored), check_crc=True))
 
@@ -189,7 +187,7 @@ def test_what_cannot_be_stored_is_refused_with_a_reason(sample, status: AppendSt
     result = log.append(sample)
     assert result.status is status
     assert why in result.reason
-    assert (log.wrote, len(log.entries), log.queue_offsets) == (0, 0, {})
+    assert (log.wrote, len(log.appended), log.queue_offsets) == (0, 0, {})
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ class TestSearchByTime:
     @pytest.fixture
     def queue(self, disk: MemoryDisk, log: CommitLog) -> ConsumeQueue:
         queue = new_queue(disk)
-        for entry in log.entries:
+        for entry in (entry for found in log.appended for entry in log.entries_of(found)):
             queue.put(entry.queue_offset, entry.log_offset, entry.size, 0)
         return queue
 

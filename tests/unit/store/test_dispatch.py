@@ -6,16 +6,15 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull
-from rocketline.protocol.properties import encode_properties
-from rocketline.protocol.records import (
+from rocketline.protocol.record_layout import (
     INNER_BATCH,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
-    LogEntry,
 )
+from rocketline.protocol.records import LogEntry
 from rocketline.store.index.key_index import KeyIndex
-from rocketline.store.log.appended_range import Filing, QueueShare, Stretch
+from rocketline.store.log.appended_range import AppendedRange
 from rocketline.store.log.commit_log import CommitLog
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.queue.dispatcher import Dispatcher
@@ -113,8 +112,8 @@ def test_a_full_disk_leaves_the_rest_for_later(part: str, operation: str) -> Non
     parts.disk.fail(operation, errno.ENOSPC, nth=2 if part == "consumequeue" else 1, part=part)
     with pytest.raises(DiskFull):
         parts.dispatcher.dispatch()
-    assert len(parts.arrived) == 1
-    assert parts.dispatcher.dispatch() == 2
+    assert not parts.arrived, "what was appended together is announced together"
+    assert parts.dispatcher.dispatch() == 3
     assert [parts.in_queue(queue_id=number) for number in range(3)] == [1, 1, 1]
     assert parts.found("k2") == 1
     assert [entry.queue_id for entry in parts.arrived] == [0, 1, 2]
@@ -160,7 +159,7 @@ def test_replaying_is_silent_and_idempotent() -> None:
     parts = Parts()
     for number in range(25):
         parts.log.append(message(KEYS=f"key-number-{number}"))
-    entries = list(parts.log.entries)
+    entries = all_entries(parts.log)
     parts.dispatcher.dispatch()
     parts.arrived.clear()
     parts.dispatcher.replay(entries)
@@ -172,23 +171,29 @@ def test_replaying_is_silent_and_idempotent() -> None:
 def test_replaying_passes_over_a_name_no_folder_can_have() -> None:
     parts = Parts()
     parts.log.append(message())
-    entry = parts.log.entries[0]
+    (entry,) = all_entries(parts.log)
     parts.dispatcher.replay([entry._replace(topic="../x"), entry])
     assert parts.in_queue() == 1
     assert parts.queues.topics() == {"orders"}
 
 
-def as_stretch(parts: Parts) -> None:
-    """What was appended, as the compiled twin hands it over."""
-    parts.log.entries.clear()
-    parts.log.entries.append(Stretch(0, parts.log.wrote, {"orders"}))
+def all_entries(log: CommitLog) -> list[LogEntry]:
+    return [entry for found in log.appended for entry in log.entries_of(found)]
 
 
-def test_a_stretch_is_dispatched_as_far_as_it_is_on_disk() -> None:
+def without_entries(parts: Parts) -> None:
+    """What was appended, as somebody leaves it who writes into reserved room."""
+    appended = parts.log.appended
+    ranges = [AppendedRange(found.start, found.end, found.topics) for found in appended]
+    appended.clear()
+    appended.extend(ranges)
+
+
+def test_a_range_without_entries_is_dispatched_as_far_as_it_is_on_disk() -> None:
     parts = Parts(waits_for_flush=True)
     parts.log.append(message(KEYS="k1", TAGS="red"))
     second = parts.log.append(message(KEYS="k1"))
-    as_stretch(parts)
+    without_entries(parts)
     assert parts.dispatcher.dispatch() == 0
     parts.log.file.flush(second.log_offset)
     assert parts.dispatcher.dispatch() == 1
@@ -199,10 +204,10 @@ def test_a_stretch_is_dispatched_as_far_as_it_is_on_disk() -> None:
     assert [(entry.queue_offset, entry.properties.get("TAGS")) for entry in parts.arrived] == [(0, "red"), (1, None)]
 
 
-def test_a_stretch_that_cannot_be_filed_now_is_filed_later() -> None:
+def test_a_range_that_cannot_be_dispatched_now_is_dispatched_later() -> None:
     parts = Parts()
     parts.log.append(message(KEYS="k1"))
-    as_stretch(parts)
+    without_entries(parts)
     parts.disk.fail("reserve", errno.ENOSPC)
     with pytest.raises(DiskFull):
         parts.dispatcher.dispatch()
@@ -211,35 +216,16 @@ def test_a_stretch_that_cannot_be_filed_now_is_filed_later() -> None:
     assert (parts.in_queue(), parts.found("k1"), len(parts.arrived)) == (1, 1, 1)
 
 
-def as_noted(parts: Parts) -> None:
-    """What was appended, as the Python lane hands it over."""
-    entries = [entry for entry in parts.log.entries if isinstance(entry, LogEntry)]
-    filing = Filing(entries[0].store_ms)
-    for entry in entries:
-        key = entry.topic, entry.queue_id
-        share = filing.shares.setdefault(key, QueueShare(key, entry.queue_offset))
-        raw = encode_properties(entry.properties).encode()
-        share.runs.append((entry.log_offset, entry.size, entry.tags_code, entry.sys_flag, raw, (b"",), b""))
-        share.number += 1
-        for name in entry.index_keys:
-            text = f"{entry.topic}#{name}".encode()
-            filing.key_starts.append(text[:-8])
-            filing.key_ends.append(text[-8:])
-            filing.owners.append(entry.log_offset)
-    filing.last_bytes = entries[-1].size
-    parts.log.entries.clear()
-    parts.log.entries.append(Stretch(entries[0].log_offset, parts.log.wrote, {"orders"}, filing))
-
-
-def test_what_was_noted_is_filed_as_what_is_handed_over_one_by_one() -> None:
+def test_ranges_are_dispatched_with_and_without_entries_alike() -> None:
     left = []
-    for noted in (False, True):
+    for noted in (True, False):
         parts = Parts()
         for number in range(45):
             properties = {"KEYS": f"a{number} b{number}", "TAGS": f"t{number % 3}"} if number % 5 == 0 else {}
             parts.log.append(message(b"", "orders", number % 3, UNIQ_KEY=f"id-{number:020}", **properties))
-            if noted and number % 9 == 8:
-                as_noted(parts)
+            if number % 9 == 8:
+                if not noted:
+                    without_entries(parts)
                 assert parts.dispatcher.dispatch() == 9
         parts.dispatcher.dispatch()
         queues = [
@@ -255,13 +241,13 @@ def test_what_was_noted_is_filed_as_what_is_handed_over_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 11, 12])
-def test_a_full_disk_amid_what_was_noted_loses_and_doubles_nothing(count: int) -> None:
+def test_a_full_disk_amid_a_range_without_entries_loses_and_doubles_nothing(count: int) -> None:
     for part in ("consumequeue", "index"):
         for nth in range(1, 6):
             parts = Parts()
             for number in range(count):
                 parts.log.append(message(queue_id=number % 3, KEYS=f"key-{number}", UNIQ_KEY=f"id-{number:020}"))
-            as_noted(parts)
+            without_entries(parts)
             parts.disk.fail("reserve", errno.ENOSPC, nth=nth, part=part)
             with suppress(DiskFull):
                 parts.dispatcher.dispatch()
@@ -274,32 +260,39 @@ def test_a_full_disk_amid_what_was_noted_loses_and_doubles_nothing(count: int) -
             assert sum(file.count - 1 for file in parts.index.files) <= 2 * count + 2
 
 
-def test_stretches_and_single_messages_are_dispatched_in_their_order() -> None:
+def test_ranges_are_dispatched_in_their_order() -> None:
     parts = Parts()
     parts.log.append(message(KEYS="k1", UNIQ_KEY="A"))
-    as_noted(parts)
-    parts.log.append(message(KEYS="k2"))
-    parts.log.append(message(KEYS="k3"))
-    last = parts.log.append(message(queue_id=1, KEYS="k4"))
+    without_entries(parts)
+    last = parts.log.append(message(queue_id=1, KEYS="k2"))
     parts.disk.fail("open", errno.ENOSPC, nth=2, part="consumequeue")
     with pytest.raises(DiskFull):
         parts.dispatcher.dispatch()
-    assert [entry.properties["KEYS"] for entry in parts.arrived] == ["k1", "k2", "k3"]
+    assert [entry.properties["KEYS"] for entry in parts.arrived] == ["k1"]
     assert parts.dispatcher.dispatched == last.log_offset
     assert parts.dispatcher.dispatch() == 1
-    assert [entry.queue_offset for entry in parts.arrived] == [0, 1, 2, 0]
+    assert [entry.properties["KEYS"] for entry in parts.arrived] == ["k1", "k2"]
 
 
-def test_units_that_do_not_say_what_tags_say_are_made_one_by_one() -> None:
+def test_units_that_hold_something_else_than_tags_are_made_from_entries() -> None:
     parts = Parts(tags_code_for=lambda entry: 77)
     for _ in range(2):
         parts.log.append(message(TAGS="red"))
-        parts.log.entries[0] = Stretch(parts.dispatcher.dispatched, parts.log.wrote, {"orders"})
+        without_entries(parts)
         assert parts.dispatcher.dispatch() == 1
-    parts.log.append(message(TAGS="red"))
-    as_noted(parts)
-    assert parts.dispatcher.dispatch() == 1
     queue = parts.queues.get("orders", 0)
     assert queue is not None
-    assert [unit and unit[2] for unit in map(queue.unit, range(3))] == [77, 77, 77]
-    assert [entry.properties for entry in parts.arrived] == [{"TAGS": "red"}] * 3
+    assert [unit and unit[2] for unit in map(queue.unit, range(2))] == [77, 77]
+    assert [entry.properties for entry in parts.arrived] == [{"TAGS": "red"}] * 2
+
+
+def test_what_was_written_into_reserved_room_is_taken_back_when_its_writer_fails() -> None:
+    parts = Parts()
+    parts.log.append(message())
+    room = parts.log.reserve(300)
+    assert room is not None
+    parts.log.append(message(b"written by somebody who fails"))
+    parts.log.wrote, parts.log.appended[0].end = room.start, room.start
+    parts.log.abandon(room)
+    assert parts.log.queue_offsets == {("orders", 0): 1}
+    assert parts.log.append(message(b"again")).queue_offset == 1

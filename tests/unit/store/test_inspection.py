@@ -16,9 +16,10 @@ from msgspec.json import decode, encode
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
-from rocketline.protocol.records import TRANSACTION_PREPARED
+from rocketline.protocol.record_layout import TRANSACTION_PREPARED
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import RealDisk
+from rocketline.store.index.index_file import IndexFile
 from rocketline.store.message_store import MessageStore
 from rocketline.store.tools.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES
 from rocketline.store.tools.folder import StoreFolder, chain_files
@@ -337,10 +338,12 @@ class TestTheIndex:
         index.write_bytes(b"\x7f" * 1000)
         assert any("1000 bytes fit no number of slots" in line for line in found(looked_at(root), INDEX))
 
-    def test_an_index_without_tags_is_of_an_older_version(self, root: Path, tmp_path: Path) -> None:
+    def test_an_index_without_tags_is_of_an_older_version(
+        self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         store = opened(RealDisk(), tiny(), ManualClock(), tmp_path / "old")
         store._index.put = _without_tags(store._index.put)  # type: ignore[method-assign, union-attr]
-        store._index.put_at_once = lambda rows: 0  # type: ignore[method-assign, union-attr]
+        monkeypatch.setattr(IndexFile, "put_rows", lambda self, rows, start: start)
         fill(store, 10).close()
         report = looked_at(tmp_path / "old")
         assert report.verdict is Verdict.SOUND

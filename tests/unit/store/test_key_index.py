@@ -1,13 +1,10 @@
 import struct
-from array import array
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
-from rocketline.protocol.hashing import index_key_hash
 from rocketline.store.files.disk import Disk
 from rocketline.store.index.index_file import IndexFile, index_file_bytes
 from rocketline.store.index.key_index import KeyIndex
@@ -156,70 +153,6 @@ def test_damage_does_not_go_round_for_ever(disk: MemoryDisk) -> None:
     view = index.files[0]._view
     struct.pack_into(">i", view, 40 + 50 * 4 + 3 * 20 + 16, 5)
     assert found(index, "same") == [4, 3, 2]
-
-
-def cut(keys: Sequence[str], topic: str = "orders") -> tuple[list[bytes], list[bytes]]:
-    names = [f"{topic}#{key}".encode() for key in keys]
-    return [name[:-8] for name in names], [name[-8:] for name in names]
-
-
-def test_nothing_of_very_long_keys_is_remembered(disk: MemoryDisk) -> None:
-    index = new_index(disk)
-    texts = [f"{number:04}" + "k" * 600 for number in range(3)]
-    for number, text in enumerate(texts):
-        index.put("orders", number * 100, 1, {"KEYS": text})
-    index.put_noted(*cut(texts * 2), [300] * 6, 1, 300)
-    assert [found(index, text) for text in texts] == [[300, 0], [300, 100], [300, 200]]
-    assert not index._shares
-
-
-def test_hashes_are_javas() -> None:
-    index = new_index(MemoryDisk())
-    keys = (
-        "k", "unique-id-1", "größe-schlüssel", "größe-0123456789", "0123456789ABCDEF0123456789ABCDEF", "😀" * 5, "a#b", "12",
-        "abcdefgü", "übcdefgh",
-    )  # fmt: skip
-    for _ in range(2):
-        for key in keys:
-            for topic in ("orders", "o", "ört"):
-                for alike in ([key], [f"{key}{number}" for number in range(40)]):
-                    starts, ends = cut(alike, topic)
-                    wanted = [index_key_hash(topic, each) for each in alike]
-                    assert [index._hash(start + end) for start, end in zip(starts, ends)] == wanted
-                    assert [*index._hashes_of(starts, ends)] == wanted
-    mixed = [*keys, *(f"{number:040}" for number in range(5000))]
-    assert [*index._hashes_of(*cut(mixed))] == [index_key_hash("orders", each) for each in mixed]
-
-
-@pytest.mark.parametrize("slot", [0, 1, 2, 900, -1, -(1 << 31)])
-def test_entries_put_together_are_those_put_one_by_one(slot: int) -> None:
-    """Whatever the slots hold, and several of the new ones share one."""
-    left = []
-    for together in (True, False):
-        index = new_index(MemoryDisk(), slots=4, entries=100)
-        index.put("orders", 50, 1_000_000, {"KEYS": "first"})
-        file = index.files[0]
-        for number in range(4):
-            struct.pack_into(">i", file._view, 40 + number * 4, slot)
-        hashes, offsets = (
-            array("I", [8, 9, 1, 5, 2, 0x7FFFFFFF]),
-            [100, 1 << 33, (1 << 33) + 1, (1 << 40) + 7, 1 << 41, 1 << 62],
-        )
-        if together:
-            file.put_together(hashes, offsets, 1_005_000)
-        else:
-            for key_hash, log_offset in zip(hashes, offsets):
-                file.put(key_hash, log_offset, 1_005_000)
-        index.flush()
-        left.append((bytes(file._view), file.count, file.end_ms, file.end_log_offset))
-    assert left[0] == left[1]
-
-
-def test_what_is_remembered_of_keys_is_bounded() -> None:
-    index = new_index(MemoryDisk())
-    for number in range(20_000):
-        index._hash(b"orders#%d-12345678" % number)
-    assert len(index._shares) <= 16384
 
 
 class TestAfterACrash:

@@ -11,7 +11,8 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError, StoreInUse
-from rocketline.protocol.records import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, LogEntry
+from rocketline.protocol.record_layout import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rocketline.protocol.records import LogEntry
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.message_store import MessageStore

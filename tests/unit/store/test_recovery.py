@@ -5,7 +5,8 @@ import pytest
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError
-from rocketline.protocol.records import TRANSACTION_PREPARED, decode_record
+from rocketline.protocol.record_layout import TRANSACTION_PREPARED
+from rocketline.protocol.records import decode_record
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 

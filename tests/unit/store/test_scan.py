@@ -14,7 +14,8 @@ from rocketline.clock import ManualClock
 from rocketline.errors import CorruptRecord
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.properties import decode_properties
-from rocketline.protocol.records import BLANK_BYTES, MAGIC_BLANK, LogEntry, log_entry, read_start
+from rocketline.protocol.record_layout import BLANK_BYTES, MAGIC_BLANK
+from rocketline.protocol.records import LogEntry, log_entry, read_start
 from rocketline.store.files.segment import Segment
 from rocketline.store.log.commit_log import CommitLog, StoreMessage
 from rocketline.store.recovery.record_runs import index_properties

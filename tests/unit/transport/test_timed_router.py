@@ -38,7 +38,7 @@ class Handlers:
 
     def at_once(self, channel: Channel, request: Command) -> Reply:
         self.clock.advance(self.takes_s)
-        return b"a frame"
+        return request.reply(ResponseCode.SUCCESS)
 
     def answer(self, channel: Channel, request: Command) -> Reply:
         self.clock.advance(self.takes_s)
@@ -80,22 +80,33 @@ async def timed() -> Timed:
 
 async def test_quick_requests_are_counted_and_slower_ones_timed(timed: Timed) -> None:
     for takes_s in (0.0, 0.0005, 0.002, 0.012, 5.0):
-        assert timed.serve(OLD_SEND, takes_s) == b"a frame"
+        timed.serve(OLD_SEND, takes_s)
     assert timed.times() == {
         ("send_message", "success", "success"): Distribution((2, 1, 0, 0, 0, 1, 0, 0, 0, 1), 0 + 0 + 2 + 12 + 5000)
     }
 
 
-async def test_sends_of_one_read_are_answered_together(timed: Timed) -> None:
+async def test_requests_of_one_read_are_timed_from_when_it_came(timed: Timed) -> None:
     channel = TimedChannel(timed.router, Limits())
     timed.handlers.takes_s = 0.002
-    channel.data_received(frame_bytes(Command(SEND)) * 4)
+    channel.data_received(frame_bytes(Command(SEND)) * 3)
     timed.handlers.takes_s = 0.0001
     channel.data_received(frame_bytes(Command(SEND)) * 3)
     channel.data_received(frame_bytes(Command(ASK)))
     assert timed.times() == {
-        ("send_message_v2", "success", "success"): Distribution((3, 0, 0, 0, 4, 0, 0, 0, 0, 0), 4 * 8),
+        ("send_message_v2", "success", "success"): Distribution((3, 1, 1, 1, 0, 0, 0, 0, 0, 0), 2 + 4 + 6),
         ("get_max_offset", "query_not_found", "success"): Distribution((1, 0, 0, 0, 0, 0, 0, 0, 0, 0), 0),
+    }
+
+
+async def test_requests_of_a_fast_path_are_timed_together(timed: Timed) -> None:
+    began = timed.clock.monotonic()
+    timed.clock.advance(0.007)
+    timed.router.note_served(timed.peer, SEND, ResponseCode.FLUSH_DISK_TIMEOUT, 3, began)  # type: ignore[arg-type]
+    timed.router.note_held(timed.peer, PULL, ResponseCode.SUCCESS, "success", began)  # type: ignore[arg-type]
+    assert timed.times() == {
+        ("send_message_v2", "flush_disk_timeout", "success"): Distribution((0, 0, 0, 3, *[0] * 6), 21),
+        ("pull_message", "success", "success"): Distribution((0, 0, 0, 1, *[0] * 6), 7),
     }
 
 

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from rocketline.broker.handlers.pull_lane import MAX_SUSPEND_S, PullLane
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics.statistics import BrokerStatistics
@@ -29,9 +28,12 @@ from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHe
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUSPEND
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
 from rocketline.store.reading.reader import MAX_READ_BYTES
-from rocketline.transport import Channel, Limits, QuickReads, Reply
+from rocketline.transport import Channel, Reply
 
 log = logging.getLogger(__name__)
+
+MAX_SUSPEND_S = 120.0
+"""Longest time a pull is held."""
 
 _CODES = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -68,11 +70,11 @@ class PullHandlers:
     """Handlers of pulls."""
 
     def __init__(self, parts: PullParts) -> None:
-        self._parts = parts
+        self.parts = self._parts = parts
 
     def pull(self, channel: Channel, request: Command) -> Reply:
         header = PullMessageHeader.decode(request)
-        selected = self._admit(header)
+        selected = self.admit(header)
         if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
             return told
         self._commit(channel, header)
@@ -86,17 +88,12 @@ class PullHandlers:
             QueueOffset(header.queue_offset),
             min(self._parts.suspend_s(header.suspend_ms), MAX_SUSPEND_S),
             selected.accept_tags,
-            partial(self._read_again, request, header, selected),
+            partial(self.read_again, request, header, selected),
             selected.accept_properties,
         )
         return answer if waiter is None else waiter
 
-    def lane(self, limits: Limits) -> QuickReads | None:
-        """The quick road for plain pulls; None where there is none."""
-        lane = PullLane.make(self._parts, self._admit, self._read_again, limits)
-        return None if lane is None else lane.serve
-
-    def _admit(self, header: PullMessageHeader) -> Selection:
+    def admit(self, header: PullMessageHeader) -> Selection:
         """What a pull selects; RequestRejected when it is refused."""
         return self._select(header, self._check(header))
 
@@ -121,7 +118,8 @@ class PullHandlers:
         committed = header.commit_offset if header.sys_flag & COMMIT_OFFSET else 0
         return header.queue_offset == offset == committed
 
-    def _read_again(self, request: Command, header: PullMessageHeader, selected: Selection) -> Command:
+    def read_again(self, request: Command, header: PullMessageHeader, selected: Selection) -> Command:
+        """The answer to a pull that was held, now."""
         if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
             return told
         return self._answer(request, header, self._read(header, selected))

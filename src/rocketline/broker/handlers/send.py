@@ -10,56 +10,38 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
-from typing import Any
 
-from rocketline._impl import quick
 from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability, Durable
-from rocketline.broker.loop_delay import QueueTime
 from rocketline.broker.statistics.statistics import FIFO, NORMAL, BrokerStatistics
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.redirect import TIMER_TOPIC, is_timer, recall_handle
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.transactions.half_messages import HalfMessages
-from rocketline.broker.waiting_answers import NOT_IN_TIME, WaitingAnswers
 from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, RETRY_TOPIC, SHARDING_KEY, UNIQ_KEY, WAIT
 from rocketline.protocol.bodies import TopicConfig
-from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import UniqueIds, offset_ids
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.records import (
-    INNER_BATCH,
-    MAGIC_V1,
-    NEED_UNWRAP,
-    TRANSACTION_MASK,
-    decode_batch,
-    topic_part,
-)
+from rocketline.protocol.record_layout import INNER_BATCH, NEED_UNWRAP, TRANSACTION_MASK
+from rocketline.protocol.records import decode_batch
 from rocketline.protocol.replies import CLUSTER
-from rocketline.protocol.stored_answer import StoredAnswer
 from rocketline.protocol.transactions import TRAN_MSG, is_half
-from rocketline.store.log.commit_log import Places
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Lane, Limits, Read, Reply, Served
+from rocketline.transport import Channel, Reply
 
 TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
 POP_CK = "POP_CK"
 
-_V2 = int(RequestCode.SEND_MESSAGE_V2)
-_plain_send: Callable[[dict[str, str] | None, dict[str, str], bytes], tuple[Any, ...] | None] | None = quick(
-    "plain_send"
-)
-
-MAX_LANE_QUEUES = 1024
-"""Topics with more queues take the general road: for those of the lane a key of each queue is kept."""
+NOT_IN_TIME = "not flushed to disk in time"
 
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 _FAILED_CODES = {
@@ -102,22 +84,18 @@ class SendHandlers:
 
     def __init__(self, parts: SendParts) -> None:
         self.parts = self._parts = parts
-        self._stored = StoredAnswer(parts.store_host, parts.region, parts.trace_on)
         self.answer_ext = self._answer_ext = {MSG_REGION: parts.region, TRACE_ON: "true" if parts.trace_on else "false"}
         self._added = dict(self._answer_ext, **{CLUSTER: parts.cluster})
         self._added_text = encode_properties(self._added)
-        self._added_bytes = self._added_text.encode()
-        self._topics = parts.topics
-        self._table: dict[str, TopicConfig] = {}
-        self._counts: dict[str, int] = {}
-        self._places: Places = {}
+        self._host = parts.store_host.hex().upper()
+
+    @property
+    def added_properties(self) -> bytes:
+        """What the broker adds to the properties of every message, as stored."""
+        return self._added_text.encode()
 
     def send(self, channel: Channel, request: Command) -> Reply:
         """10 and 310: one message (a batch too, when its header says so)."""
-        if _plain_send is not None and request.code == _V2:
-            plain = _plain_send(request.ext, self._added, self._added_bytes)
-            if plain is not None:
-                return self._send_plain(channel, request, plain)
         header = SendMessageHeader.decode(request)
         if header.batch:
             return self._send_batch(channel, request, header)
@@ -133,68 +111,6 @@ class SendHandlers:
             return self.refuse(request, rejected)
         result = self._parts.store.append(message)
         return self._finish(request, queue_id, message, result)
-
-    def _send_plain(self, channel: Channel, request: Command, plain: tuple[Any, ...]) -> Reply:
-        """The rest of the way for a message without detours, whose properties are complete."""
-        name, template, queue_count, queue_id, sys_flag, born_ms, flag, times, unit_mode, properties, raw = plain
-        topics = self._topics
-        if topics.table is not self._table or not topics.writable or not 0 <= queue_id < self._counts.get(name, 0):
-            try:
-                queue_id = self._queue_id(queue_id, topics.for_send(name, template, queue_count, unit_mode))
-            except RequestRejected as rejected:
-                return self.refuse(request, rejected)
-            self._remember(name)
-        message = StoreMessage(
-            name, queue_id, request.body, properties, raw, flag, sys_flag, born_ms, channel.remote_host, times
-        )
-        return self._finish(request, queue_id, message, self._parts.store.append(message))
-
-    def _remember(self, name: str) -> None:
-        """How many queues may be named in a send to this topic, until any topic changes."""
-        topics = self._topics
-        if topics.table is not self._table:
-            self._table = topics.table
-            self._counts.clear()
-            self._places.clear()
-        topic = topics.table[name]
-        count = self._counts[name] = max(topic.read_queue_nums, topic.write_queue_nums)
-        magic, part = topic_part(name)
-        if magic == MAGIC_V1 and count <= MAX_LANE_QUEUES and name[0] != "%":
-            self._places[name] = name, part, tuple([(name, queue_id) for queue_id in range(count)])
-
-    def lane(self, limits: Limits, queue_time: QueueTime | None) -> Lane | None:
-        """The quick road for plain sends, from bytes to bytes; None where there is none."""
-        parts = self._parts
-        if parts.store.config.transient_pool:
-            return None
-        is_late: Callable[[], int] = int if queue_time is None else queue_time.over_limit_ms
-        store, topics, statistics, stored = parts.store, self._topics, parts.statistics, parts.stored
-        waiting = WaitingAnswers(parts.durability) if parts.sync_flush else None
-        known = store.lane(
-            (limits.max_frame_bytes, limits.max_header_bytes),
-            self._places,
-            waiting is not None,
-            self._added_bytes,
-            self._stored,
-        )
-
-        def serve(reads: list[Read]) -> Served | None:
-            if topics.table is not self._table or not topics.writable or is_late():
-                return None
-            if waiting is not None and waiting.are_many:
-                return None
-            sent = store.take_sends(reads, known)
-            if sent is None:
-                return None
-            answers, rests, end, sends, batches, runs = sent
-            stored()
-            for topic, count, size, times in runs:
-                statistics.put_each(topic, count, size, times)
-            if waiting is not None:
-                return waiting.keep(reads, answers, end, sends, batches), rests, 0, 0
-            return answers, rests, sends, batches
-
-        return Lane(serve)
 
     def send_batch(self, channel: Channel, request: Command) -> Reply:
         """320: several messages of one topic and queue in one body."""
@@ -228,8 +144,6 @@ class SendHandlers:
             header.topic, header.default_topic, header.default_topic_queue_nums, header.unit_mode
         )
         queue_id = self._queue_id(header.queue_id, topic)
-        if parts.topics.table is not self._table or header.topic not in self._counts:
-            self._remember(header.topic)
         properties = decode_properties(header.properties)
         if header.sys_flag & _NOT_FOR_CLIENTS or TRAN_MSG in properties:
             self._check_kind(header, properties)
@@ -353,21 +267,12 @@ class SendHandlers:
         if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
             answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)
-        unique = message.properties.get(UNIQ_KEY, "")
-        frame = None
-        if result.log_offsets:
-            frame = self._stored.batch_frame(request, result.log_offsets, queue_id, result.queue_offset, unique)
-        elif message.topic != TIMER_TOPIC:
-            frame = self._stored.frame(request, result.log_offset, queue_id, result.queue_offset, unique)
-        if frame is not None:
-            return frame
         return self._answer(request, queue_id, message, result, ResponseCode.SUCCESS)
 
     def _answer(
         self, request: Command, queue_id: int, message: StoreMessage, result: AppendResult, code: int
     ) -> Command:
-        host = self._parts.store_host
-        ids = offset_ids(host.hex().upper(), result.log_offsets or (result.log_offset,))
+        ids = offset_ids(self._host, result.log_offsets or (result.log_offset,))
         ext = {
             "msgId": ids,
             "queueId": str(queue_id),

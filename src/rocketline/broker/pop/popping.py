@@ -34,7 +34,7 @@ from rocketline.protocol.pop_info import (
     pop_retry_topic,
 )
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
-from rocketline.protocol.records import Buffer, decode_record, encode_record, topic_part
+from rocketline.protocol.records import Buffer, decode_record, encode_record, record_head
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
 
 log = logging.getLogger(__name__)
@@ -269,26 +269,7 @@ class Popping:
                 if len(properties) > MAX_PROPERTIES_BYTES:
                     # Under its own topic the client makes the handle itself.
                     properties, topic = record.properties, record.topic
-                magic, topic_bytes = topic_part(topic)
-                records.append(
-                    encode_record(
-                        magic,
-                        topic_bytes,
-                        record.queue_id,
-                        record.queue_offset,
-                        record.log_offset,
-                        record.body,
-                        properties,
-                        record.flag,
-                        record.sys_flag,
-                        record.born_ms,
-                        record.born_host,
-                        record.store_ms,
-                        record.store_host,
-                        record.reconsume_times,
-                        record.prepared_log_offset,
-                    )
-                )
+                records.append(encode_record(record_head(record, topic), record.body, properties))
         return records
 
 

@@ -33,7 +33,7 @@ from rocketline.protocol.command import Command
 from rocketline.protocol.headers import CheckTransactionStateHeader
 from rocketline.protocol.message_ids import offset_id
 from rocketline.protocol.properties import encode_properties
-from rocketline.protocol.records import encode_record, topic_part
+from rocketline.protocol.records import encode_record, record_head
 from rocketline.protocol.transactions import (
     CHECK_IMMUNITY_S,
     CHECK_TIMES,
@@ -222,21 +222,10 @@ class TransactionChecker:
         """The record a producer is shown: under its real topic and queue, at its new place."""
         record = half.record
         topic, queue_id = half.target or (record.topic, record.queue_id)
-        magic, topic_bytes = topic_part(topic)
-        return encode_record(
-            magic,
-            topic_bytes,
-            queue_id,
-            placed.queue_offset,
-            placed.log_offset,
-            record.body,
-            encode_properties({**half.properties, WAIT: "false"}).encode(),
-            record.flag,
-            record.sys_flag,
-            record.born_ms,
-            record.born_host,
-            record.store_ms,
-            record.store_host,
-            record.reconsume_times,
-            0,
+        head = record_head(record, topic)._replace(
+            queue_id=queue_id,
+            queue_offset=placed.queue_offset,
+            log_offset=placed.log_offset,
+            prepared_log_offset=0,
         )
+        return encode_record(head, record.body, encode_properties({**half.properties, WAIT: "false"}).encode())

@@ -22,7 +22,8 @@ from rocketline.message import REAL_QID, REAL_TOPIC, TRANSACTION_ID, UNIQ_KEY
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.records import TRANSACTION_COMMIT, TRANSACTION_MASK, Record, decode_record
+from rocketline.protocol.record_layout import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rocketline.protocol.records import Record, decode_record
 from rocketline.protocol.transactions import HALF_TOPIC, PGROUP, Transaction
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
 

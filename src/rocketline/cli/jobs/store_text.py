@@ -15,7 +15,8 @@ from rocketline.message import KEYS, TAGS
 from rocketline.protocol.compression import decompress
 from rocketline.protocol.message_ids import decode_host
 from rocketline.protocol.properties import decode_properties
-from rocketline.protocol.records import COMPRESSED, Record
+from rocketline.protocol.record_layout import COMPRESSED
+from rocketline.protocol.records import Record
 from rocketline.store.recovery.scan import Gap
 from rocketline.store.tools.inspection import Report, Verdict
 

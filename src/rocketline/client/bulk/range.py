@@ -32,7 +32,8 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
 from rocketline.protocol.headers.read import SUBSCRIPTION
-from rocketline.protocol.records import MIN_RECORD_BYTES, decode_message
+from rocketline.protocol.record_layout import MIN_RECORD_BYTES
+from rocketline.protocol.records import decode_message
 from rocketline.protocol.subscription import build_subscription
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.names import DEFAULT_TOPIC, NOT_SENDABLE, topic_problem
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties, property_problem
-from rocketline.protocol.records import COMPRESSED
+from rocketline.protocol.record_layout import COMPRESSED
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 LAST_DELAY_LEVEL = 18

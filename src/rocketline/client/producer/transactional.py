@@ -27,7 +27,7 @@ from rocketline.protocol.command import Command
 from rocketline.protocol.headers import CheckTransactionStateHeader, EndTransactionHeader
 from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.namespaces import Namespace
-from rocketline.protocol.records import TRANSACTION_PREPARED
+from rocketline.protocol.record_layout import TRANSACTION_PREPARED
 from rocketline.protocol.transactions import CHECK_IMMUNITY_S, PGROUP, TRAN_MSG, Transaction
 from rocketline.transport import Channel
 

@@ -86,8 +86,6 @@ from rocketline.protocol.headers.send import (
     RecallMessageResponseHeader,
     SendMessageHeader,
     SendMessageResponseHeader,
-    SendRequest,
-    read_send,
 )
 from rocketline.protocol.headers.topics import (
     CreateTopicHeader,
@@ -313,7 +311,6 @@ __all__ = [
     "SearchOffsetHeader",
     "SendMessageHeader",
     "SendMessageResponseHeader",
-    "SendRequest",
     "UnregisterBrokerHeader",
     "UnregisterClientHeader",
     "UpdateConsumerOffsetHeader",
@@ -321,5 +318,4 @@ __all__ = [
     "ViewMessageByIdHeader",
     "WipeWritePermResponseHeader",
     "WritePermOfBrokerHeader",
-    "read_send",
 ]

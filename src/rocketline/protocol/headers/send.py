@@ -12,10 +12,8 @@ from typing import Self
 import msgspec
 from msgspec import field
 
-from rocketline.errors import RemoteProtocolError
 from rocketline.protocol.codes import RequestCode
-from rocketline.protocol.command import JSON, Command
-from rocketline.protocol.header_codec import decode_header
+from rocketline.protocol.command import Command
 from rocketline.protocol.headers.base import Header, Int32, Int64, LogOffset64, QueueOffset64, refused_field, wire_text
 
 _LETTERS = {
@@ -116,39 +114,6 @@ class SendMessageHeader(Header, rename=_LETTERS):
     def encode_long(self) -> dict[str, str]:
         """Fields in the long spelling of 10 and 324."""
         return {_LONG_NAME_OF_LETTER[letter]: value for letter, value in self.encode().items()}
-
-
-class _PlainFields(SendMessageHeader, forbid_unknown_fields=True):
-    pass
-
-
-class SendRequest(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename={"header": "extFields"}):
-    """The header of a frame that is a send in the short spelling, read in one step."""
-
-    code: Int32
-    header: _PlainFields
-    opaque: Int32 = 0
-    flag: Int32 = 0
-    version: Int32 = 0
-    language: str = ""
-    remark: str | None = None
-    serializeTypeCurrentRPC: str = ""  # noqa: N815
-
-
-_read_json = msgspec.json.Decoder(SendRequest, strict=False).decode
-
-
-def read_send(encoding: int, raw: bytes) -> SendRequest | None:
-    """What a frame's header says; None when it is not that of a send, or not written as clients write it."""
-    try:
-        if encoding == JSON:
-            request: SendRequest = _read_json(raw)
-            return request
-        command = decode_header(encoding, raw, b"")
-        header = msgspec.convert(command.ext or {}, _PlainFields, strict=False)
-        return SendRequest(command.code, header, command.opaque, command.flag)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RemoteProtocolError):
-        return None
 
 
 class SendMessageResponseHeader(Header):

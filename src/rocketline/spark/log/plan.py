@@ -24,7 +24,8 @@ from typing import Protocol
 import numpy as np
 
 from rocketline.errors import CorruptRecord
-from rocketline.protocol.records import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, read_start
+from rocketline.protocol.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from rocketline.protocol.records import read_start
 from rocketline.spark.record_table import Positions, record_starts
 from rocketline.store.config import UNIT_BYTES
 from rocketline.store.files.disk import Disk, is_locked

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketline.errors import CorruptRecord, StoreError
-from rocketline.protocol.records import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, read_start
+from rocketline.protocol.record_layout import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from rocketline.protocol.records import read_start
 from rocketline.spark.columns import ColumnPlan, Fault
 from rocketline.spark.log.plan import EVERYTHING, LogRange, LogWindow
 from rocketline.spark.memory import keep_memory

@@ -14,10 +14,10 @@ import logging
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from rocketline._impl import quick
+from rocketline._impl import compiled
 from rocketline.store.files.disk import Disk, MappedFile
 from rocketline.store.recovery.record_runs import Row
 
@@ -34,10 +34,37 @@ _LAST_LOG_OFFSET = 1 << 62
 _read_slot = _SLOT.unpack_from
 _write_slot = _SLOT.pack_into
 _write_entry = _ENTRY.pack_into
-_file_keys: Callable[[memoryview, int, int, int, int, list[Row], int], tuple[int, int, int, int]] | None = quick(
-    "file_keys"
-)
-_file_stretch: Callable[..., tuple[int, int, int, int, int]] | None = quick("file_stretch")
+
+
+class IndexState(NamedTuple):
+    """A file of the index to which entries are added."""
+
+    view: memoryview
+    slots: int
+    number: int
+    """Of the next entry."""
+    limit: int
+    """Entries with numbers below this fit into what is reserved of the file."""
+    begin_ms: int
+
+
+@compiled
+def index_rows(state: IndexState, rows: list[Row], start: int) -> tuple[int, int, int, int]:
+    """Add entries for rows from number `start` on, as long as those of a whole row fit; rolled back ones have none.
+
+    (next row, next number, slots taken that were free, last row that has entries or -1). In Python it adds none, and the
+    caller puts one after the other.
+    """
+    return start, state.number, 0, -1
+
+
+@compiled
+def index_range(state: IndexState, log: memoryview, base: int, start: int, end: int) -> tuple[int, int, int, int, int]:
+    """The same for records of the log from `start` to `end`; `log` is the file that begins at `base`.
+
+    (where it stopped, next number, slots taken, offset and store time of the last record that has entries or -1)
+    """
+    return start, state.number, 0, -1, 0
 
 
 class IndexFile:
@@ -94,83 +121,29 @@ class IndexFile:
         self.end_ms = store_ms
         self.end_log_offset = log_offset
 
-    def has_room(self, count: int) -> bool:
-        """Whether so many more entries fit what is reserved, and others are there already."""
-        end = self.count + count
-        return self.count > 1 and end <= self._capacity and self._entries_at + end * 20 <= self._reserved
-
-    def put_together(self, hashes: array[int], log_offsets: Sequence[int], store_ms: int) -> None:
-        """`put` for some entries of one time; the caller has made sure that there is room for all."""
-        number, count = self.count, len(hashes)
-        position = self._entries_at + number * 20
-        seconds = min((store_ms - self.begin_ms) // 1000, 0x7FFFFFFF) if store_ms > self.begin_ms else 0
-        previous = self._chain(hashes, number)
-        # An entry is five words; column by column they are made sooner than entry by entry.
-        words = array("I", bytes(count * 20))
-        words[0::5] = hashes
-        words[1::5], words[2::5] = _high_and_low(log_offsets)
-        words[3::5] = array("I", [seconds]) * count
-        words[4::5] = previous
-        self._view[position : position + count * 20] = _turned(words).tobytes()
-        self._slots_used += previous.count(0)
-        self.count = number + count
-        self.end_ms, self.end_log_offset = store_ms, log_offsets[-1]
-
-    def put_run(self, hashes: array[int], log_offsets: Sequence[int], store_times: Sequence[int]) -> None:
-        """`put` for many entries; the caller has made sure that there is room for all."""
-        first, count = self.count, len(hashes)
-        position, end = self._entries_at + first * 20, self._entries_at + (first + count) * 20
-        if end > self._reserved:
-            self._reserve(end)
-        if first == 1:
-            self.begin_ms, self.begin_log_offset = store_times[0], log_offsets[0]
-        begin_ms = self.begin_ms
-        previous = self._chain(hashes, first)
-        seconds = [(store_ms - begin_ms) // 1000 if store_ms > begin_ms else 0 for store_ms in store_times]
-        if max(seconds) > 0x7FFFFFFF:
-            seconds = [min(of, 0x7FFFFFFF) for of in seconds]
-        self._view[position:end] = b"".join(map(_ENTRY.pack, hashes, log_offsets, seconds, previous))
-        self._slots_used += previous.count(0)
-        self.count = first + count
-        self.end_ms, self.end_log_offset = store_times[-1], log_offsets[-1]
-
     def put_rows(self, rows: list[Row], start: int) -> int:
-        """File rows from number `start` on as long as there is room; returns the number of the first that is left."""
-        assert _file_keys is not None
-        limit = min(self._capacity, (self._reserved - self._entries_at) // 20)
-        done, count, fresh, last = _file_keys(self._view, self._slots, self.count, limit, self.begin_ms, rows, start)
+        """`put` for the keys of rows from number `start` on, as long as that is simple; returns the first that is left."""
+        done, count, fresh, last = index_rows(self._state, rows, start)
         if last >= 0:
-            self._slots_used += fresh
-            self.count = count
-            self.end_ms, self.end_log_offset = rows[last][6], rows[last][0]
+            self._note(count, fresh, rows[last][0], rows[last][6])
         return done
 
-    def put_stretch(self, log: memoryview, base: int, start: int, end: int) -> int:
-        """File the records of a stretch of the log as long as there is room; returns where the first is that is left."""
-        assert _file_stretch is not None
-        limit = min(self._capacity, (self._reserved - self._entries_at) // 20)
-        done, count, fresh, last, last_ms = _file_stretch(
-            self._view, self._slots, self.count, limit, self.begin_ms, log, base, start, end
-        )
+    def put_range(self, log: memoryview, base: int, start: int, end: int) -> int:
+        """The same for records of the log; returns where the first is that is left."""
+        done, count, fresh, last, last_ms = index_range(self._state, log, base, start, end)
         if last >= 0:
-            self._slots_used += fresh
-            self.count = count
-            self.end_ms, self.end_log_offset = last_ms, last
+            self._note(count, fresh, last, last_ms)
         return done
 
-    def _chain(self, hashes: array[int], first: int) -> array[int]:
-        """Make the slots point at new entries, numbered from `first`; returns which ones they pointed at before."""
-        numbers = range(first, first + len(hashes))
-        slots, size, found = self._slot_words, self._slots, array("I")
-        found_next = found.append
-        for key_hash, number in zip(hashes, _turned(array("I", numbers))):
-            slot = key_hash % size
-            found_next(slots[slot])
-            slots[slot] = number
-        if max(_turned(found)) < first:
-            return found
-        # Two of the new ones share a slot, or it is damaged.
-        return array("I", [old if old < new else 0 for old, new in zip(found, numbers)])
+    @property
+    def _state(self) -> IndexState:
+        limit = min(self._capacity, (self._reserved - self._entries_at) // _ENTRY.size)
+        return IndexState(self._view, self._slots, self.count, limit, self.begin_ms)
+
+    def _note(self, count: int, fresh: int, log_offset: int, store_ms: int) -> None:
+        self._slots_used += fresh
+        self.count = count
+        self.end_ms, self.end_log_offset = store_ms, log_offset
 
     def _write_slots(self, slots: array[int]) -> None:
         end = self._entries_at
@@ -249,12 +222,6 @@ def _turned(numbers: array[int]) -> array[int]:
     if sys.byteorder == "little":
         numbers.byteswap()
     return numbers
-
-
-def _high_and_low(numbers: Sequence[int]) -> tuple[array[int], array[int]]:
-    """The upper and the lower half of numbers of 64 bits."""
-    halves = array("I", array("Q", numbers).tobytes())
-    return (halves[1::2], halves[0::2]) if sys.byteorder == "little" else (halves[0::2], halves[1::2])
 
 
 def _is_possible(header: tuple[int, ...], entries: int) -> bool:

@@ -7,64 +7,26 @@ and filled one after the other.
 from __future__ import annotations
 
 import logging
-from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
 from datetime import datetime
-from operator import add, itemgetter, mul
+from operator import itemgetter
 from pathlib import Path
 
-from rocketline._impl import quick
 from rocketline.clock import Clock
 from rocketline.errors import WrongFiles
-from rocketline.message import KEYS, TAGS, UNIQ_KEY
-from rocketline.protocol.hashing import index_key_hash, java_string_hash
+from rocketline.protocol.hashing import index_key_hash
+from rocketline.protocol.records import index_keys
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.flush.progress import IndexShape
 from rocketline.store.index.index_file import IndexFile, index_file_bytes
-from rocketline.store.index.key_hashes import END_BYTES, LANES, KeyHashes, add_tails
 from rocketline.store.recovery.record_runs import Row
 
 log = logging.getLogger(__name__)
 
 MAX_FOUND = 64
 
-_MANY_KEYS = 6
-"""Fewer are filed sooner one by one."""
-_END_POWERS: tuple[int, ...] = tuple(31**exponent for exponent in range(END_BYTES - 1, -1, -1))
-_SHARES_KEPT = 16384
-_LONGEST_KEPT = 512
-"""Keys that are longer may be anything a peer thinks of, and nothing of them is remembered."""
-
 _offset_of = itemgetter(0)
-_is_compiled = quick("file_keys") is not None
-
-
-def keys_of(rows: Sequence[Row]) -> tuple[list[tuple[str, str]], list[Row]]:
-    """(topic, key) of everything the rows are filed under, in order, and for each the row."""
-    keys: list[tuple[str, str]] = []
-    owners: list[Row] = []
-    add_key, add_owner, unique_name = keys.append, owners.append, UNIQ_KEY
-    for row in rows:
-        properties = row[8]
-        unique = properties.get(unique_name)
-        if unique:
-            add_key((row[2], unique))
-            add_owner(row)
-            if len(properties) == 1:
-                continue
-        for word in properties.get(KEYS, "").split():
-            add_key((row[2], word))
-            add_owner(row)
-        if tags := properties.get(TAGS):
-            add_key((row[2], "T#" + tags))
-            add_owner(row)
-    return keys, owners
-
-
-def _name(topic: str, key: str) -> bytes:
-    return f"{topic}#{key}".encode("utf-8", "replace")
 
 
 def _is_index_name(name: str) -> bool:
@@ -82,8 +44,6 @@ class KeyIndex:
         self._entries = config.index_entries
         self._clock = clock
         self._indexed_to = -1
-        self._shares: dict[bytes, int] = {}
-        self._hashes = KeyHashes()
 
     def load(self, can_rebuild: bool = False) -> bool:
         """Take up the files that are there. One of a wrong size: False when it can be built anew, else a StoreError."""
@@ -178,134 +138,36 @@ class KeyIndex:
         """File a message under its unique id, its keys and its tag, in this order, unless that was done before."""
         if log_offset <= self._indexed_to:
             return
-        if unique := properties.get(UNIQ_KEY):
-            self._put(_name(topic, unique), log_offset, store_ms)
-        if keys := properties.get(KEYS):
-            for key in keys.split():
-                self._put(_name(topic, key), log_offset, store_ms)
-        if tags := properties.get(TAGS):
-            self._put(_name(topic, f"T#{tags}"), log_offset, store_ms)
+        for key in index_keys(properties):
+            files = self.files
+            file = files[-1] if files and files[-1].count < self._entries else self._add_file()
+            file.put(index_key_hash(topic, key), log_offset, store_ms)
         self._indexed_to = log_offset
 
-    def put_at_once(self, rows: list[Row]) -> int:
-        """File as many of the first rows as there is room for, without asking the disk for more; returns how many.
-
-        The compiled twin's; rolled back ones are passed over. All lie behind what was filed before.
-        """
-        file = self.files[-1] if self.files else None
-        if file is None or file.count <= 1 or not rows or rows[0][0] <= self._indexed_to:
-            return 0
-        done = file.put_rows(rows, 0)
-        if done:
-            self._indexed_to = rows[done - 1][0]
-        return done
-
-    def put_stretch(self, log: memoryview, base: int, start: int, end: int) -> bool:
-        """File records straight from the log, without asking the disk for more; False when some are left to be `put`.
-
-        The compiled twin's. They lie behind what was filed before, or have to be `put` as well.
-        """
-        file = self.files[-1] if self.files else None
-        if file is None or file.count <= 1 or start <= self._indexed_to:
-            return False
-        done = file.put_stretch(log, base, start, end)
-        if done > start:
-            # Not the offset of the last record, but one that is not below it, nor above the next one's.
-            self._indexed_to = done - 1
-        return done == end
-
-    def put_noted(self, starts: list[bytes], ends: list[bytes], owners: list[int], store_ms: int, last: int) -> None:
-        """File records, which were stored together, under `topic#key` each, cut before its last eight bytes; `owners` are
-        the log offsets of those who have the keys, `last` is that of the last record."""
-        if owners and owners[0] <= self._indexed_to:
-            left = bisect_right(owners, self._indexed_to)
-            starts, ends, owners = starts[left:], ends[left:], owners[left:]
-        file = self.files[-1] if self.files else None
-        if len(owners) >= _MANY_KEYS and file is not None and file.has_room(len(owners)):
-            file.put_together(self._hashes_of(starts, ends), owners, store_ms)
-        else:
-            for start, end, log_offset in zip(starts, ends, owners):
-                self._put(start + end, log_offset, store_ms)
-                self._indexed_to = log_offset - 1  # it may have more keys
-        self._indexed_to = max(self._indexed_to, last)
-
-    def _hashes_of(self, starts: list[bytes], ends: list[bytes]) -> array[int]:
-        """`_hash` of each."""
-        text = b"".join(ends)
-        if len(starts) > LANES or len(text) != END_BYTES * len(starts) or not text.isascii():
-            return array("I", map(self._hash, map(add, starts, ends)))
-        known = self._shares
-        try:
-            shares = [known[start] for start in starts]
-        except KeyError:
-            shares = [self._share(start) for start in starts]
-        return add_tails(text, shares)
-
-    def put_many(self, rows: Sequence[Row]) -> None:
-        """`put` for each row of a stretch of the log, in a fraction of the time."""
-        rows = rows[bisect_right(rows, self._indexed_to, key=_offset_of) :]
-        if _is_compiled:
-            self._put_rows(list(rows))
-            return
-        keys, owners = keys_of(rows)
-        self._put_run(self._hashes.of(keys), [row[0] for row in owners], [row[6] for row in owners])
-        if rows:
-            self._indexed_to = max(self._indexed_to, rows[-1][0])
-
-    def _put_rows(self, rows: list[Row]) -> None:
-        """The compiled road; what begins a file, or does not fit what is reserved of one, goes the usual one."""
-        done = 0
+    def put_rows(self, rows: list[Row]) -> None:
+        """`put` for each row, in the order of the log."""
+        done = bisect_right(rows, self._indexed_to, key=_offset_of)
         while done < len(rows):
             if self.files and self.files[-1].count > 1:
                 done = self.files[-1].put_rows(rows, done)
                 if done:
                     self._indexed_to = max(self._indexed_to, rows[done - 1][0])
             if done < len(rows):
+                # It begins a file, or does not fit what is reserved of one.
                 row = rows[done]
                 self.put(row[2], row[0], row[6], row[8])
                 done += 1
 
-    def _put_run(self, hashes: array[int], log_offsets: list[int], store_times: list[int]) -> None:
-        done = 0
-        while done < len(hashes):
-            files = self.files
-            file = files[-1] if files and files[-1].count < self._entries else self._add_file()
-            end = done + self._entries - file.count
-            file.put_run(hashes[done:end], log_offsets[done:end], store_times[done:end])
-            done = end
-
-    def _put(self, name: bytes, log_offset: int, store_ms: int) -> None:
-        files = self.files
-        file = files[-1] if files and files[-1].count < self._entries else self._add_file()
-        file.put(self._hash(name), log_offset, store_ms)
-
-    def _hash(self, name: bytes) -> int:
-        """`index_key_hash` of `topic#key`."""
-        end = name[-END_BYTES:]
-        if len(end) < END_BYTES or not end.isascii():
-            return index_key_hash(*name.decode("utf-8", "replace").split("#", 1))
-        start = name[:-END_BYTES]
-        share = self._shares.get(start)
-        if share is None:
-            share = self._share(start)
-        total: int = (share + sum(map(mul, end, _END_POWERS))) & 0xFFFFFFFF
-        if total < 0x80000000:
-            return total
-        return 0x100000000 - total if total > 0x80000000 else 0
-
-    def _share(self, start: bytes) -> int:
-        """What all but the last eight bytes add to the hash, remembered.
-
-        Unique ids of one producer differ only in their end, a millisecond and a counter, for a minute at a time.
-        """
-        share = self._shares.get(start)
-        if share is None:
-            share = java_string_hash(start.decode("utf-8", "replace")) * 31**END_BYTES & 0xFFFFFFFF
-            if len(start) <= _LONGEST_KEPT:
-                if len(self._shares) >= _SHARES_KEPT:
-                    self._shares.clear()
-                self._shares[start] = share
-        return share
+    def put_range(self, log: memoryview, base: int, start: int, end: int) -> bool:
+        """File the records from `start` to `end` straight from the log; False when some are left to be `put`."""
+        file = self.files[-1] if self.files else None
+        if file is None or file.count <= 1 or start <= self._indexed_to:
+            return False
+        done = file.put_range(log, base, start, end)
+        if done > start:
+            # Not the offset of the last record, but one that is not below it, nor above the next one's.
+            self._indexed_to = done - 1
+        return done == end
 
     def _add_file(self) -> IndexFile:
         self._disk.make_folder(self._folder)
@@ -324,7 +186,7 @@ class KeyIndex:
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Log offsets of messages whose key has the right hash, newest first."""
         found: list[int] = []
-        key_hash = self._hash(_name(topic, key))
+        key_hash = index_key_hash(topic, key)
         for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms):
                 file.find(key_hash, begin_ms, end_ms, limit, found)

@@ -13,7 +13,8 @@ import msgspec
 
 from rocketline.message import LogOffset, QueueOffset
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
-from rocketline.protocol.records import BLANK_BYTES, BatchItem, Buffer
+from rocketline.protocol.record_layout import BLANK_BYTES
+from rocketline.protocol.records import BatchItem, Buffer
 from rocketline.store.config import StoreConfig
 from rocketline.store.log.batch_records import looks_lost, measure_batch
 
@@ -79,7 +80,7 @@ def lost_properties() -> AppendResult:
     return refused(AppendStatus.MESSAGE_ILLEGAL, _LOOKS_LOST)
 
 
-class Limits(NamedTuple):
+class RecordLimits(NamedTuple):
     """How much the log takes at once."""
 
     body_bytes: int
@@ -88,7 +89,7 @@ class Limits(NamedTuple):
     """Of all records of a batch together: they go into one file."""
 
     @classmethod
-    def of(cls, config: StoreConfig) -> Limits:
+    def of(cls, config: StoreConfig) -> RecordLimits:
         whole_file = config.log_segment_bytes - BLANK_BYTES
         record_bytes = min(config.max_message_bytes + PROPERTIES_ALLOWANCE_BYTES, whole_file)
         return cls(config.max_message_bytes, record_bytes, whole_file)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketline._impl import twin
+from rocketline._impl import compiled
 from rocketline.message import TAGS, LogOffset, QueueOffset
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
-from rocketline.protocol.records import BatchItem, LogEntry, encode_record
+from rocketline.protocol.record_layout import TRANSACTION_PREPARED
+from rocketline.protocol.records import BatchItem, LogEntry, RecordHead, encode_record
 
 _LOST_SECTOR = bytes(512)
 
@@ -18,7 +19,7 @@ def looks_lost(properties: bytes) -> bool:
     return properties[-1:] == b"\0" or _LOST_SECTOR in properties
 
 
-@twin
+@compiled
 def measure_batch(items: Sequence[BatchItem], shared_bytes: int) -> tuple[int, int] | None:
     """(bytes of all bodies, bytes of all records); None when the properties of one cannot be stored.
 
@@ -33,37 +34,19 @@ def measure_batch(items: Sequence[BatchItem], shared_bytes: int) -> tuple[int, i
     return bodies, total
 
 
-@twin
+@compiled
 def write_batch(
-    view: memoryview,
-    position: int,
-    total: int,
-    items: Sequence[BatchItem],
-    numbered: bool,
-    entry_type: type[LogEntry],
-    topic: str,
-    magic: int,
-    topic_bytes: bytes,
-    queue_id: int,
-    queue_offset: int,
-    log_offset: int,
-    flag: int,
-    sys_flag: int,
-    born_ms: int,
-    born_host: bytes,
-    store_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_log_offset: int,
+    view: memoryview, head: RecordHead, items: Sequence[BatchItem], topic: str, entry_type: type[LogEntry]
 ) -> list[LogEntry]:
-    """Write the records, which take `total` bytes, and return their entries; each item has its own flag."""
+    """Fill the view with the records of a batch; their entries. `head` is that of the first record.
+
+    Each item has its own flag; prepared messages have no numbers.
+    """
     records: list[bytes] = []
     entries: list[LogEntry] = []
+    _, _, queue_id, queue_offset, log_offset, _, sys_flag, _, _, store_ms, *_ = head
     for flag, body, raw in items:
-        record = encode_record(
-            magic, topic_bytes, queue_id, queue_offset, log_offset, body, raw, flag, sys_flag, born_ms, born_host,
-            store_ms, store_host, reconsume_times, prepared_log_offset,
-        )  # fmt: skip
+        record = encode_record(head._replace(flag=flag, queue_offset=queue_offset, log_offset=log_offset), body, raw)
         size = len(record)
         properties = decode_properties(raw.decode("utf-8", "replace"))
         tags = properties.get(TAGS)
@@ -75,6 +58,6 @@ def write_batch(
         )  # fmt: skip
         records.append(record)
         log_offset += size
-        queue_offset += numbered
-    view[position : position + total] = b"".join(records)
+        queue_offset += not sys_flag & TRANSACTION_PREPARED
+    view[:] = b"".join(records)
     return entries

@@ -17,29 +17,36 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
-from rocketline._impl import quick
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.message import TAGS, LogOffset, QueueOffset
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
-from rocketline.protocol.records import (
+from rocketline.protocol.record_layout import (
     BLANK_BYTES,
     BORN_IPV6,
     HEAD_BYTES,
+    HOSTS_MASK,
+    IPV6_EXTRA_BYTES,
+    LOG_OFFSET_AT,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
     STORE_IPV6,
+    STORE_MS_AT,
+    SYS_FLAG_AT,
     TRANSACTION_PREPARED,
+)
+from rocketline.protocol.records import (
     BatchItem,
     Buffer,
     LogEntry,
+    RecordHead,
     decode_record,
     encode_blank,
     is_sound_record,
@@ -56,61 +63,50 @@ from rocketline.store.files.segmented_file import SegmentedFile
 from rocketline.store.log.append_result import (
     AppendResult,
     AppendStatus,
-    Limits,
+    RecordLimits,
     StoreMessage,
     badly_placed,
     is_storable_topic,
     lost_properties,
     refused,
 )
-from rocketline.store.log.appended_range import Filing, Stretch, entries_in
+from rocketline.store.log.appended_range import AppendedRange, read_entries
 from rocketline.store.log.batch_records import looks_lost, write_batch
 from rocketline.store.log.log_memory import RESERVE_BYTES, LogMemory
 from rocketline.store.log.staging import Staging
-
-if TYPE_CHECKING:
-    from rocketline.protocol.stored_answer import StoredAnswer
-    from rocketline.store.plain_sends import PlainSends
 
 __all__ = [
     "AppendResult",
     "AppendStatus",
     "CommitLog",
-    "Lane",
-    "Place",
-    "Places",
-    "Read",
-    "Run",
-    "Sent",
+    "Room",
     "StoreMessage",
     "is_storable_topic",
     "record_store_ms",
     "refused",
 ]
 
-LANE_BYTES = 16 << 10
-"""More room than frames have bytes is made for sends taken together, so that few of them have to go another way."""
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
-_SYSFLAG_AT = 36
-_LOG_OFFSET_AT = 28
-_STORE_MS_AT = 56
-_HOSTS = BORN_IPV6 | STORE_IPV6
 
 
-Read = tuple[bytes, bytes, Any]
-"""Bytes from a client, its host as records have it, and whatever belongs to them."""
-Run = tuple[str, int, int, int]
-Sent = tuple[list[bytes | None], list[tuple[int, int]], int, int, int, list[Run]]
-"""Of plain sends taken together: for each read its answers, if any; which reads have more in them, and where; where the log
-ends now; how many came as a send and how many as a batch (310, 320); by topic how many messages of how many bytes in how
-many requests."""
-Place = tuple[str, bytes, tuple[tuple[str, int], ...]]
-Places = dict[str, Place]
-"""Topics by name: the name, the form records have, and the keys of its queues."""
-Lane = tuple[Any, ...]
-"""What the compiled twin goes by."""
-_serve_sends: Callable[..., Sent | None] | None = quick("serve_sends")
+class Room(NamedTuple):
+    """Reserved bytes behind the last record of the log, for records that somebody else writes.
+
+    The writer takes the numbers of its records from `queue_offsets` and leaves the next ones there.
+    """
+
+    view: memoryview
+    """Memory of the file the room is in."""
+    base: int
+    """Log offset at which that file begins."""
+    start: int
+    """Log offset of the first record."""
+    limit: int
+    """Log offset up to which may be written."""
+    store_ms: int
+    """Store time of all records."""
+    queue_offsets: dict[tuple[str, int], int]
 
 
 class CommitLog:
@@ -121,13 +117,13 @@ class CommitLog:
         self.staging: Staging | None = None
         """Where records wait to be brought to their file, when there is a transient pool."""
         self.queue_offsets: dict[tuple[str, int], int] = {}
-        self.entries: deque[LogEntry | Stretch] = deque()
+        self.appended: deque[AppendedRange] = deque()
         """What was appended and not yet dispatched, in order."""
         self._clock = clock
         self._store_host = store_host
         self._store_flag = STORE_IPV6 if len(store_host) > 8 else 0
-        self._limits = Limits.of(config)
-        self._max_body_bytes, self._max_record_bytes, _ = self._limits
+        self.limits = RecordLimits.of(config)
+        self._max_body_bytes, self._max_record_bytes, _ = self.limits
         self._topic_parts: dict[str, tuple[int, bytes]] = {}
         # The current file: its memory, its start, and how far into it (absolute) may be written without further ado.
         self._view = memoryview(b"")
@@ -156,12 +152,12 @@ class CommitLog:
         if part is None or message.queue_id < 0:
             return badly_placed(topic, message.queue_id)
         born_host = message.born_host
-        sys_flag = message.sys_flag & ~_HOSTS | self._store_flag
+        sys_flag = message.sys_flag & ~HOSTS_MASK | self._store_flag
         if len(born_host) > 8:
             sys_flag |= BORN_IPV6
-        size = HEAD_BYTES[sys_flag & _HOSTS] + len(body) + len(part[1]) + 2 + len(raw)
+        size = HEAD_BYTES[sys_flag & HOSTS_MASK] + len(body) + len(part[1]) + 2 + len(raw)
         if len(raw) > MAX_PROPERTIES_BYTES or len(body) > self._max_body_bytes or size > self._max_record_bytes:
-            return self._limits.too_large(len(body), len(raw), size)
+            return self.limits.too_large(len(body), len(raw), size)
         if b"\0" in raw and looks_lost(raw):
             return lost_properties()
         log_offset = self.wrote
@@ -173,108 +169,88 @@ class CommitLog:
         store_ms = self._clock.now_ms()
         if store_ms < self.last_store_ms:
             store_ms = self.last_store_ms
-        write_record(
-            self._view, log_offset - self._base, body, raw, part[0], part[1], message.queue_id, queue_offset, log_offset,
-            message.flag, sys_flag, message.born_ms, born_host, store_ms, self._store_host, message.reconsume_times,
-            message.prepared_log_offset,
+        head = _new_tuple(
+            RecordHead,
+            (
+                part[0], part[1], message.queue_id, queue_offset, log_offset, message.flag, sys_flag, message.born_ms,
+                born_host, store_ms, self._store_host, message.reconsume_times, message.prepared_log_offset,
+            ),
         )  # fmt: skip
+        write_record(self._view, log_offset - self._base, head, body, raw)
         self.wrote = next_log_offset = log_offset + size
         self.last_store_ms = store_ms
         if numbered:
             self.queue_offsets[key] = queue_offset + 1
         properties = message.properties
         tags = properties.get(TAGS)
-        self.entries.append(
-            _new_tuple(
-                LogEntry,
-                (
-                    log_offset, size, topic, message.queue_id, queue_offset, tag_hash(tags) if tags else 0, store_ms,
-                    sys_flag, properties,
-                ),
-            )
+        entry = _new_tuple(
+            LogEntry,
+            (
+                log_offset, size, topic, message.queue_id, queue_offset, tag_hash(tags) if tags else 0, store_ms,
+                sys_flag, properties,
+            ),
         )  # fmt: skip
+        self._note(log_offset, {topic}, [entry])
         return _new_tuple(AppendResult, (_OK, log_offset, queue_offset, size, store_ms, next_log_offset, (), ""))
 
-    def lane(
-        self, limits: tuple[int, int], places: Places, waits: bool, added: bytes, answers: StoredAnswer
-    ) -> Lane | PlainSends:
-        """What `take_sends` goes by: the limits of frames and headers, topics it may write to, whether answers wait for the
-        disk, properties to add, and what makes answers."""
-        if _serve_sends is None:
-            # Who only reads a log does without the headers of requests.
-            from rocketline.store.plain_sends import PlainSends
+    def _note(self, start: int, topics: set[str], entries: list[LogEntry] | None) -> None:
+        """What was just written from `start` on is to be dispatched; None: its entries are read from the log."""
+        appended = self.appended
+        last = appended[-1] if appended else None
+        if last is None or last.end != start or (last.entries is None) != (entries is None):
+            appended.append(AppendedRange(start, self.wrote, topics, entries))
+            return
+        last.end = self.wrote
+        last.topics |= topics
+        if entries is not None and last.entries is not None:
+            last.entries += entries
 
-            max_bytes = self._max_body_bytes, self._max_record_bytes
-            return PlainSends(limits, places, waits, self.queue_offsets, added, self._store_host, max_bytes, answers)
-        return (
-            *limits, places, waits, self.queue_offsets, added, self._store_host, self._max_body_bytes,
-            self._max_record_bytes, *answers.parts,
-        )  # fmt: skip
-
-    def take_sends(self, reads: Sequence[Read], lane: Lane | PlainSends) -> Sent | None:
-        """Store the plain sends that bytes from clients begin with, as `append` would; None when there are none."""
+    def reserve(self, size: int) -> Room | None:
+        """Room for about `size` bytes of records, or less near the end of a file; None: there is none without a new file."""
         start = self.wrote
-        needed = sum([len(read[0]) for read in reads]) + LANE_BYTES
-        if self._limit - start < needed:
-            self._go_further(needed)
+        if self._limit - start < size:
+            self._go_further(size)
             if start >= self._limit:
                 return None
-        store_ms = self._clock.now_ms()
-        if store_ms < self.last_store_ms:
-            store_ms = self.last_store_ms
-        filing: Filing | None = None
-        try:
-            if isinstance(lane, tuple):
-                assert _serve_sends is not None
-                sent = _serve_sends(reads, lane, self._view, self._base, self._limit, start, store_ms)
-            else:
-                sent, filing = lane.serve(reads, self._view, self._base, self._limit, start, store_ms)
-        except BaseException:
-            self._take_back(store_ms)
-            raise
-        if sent is not None:
-            self.wrote = sent[2]
-            self.last_store_ms = store_ms
-            self._note_stretch(start, sent[2], sent[5], filing)
-        return sent
+        return Room(self._view, self._base, start, self._limit, self._now(), self.queue_offsets)
 
-    def _take_back(self, store_ms: int) -> None:
-        """Undo what a lane stored when it could not tell, for lack of memory: the same sends are stored again, and numbers
-        that nothing has would leave holes in queues."""
-        log_offset, numbers = self.wrote, self.queue_offsets
-        while (position := log_offset - self._base) + MIN_RECORD_BYTES <= len(self._view):
-            size = read_start(self._view, position)[0]
-            if not is_sound_record(self._view, position, size, log_offset):
+    def append_reserved(self, room: Room, end: int, topics: set[str]) -> None:
+        """Records of these topics now fill the room up to `end`."""
+        self.wrote = end
+        self.last_store_ms = room.store_ms
+        self._note(room.start, topics, None)
+
+    def abandon(self, room: Room) -> None:
+        """Take back what was written into a room by somebody who failed half way: its records and their numbers.
+
+        Numbers that no record has would leave holes in queues.
+        """
+        view, base, log_offset, _, store_ms, numbers = room
+        while (position := log_offset - base) + MIN_RECORD_BYTES <= len(view):
+            size = read_start(view, position)[0]
+            if not is_sound_record(view, position, size, log_offset):
                 return
-            entry = log_entry(decode_record(self._view, position, position + size))
+            entry = log_entry(decode_record(view, position, position + size))
             if entry.store_ms != store_ms:
-                return  # not of this call
+                return  # left over from an earlier use of this file
             key = entry.topic, entry.queue_id
             numbers[key] = min(numbers.get(key, 0), entry.queue_offset)
-            self._view[position : position + BLANK_BYTES] = bytes(BLANK_BYTES)
+            view[position : position + BLANK_BYTES] = bytes(BLANK_BYTES)
             log_offset += size
 
-    def _note_stretch(self, start: int, end: int, runs: list[Run], filing: Filing | None) -> None:
-        entries = self.entries
-        last = entries[-1] if entries else None
-        if not isinstance(last, Stretch) or last.end != start or filing is not None:
-            last = Stretch(start, end, set(), filing)
-            entries.append(last)
-        last.end = end
-        for run in runs:
-            last.topics.add(run[0])
+    def entries_of(self, appended: AppendedRange) -> list[LogEntry]:
+        """What queues and index need of each record of a range, with all properties."""
+        if appended.entries is None:
+            appended.entries = read_entries(*self.memory_of(appended), appended.start, appended.end)
+        return appended.entries
 
-    def entries_of(self, stretch: Stretch) -> list[LogEntry]:
-        """What queues and index need of each record of a stretch, with all properties."""
-        return entries_in(*self.memory_of(stretch), stretch)
-
-    def memory_of(self, stretch: Stretch) -> tuple[memoryview, int]:
-        """The file a stretch is in, and the log offset it begins at."""
-        if stretch.start >= self._base and self._limit:
+    def memory_of(self, appended: AppendedRange) -> tuple[memoryview, int]:
+        """The file a range is in, and the log offset it begins at."""
+        if appended.start >= self._base and self._limit:
             return self._view, self._base
-        segment = self.file.segment_at(stretch.start)
+        segment = self.file.segment_at(appended.start)
         if segment is None:
-            raise StoreError(f"{self.file.folder} has no file with the records from {stretch.start} on any more")
+            raise StoreError(f"{self.file.folder} has no file with the records from {appended.start} on any more")
         return segment.open(), segment.base
 
     def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
@@ -283,8 +259,8 @@ class CommitLog:
         if part is None or common.queue_id < 0:
             return badly_placed(common.topic, common.queue_id)
         magic, topic_bytes = part
-        sys_flag = common.sys_flag & ~_HOSTS | self._store_flag | (BORN_IPV6 if len(common.born_host) > 8 else 0)
-        total = self._limits.measured(items, record_size(0, len(topic_bytes), 0, sys_flag))
+        sys_flag = common.sys_flag & ~HOSTS_MASK | self._store_flag | (BORN_IPV6 if len(common.born_host) > 8 else 0)
+        total = self.limits.measured(items, record_size(0, len(topic_bytes), 0, sys_flag))
         if isinstance(total, AppendResult):
             return total
         first_log_offset = self._make_room(total) if self.wrote + total > self._limit else self.wrote
@@ -292,16 +268,17 @@ class CommitLog:
         key = (common.topic, common.queue_id)
         first_queue_offset = self.queue_offsets.get(key, 0) if numbered else 0
         store_ms = self._now()
-        entries = write_batch(
-            self._view, first_log_offset - self._base, total, items, numbered, LogEntry, common.topic, magic, topic_bytes,
-            common.queue_id, first_queue_offset, first_log_offset, 0, sys_flag, common.born_ms, common.born_host, store_ms,
-            self._store_host, common.reconsume_times, common.prepared_log_offset,
+        head = RecordHead(
+            magic, topic_bytes, common.queue_id, first_queue_offset, first_log_offset, 0, sys_flag, common.born_ms,
+            common.born_host, store_ms, self._store_host, common.reconsume_times, common.prepared_log_offset,
         )  # fmt: skip
+        place = self._view[first_log_offset - self._base : first_log_offset - self._base + total]
+        entries = write_batch(place, head, items, common.topic, LogEntry)
         self.wrote = next_log_offset = first_log_offset + total
         self.last_store_ms = store_ms
         if numbered:
             self.queue_offsets[key] = first_queue_offset + len(entries)
-        self.entries.extend(entries)
+        self._note(first_log_offset, {common.topic}, entries)
         return AppendResult(
             _OK, LogOffset(first_log_offset), QueueOffset(first_queue_offset), total, store_ms,
             LogOffset(next_log_offset), tuple([entry[0] for entry in entries]),
@@ -424,7 +401,7 @@ class CommitLog:
         if log_offset + size > end:
             return None
         # Anyone may ask for any offset: bytes that only look like a record, inside a body, do not name their own place.
-        if _LONG.unpack_from(view, position + _LOG_OFFSET_AT)[0] != log_offset:
+        if _LONG.unpack_from(view, position + LOG_OFFSET_AT)[0] != log_offset:
             return None
         return view[position : position + size]
 
@@ -451,9 +428,9 @@ class CommitLog:
 
 def record_store_ms(view: Buffer, position: int) -> int:
     """The store time of the record at a position, without decoding the rest."""
-    if _INT.unpack_from(view, position + _SYSFLAG_AT)[0] & BORN_IPV6:
-        position += 12
-    store_ms: int = _LONG.unpack_from(view, position + _STORE_MS_AT)[0]
+    if _INT.unpack_from(view, position + SYS_FLAG_AT)[0] & BORN_IPV6:
+        position += IPV6_EXTRA_BYTES
+    store_ms: int = _LONG.unpack_from(view, position + STORE_MS_AT)[0]
     return store_ms
 
 

@@ -14,7 +14,7 @@ from math import inf
 
 from rocketline.clock import Clock
 from rocketline.errors import DiskFull
-from rocketline.protocol.records import BLANK_BYTES
+from rocketline.protocol.record_layout import BLANK_BYTES
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.memory_lock import LockedWindow
 from rocketline.store.files.segment import Segment

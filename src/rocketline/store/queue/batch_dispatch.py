@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import TypeVar
 
-from rocketline._impl import twin
-from rocketline.protocol.records import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry
+from rocketline._impl import compiled
+from rocketline.protocol.record_layout import NOT_QUEUED, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketline.protocol.records import LogEntry
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.log.append_result import is_storable_topic
 from rocketline.store.queue.consume_queue import ConsumeQueue
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 _new_entry = tuple.__new__
 
 
-@twin
+@compiled
 def by_queue(rows: Iterable[RowT]) -> dict[QueueKey, list[RowT]]:
     """The rows that belong into consume queues, by queue."""
     found: defaultdict[QueueKey, list[RowT]] = defaultdict(list)
@@ -64,11 +65,11 @@ def put_in_queues(
         if 0 < queue.max_offset < group[0][4]:
             gaps.add(key)
         found.append((queue, group))
-    put_in_each(found, tags_code_for)
+    _put_in_each(found, tags_code_for)
     return gaps
 
 
-def put_in_each(
+def _put_in_each(
     found: Iterable[tuple[ConsumeQueue, list[Row]]], tags_code_for: Callable[[LogEntry], int] | None = None
 ) -> None:
     """List the rows of each queue in it."""
@@ -77,7 +78,7 @@ def put_in_each(
         if tags_code_for is not None and only_topic in (None, group[0][2]):
             group = with_codes(group, tags_code_for)
         if len(group) > 1:
-            queue.put_many(group)
+            queue.put_rows(group)
         else:
             log_offset, size, _, _, queue_offset, tags_code, *_ = group[0]
             queue.put(queue_offset, log_offset, size, tags_code)
@@ -95,4 +96,4 @@ def with_codes(rows: list[Row], tags_code_for: Callable[[LogEntry], int]) -> lis
 
 def put_in_index(index: KeyIndex, rows: Sequence[Row]) -> None:
     mask, rollback = TRANSACTION_MASK, TRANSACTION_ROLLBACK
-    index.put_many([row for row in rows if row[7] & mask != rollback])
+    index.put_rows([row for row in rows if row[7] & mask != rollback])

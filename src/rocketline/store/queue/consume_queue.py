@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-from rocketline._impl import quick
+from rocketline._impl import compiled
 from rocketline.errors import CorruptRecord
 from rocketline.protocol.records import Buffer, decode_record
 from rocketline.store.config import UNIT_BYTES
@@ -39,7 +38,31 @@ _LOOK_BYTES = 512
 _SHARED_PREFIX = "%LMQ%"
 """Queues of such topics list records that belong to other topics."""
 _pack_into = UNIT.pack_into
-_pack_units: Callable[[list[Row], int, int], bytes | None] | None = quick("pack_units")
+
+
+class QueueRun(NamedTuple):
+    """Units of records of one queue with consecutive numbers, in the order of the log."""
+
+    queue_offset: int
+    """Number of the first."""
+    log_offset: int
+    """Of its record."""
+    units: bytes
+    next_log_offset: int
+    """Where the last record ends."""
+
+
+@compiled
+def pack_run(rows: list[Row], run_type: type[QueueRun]) -> QueueRun | None:
+    """The units of rows of one queue; None when their numbers are not consecutive or their places overlap."""
+    first, last, pack = rows[0], rows[-1], UNIT.pack
+    end = first[0]
+    for number, row in enumerate(rows, first[4]):
+        if row[4] != number or row[0] < end:
+            return None
+        end = row[0] + row[1]
+    units = b"".join([pack(row[0], row[1], row[5]) for row in rows])
+    return run_type(first[4], first[0], units, last[0] + last[1])
 
 
 class ConsumeQueue:
@@ -85,75 +108,43 @@ class ConsumeQueue:
             self.is_dirty = True
             self._dirty_queues.append(self)
 
-    def put_many(self, rows: list[Row]) -> None:
-        """`put` for each row of a stretch of the log; all of them are of this queue."""
-        first, last = rows[0], rows[-1]
-        start = self.max_offset
-        if _pack_units is not None and (units := _pack_units(rows, start, self.next_log_offset)) is not None:
-            self.put_units(start, units, last[0] + last[1])
+    def put_rows(self, rows: list[Row]) -> None:
+        """`put` for each row, all of this queue and in the order of the log."""
+        run = pack_run(rows, QueueRun)
+        if run is not None:
+            self.put_run(run)
             return
-        numbers = [row[4] for row in rows]
-        if first[0] < self.next_log_offset or numbers != list(range(start, start + len(rows))):
-            for log_offset, size, _, _, queue_offset, tags_code, *_ in rows:
-                self.put(queue_offset, log_offset, size, tags_code)
+        for log_offset, size, _, _, queue_offset, tags_code, *_ in rows:
+            self.put(queue_offset, log_offset, size, tags_code)
+
+    def put_run(self, run: QueueRun) -> None:
+        """`put` for each unit of a run."""
+        start, log_offset, units, next_log_offset = run
+        if log_offset < self.next_log_offset:  # some are listed already
+            for number, unit in enumerate(UNIT.iter_unpack(units), start):
+                self.put(number, *unit)
             return
-        pack = UNIT.pack
-        self.put_units(start, b"".join([pack(row[0], row[1], row[5]) for row in rows]), last[0] + last[1])
-
-    def has_room(self, rows: list[Row]) -> bool:
-        """Whether rows continue this queue and fit what is reserved of its file: listing them cannot fail then."""
-        position = self.max_offset * UNIT_BYTES
-        tail = self._tail
-        return (
-            tail is not None
-            and tail.view is not None
-            and rows[0][4] == self.max_offset
-            and rows[0][0] >= self.next_log_offset
-            and self._base <= position
-            and position + len(rows) * UNIT_BYTES <= self._limit
-        )
-
-    def put_units(self, start: int, units: bytes, next_log_offset: int) -> None:
-        """List records one after the other, the first as number `start`; all lie behind those listed before."""
         if start != self.max_offset:
             self._align(start)
-        done = 0
+        position, done = start * UNIT_BYTES, 0
         while done < len(units):
-            position = start * UNIT_BYTES + done
             if not self._base <= position < self._limit:
                 self._make_room(position)
-            assert self._tail is not None
-            end = min(done + self._limit - position, len(units))
-            self._tail.open()[position - self._base : position - self._base + end - done] = units[done:end]
-            done = end
+            tail = self._tail
+            assert tail is not None
+            size = min(self._limit - position, len(units) - done)
+            at = position - self._base
+            view = tail.view
+            if view is None:
+                view = tail.open()
+            view[at : at + size] = units[done : done + size]
+            position += size
+            done += size
         self.max_offset = start + len(units) // UNIT_BYTES
         self.next_log_offset = next_log_offset
         if not self.is_dirty:
             self.is_dirty = True
             self._dirty_queues.append(self)
-
-    def put_next(self, start: int, log_offset: int, units: bytes, next_log_offset: int) -> bool:
-        """List records one after the other, when the first, at `log_offset`, continues this queue and all fit what is
-        reserved of its file; False when that is not so, and nothing has changed."""
-        position = start * UNIT_BYTES
-        end = position + len(units)
-        tail = self._tail
-        if (
-            start != self.max_offset
-            or log_offset < self.next_log_offset
-            or tail is None
-            or not self._base <= position
-            or end > self._limit
-            or (view := tail.view) is None
-        ):
-            return False
-        view[position - self._base : end - self._base] = units
-        self.max_offset = start + len(units) // UNIT_BYTES
-        self.next_log_offset = next_log_offset
-        if not self.is_dirty:
-            self.is_dirty = True
-            self._dirty_queues.append(self)
-        return True
 
     def _align(self, queue_offset: int) -> None:
         """Make `queue_offset` the next number: cut off units of a former life, or fill the gap before it."""
@@ -466,15 +457,3 @@ def _count_sound(view: memoryview, next_log_offset: int) -> int:
         previous_end = log_offset + size
         count += 1
     return count
-
-
-def run_of_units(log_offset: int, size: int, tags_code: int, count: int) -> bytes:
-    """The units of records of one size and tags code, one behind the other; a few hundred at most."""
-    fields = [0, size, tags_code] * count
-    fields[::3] = range(log_offset, log_offset + size * count, size)
-    return _pack_units_of(count)(*fields)
-
-
-@lru_cache(maxsize=64)
-def _pack_units_of(count: int) -> Callable[..., bytes]:
-    return struct.Struct(">" + "qiq" * count).pack

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable
 
 from rocketline.errors import CorruptRecord, StoreError
-from rocketline.protocol.records import NOT_QUEUED, LogEntry, decode_record, log_entry
+from rocketline.protocol.record_layout import NOT_QUEUED
+from rocketline.protocol.records import LogEntry, decode_record, log_entry
 from rocketline.store.log.commit_log import CommitLog
 from rocketline.store.queue.consume_queue import ConsumeQueue
 from rocketline.store.queue.consume_queues import ConsumeQueues

@@ -28,7 +28,7 @@ from rocketline.store.queue.tags_codes import AcceptExt, AcceptTags, TagsCodes
 from rocketline.store.reading.damage import Damage
 from rocketline.store.reading.read_result import ReadResult, ReadStatus
 from rocketline.store.reading.unit_repair import mend_unit
-from rocketline.store.reading.verified_read import sound_run
+from rocketline.store.reading.verified_read import verified_run
 
 AcceptRecord = Callable[[memoryview], bool]
 
@@ -81,7 +81,7 @@ class Reader:
         accept_ext: AcceptExt | None,
     ) -> ReadResult:
         if accept_record is None and accept_ext is None and (accept_tags is None or type(accept_tags) is TagTest):
-            found = self.read_sound(queue, queue_offset, *self.limited(max_messages, max_bytes), accept_tags)
+            found = self.read_verified(queue, queue_offset, *self.limited(max_messages, max_bytes), accept_tags)
             if found is not None:
                 return found
         if not queue.min_offset <= queue_offset < queue.max_offset:
@@ -102,10 +102,10 @@ class Reader:
         limits = self._usual if max_messages <= self._usual.memory_messages else self._bulk
         return max(1, min(max_messages, limits.memory_messages)), min(max_bytes, limits.memory_bytes)
 
-    def read_sound(
+    def read_verified(
         self, queue: ConsumeQueue, queue_offset: int, count: int, max_bytes: int, test: TagTest | None
     ) -> ReadResult | None:
-        """Read where nothing is to be mended or explained, the end of the queue included; None when something may be. Limits
+        """Read where nothing is to be repaired or explained, the end of the queue included; None: read one by one. Limits
         are `limited`."""
         if not queue.min_offset <= queue_offset < queue.max_offset:
             at_end = 0 < queue_offset == queue.max_offset >= queue.min_offset
@@ -119,7 +119,7 @@ class Reader:
         while run is None:
             view = None if home is None else home.view
             if home is not None and view is not None:
-                run = sound_run(
+                run = verified_run(
                     units, count, max_bytes, view, home.base, log.readable, queue.queue_id, queue_offset, self._check_crc,
                     None if test is None else test.packed, log.wrote - self._memory_bytes,
                 )  # fmt: skip

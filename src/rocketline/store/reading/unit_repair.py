@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rocketline.errors import CorruptRecord
-from rocketline.protocol.records import MAGIC_BLANK, Record, decode_record, log_entry, read_start
+from rocketline.protocol.record_layout import MAGIC_BLANK
+from rocketline.protocol.records import Record, decode_record, log_entry, read_start
 from rocketline.store.log.commit_log import CommitLog
 from rocketline.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketline.store.queue.tags_codes import TagsCodes

@@ -24,15 +24,8 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from rocketline.errors import CorruptRecord, StoreError
-from rocketline.protocol.records import (
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    LogEntry,
-    decode_record,
-    log_entry,
-    read_start,
-)
+from rocketline.protocol.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from rocketline.protocol.records import LogEntry, decode_record, log_entry, read_start
 from rocketline.store.files.segment import Segment
 from rocketline.store.flush.checkpoint import Checkpoint
 from rocketline.store.flush.checkpoint_writer import Extent

@@ -18,16 +18,8 @@ from itertools import repeat
 from typing import NamedTuple
 
 from rocketline.errors import CorruptRecord
-from rocketline.protocol.records import (
-    BLANK_BYTES,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    LogEntry,
-    Record,
-    decode_record,
-    log_entry,
-    read_start,
-)
+from rocketline.protocol.record_layout import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1
+from rocketline.protocol.records import LogEntry, Record, decode_record, log_entry, read_start
 from rocketline.store.files.segment import Segment
 from rocketline.store.recovery.record_runs import (
     SECTOR_BYTES,

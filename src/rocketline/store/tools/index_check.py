@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from rocketline.errors import CorruptRecord
 from rocketline.message import TAGS
-from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry, log_entry
-from rocketline.store.index.key_hashes import KeyHashes
+from rocketline.protocol.hashing import index_key_hash
+from rocketline.protocol.record_layout import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketline.protocol.records import LogEntry, index_keys, log_entry
 from rocketline.store.tools.findings import INDEX, Findings
 from rocketline.store.tools.queue_check import Limits, LogRecords
 
@@ -142,7 +143,6 @@ class IndexCheck:
         self._log = log
         self._limits = limits
         self._findings = findings
-        self._hashes = KeyHashes()
         self._file = 0
         self._number = 1
         self._last = max((file.end_log_offset for file in files if file.count > 1), default=-1)
@@ -166,11 +166,9 @@ class IndexCheck:
         return IndexTotals(self._behind, self._behind_from, self._untagged, self._with_tag)
 
     def follow(self, entries: Sequence[LogEntry]) -> None:
-        records = [
-            (entry.log_offset, index_keys(entry)) for entry in entries if _is_indexed(entry) and entry.properties
-        ]
+        records = [(entry.log_offset, _keys_of(entry)) for entry in entries if _is_indexed(entry) and entry.properties]
         self._with_tag += sum(TAGS in entry.properties for entry in entries)
-        hashes = self._hashes.of([key for _, keys in records for key in keys]).tolist()
+        hashes = [index_key_hash(*key) for _, keys in records for key in keys]
         offsets: list[int] = [log_offset for log_offset, keys in records for _ in keys]
         if self._take(list(zip(hashes, offsets))):
             return
@@ -247,8 +245,8 @@ class IndexCheck:
         if log_offset < self._log.min_offset or (self._limits.end is not None and log_offset >= self._limits.end):
             return
         try:
-            keys = index_keys(log_entry(self._log.at(log_offset)))
-            if key_hash in self._hashes.of(keys):
+            keys = _keys_of(log_entry(self._log.at(log_offset)))
+            if any(index_key_hash(*key) == key_hash for key in keys):
                 return
             problem = f"files a key the record at log offset {log_offset} does not have"
         except CorruptRecord as error:
@@ -273,10 +271,10 @@ def sum_up(totals: IndexTotals, limits: Limits, findings: Findings, listed_end: 
         findings.add(INDEX, place, problem, limits.heals(totals.behind_from))
 
 
-def index_keys(entry: LogEntry) -> list[tuple[str, str]]:
+def _keys_of(entry: LogEntry) -> list[tuple[str, str]]:
     """(topic, key) of everything a record is filed under, in order."""
     topic = entry.topic
-    return [(topic, key) for key in entry.index_keys]
+    return [(topic, key) for key in index_keys(entry.properties)]
 
 
 def _is_indexed(entry: LogEntry) -> bool:

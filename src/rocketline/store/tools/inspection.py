@@ -17,7 +17,8 @@ from typing import Any
 from rocketline.errors import StoreError
 from rocketline.files import backup_of
 from rocketline.protocol import fastjson
-from rocketline.protocol.records import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, read_start
+from rocketline.protocol.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from rocketline.protocol.records import read_start
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import Disk, is_locked
 from rocketline.store.files.segment import Segment

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rocketline.errors import CorruptRecord, StoreError
-from rocketline.protocol.records import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, LogEntry, Record, read_start
+from rocketline.protocol.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from rocketline.protocol.records import LogEntry, Record, index_keys, read_start
 from rocketline.store.files.disk import Disk
 from rocketline.store.files.segment import Segment
 from rocketline.store.log.commit_log import record_store_ms
@@ -45,7 +46,7 @@ class Selection:
                     return False
             if (since is not None and entry.store_ms < since) or (until is not None and entry.store_ms > until):
                 return False
-            return key is None or key in entry.index_keys
+            return key is None or key in index_keys(entry.properties)
 
         return is_wanted
 

@@ -1,0 +1,29 @@
+"""What the fast path remembers of a connection."""
+
+from __future__ import annotations
+
+MISSES = 4
+EVERY = 8
+"""After MISSES reads in a row with nothing for the fast path, it looks at every EVERY-th read of a connection only."""
+
+
+class ConnectionState:
+    __slots__ = ("is_kept", "late_answers", "pull_misses", "send_misses")
+
+    def __init__(self) -> None:
+        self.is_kept = False
+        """Its last read is kept, to be served with those of others."""
+        self.late_answers = 0
+        """Reads whose answers are ready and wait for the disk."""
+        self.send_misses = 0
+        """Reads since the last one with a plain send."""
+        self.pull_misses = 0
+        """Reads that began with a pull since the last one that was served here."""
+
+    @property
+    def waiting(self) -> int:
+        return self.late_answers + self.is_kept
+
+
+def is_worth_a_look(misses: int) -> bool:
+    return misses < MISSES or misses % EVERY == 0
