@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md: which figures, which bar, and whether it is reached."""
+"""The tables of docs/performance.md: which figures, which bar, and whether it is reached."""
 
 from __future__ import annotations
 
