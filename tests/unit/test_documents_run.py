@@ -143,7 +143,8 @@ class Terminals:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self._folder, env=environment)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
-        self._stack.enter_context(process.stdout)  # type: ignore[arg-type]
+        assert process.stdout is not None
+        self._stack.enter_context(process.stdout)
         return process
 
     def interrupt(self) -> None:
