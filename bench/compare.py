@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, help="where the data goes (a new folder in the temporary folder)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write everything to this file")
     parser.add_argument("--keep", metavar="NAME", help="also write medians and ranges to bench/results/NAME.json")
-    parser.add_argument("--page", action="store_true", help="also print the tables of docs/benchmarks.md")
+    parser.add_argument("--page", action="store_true", help="also print the tables of docs/performance.md")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""The tables of docs/benchmarks.md, from one or several results of bench/compare.py.
+"""The tables of docs/performance.md, from one or several results of bench/compare.py.
 
     python bench/page.py compiled.json python.json                          # prints them
-    python bench/page.py bench/results/*.json --write docs/benchmarks.md    # puts them between its markers
+    python bench/page.py bench/results/*.json --write docs/performance.md   # puts them between its markers
 
 Results of the same implementation are taken together: a row has the median of their medians, and the range of them all.
 Each row says which bar it was to reach (bench/bars.py) and whether it did; what was not reached is published too.
@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ TITLES = {
     "both": "Compiled against pure Python",
     "apache": "Apache's broker against itself: what luck does",
 }
+LINE = 120
 Document = dict[str, Any]
 Found = dict[str, Any]
 
@@ -251,12 +253,19 @@ def _notes(rows: list[Found]) -> str:
     for row in rows:
         for note in row["notes"]:
             noted.setdefault(note, []).append(row["workload"])
-    return "\n".join(f"- {', '.join(dict.fromkeys(names))}: {note}" for note, names in noted.items())
+    return "\n".join(_item(f"{', '.join(dict.fromkeys(names))}: {note}") for note, names in noted.items())
 
 
 def _conditions(documents: list[Document]) -> str:
-    """Beside every figure: where, when, and how."""
-    return "\n\n".join(" ".join(str(document["conditions"]).split()) for document in documents)
+    """Where, when and how each comparison was made."""
+    return "Conditions:\n\n" + "\n".join(_item(str(document["conditions"])) for document in documents)
+
+
+def _item(text: str) -> str:
+    """One item of a list, in lines that the documents allow."""
+    return textwrap.fill(
+        " ".join(text.split()), LINE, initial_indent="- ", subsequent_indent="  ", break_long_words=False
+    )
 
 
 def _table(head: Sequence[str], lines: list[list[str]]) -> str:
@@ -301,7 +310,7 @@ def put_between(text: str, tables: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Tables of docs/benchmarks.md from results of bench/compare.py.")
+    parser = argparse.ArgumentParser(description="Tables of docs/performance.md from results of bench/compare.py.")
     parser.add_argument("results", nargs="+", type=Path, metavar="JSON")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put them between the markers of this page")
     args = parser.parse_args()

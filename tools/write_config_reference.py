@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from textwrap import fill
 from typing import Any, get_type_hints
 
 from rocketline.broker.config import BrokerConfig
@@ -41,6 +42,7 @@ programs that make one. Where a default is not Apache's, [compat.md](../compat.m
 loopback unless told otherwise.
 """
 
+LINE = 120
 UNITS = {"_ms": "ms", "_s": "s", "_bytes": "bytes"}
 
 
@@ -49,7 +51,8 @@ def page() -> str:
     broker = "\n".join(_section(BrokerConfig, "Broker", 2))
     name_server = "\n".join(_section(NameServerConfig, "Name server", 2))
     runtime = ", ".join(f"`{key}`" for key in sorted(RUNTIME_KEYS))
-    return f"{INTRODUCTION}\n{broker}\n{name_server}\nOperators may change these while it runs: {runtime}.\n"
+    may_change = fill(f"Operators may change these while it runs: {runtime}.", LINE, break_on_hyphens=False)
+    return f"{INTRODUCTION}\n{broker}\n{name_server}\n{may_change}\n"
 
 
 def _section(kind: type[Any], title: str, level: int) -> Iterator[str]:

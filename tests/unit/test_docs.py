@@ -24,10 +24,13 @@ from rocketline.settings import describe
 from rocketline.testing import LocalCluster
 
 ROOT = Path(__file__).parents[2]
-MECHANISMS = ROOT / "docs" / "mechanisms.md"
+TRACEABILITY = ROOT / "tests" / "traceability.md"
 DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "bench/*.md", "tests/**/*.md") for path in ROOT.glob(pattern)
 )
+MAP = ROOT / "docs" / "README.md"
+LONGEST_LINE = 140
+"""Of a document, outside of tables."""
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -36,12 +39,12 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-# docs/mechanisms.md
+# tests/traceability.md
 
 
 def rows() -> list[list[str]]:
     """The cells of every row: number, mechanism, where, shown by, state."""
-    lines = MECHANISMS.read_text("utf-8").splitlines()
+    lines = TRACEABILITY.read_text("utf-8").splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| [AB]\d+ ", line)]
 
 
@@ -94,7 +97,7 @@ def test_what_is_built_has_a_place_and_a_test() -> None:
 def test_the_rows_are_counted() -> None:
     counts = Counter(row[4] for row in rows())
     said = f"Today: {counts['built']} built, {counts['partly']} partly, {counts['not yet']} not yet."
-    assert said in MECHANISMS.read_text("utf-8")
+    assert said in TRACEABILITY.read_text("utf-8")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
@@ -131,10 +134,50 @@ def links(text: str) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", outside_of_code)
 
 
+@lru_cache
+def anchors(document: Path) -> frozenset[str]:
+    """What a link into a document may name: its headings, as they appear in addresses."""
+    text = re.sub(r"^```.*?^```", "", document.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document: Path) -> None:
-    inside = [link.partition("#")[0] for link in links(document.read_text("utf-8")) if "://" not in link]
-    assert [link for link in inside if link and not (document.parent / link).exists()] == []
+    lost = []
+    for link in links(document.read_text("utf-8")):
+        file, _, anchor = link.partition("#")
+        target = document.parent / file if file else document
+        if "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target.resolve()))):
+            lost.append(link)
+    assert lost == []
+
+
+def test_the_map_of_the_documents_has_every_page() -> None:
+    linked = {(MAP.parent / link.partition("#")[0]).resolve() for link in links(MAP.read_text("utf-8"))}
+    pages = {path for path in (ROOT / "docs").rglob("*.md") if path != MAP and path.parent.name != "decisions"}
+    assert pages - linked == set()
+
+
+def test_pages_that_programs_name_exist() -> None:
+    sources = [path for folder in ("src", "bench", "tools") for path in (ROOT / folder).rglob("*.py")]
+    named = {
+        (name_of(path), page) for path in sources for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text("utf-8"))
+    }
+    assert sorted(item for item in named if not (ROOT / item[1]).is_file()) == []
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.name != "ARCHITECTURE.md"], ids=name_of)
+def test_lines_are_short(document: Path) -> None:
+    lines = enumerate(document.read_text("utf-8").splitlines(), 1)
+    assert [n for n, line in lines if len(line) > LONGEST_LINE and not line.lstrip().startswith("|")] == []
+
+
+def test_documents_use_one_word_for_one_thing() -> None:
+    """Fast path, general path, compiled."""
+    pages = [path for path in DOCUMENTS if path.name != "ARCHITECTURE.md"]
+    other_words = re.compile(r"(?<![\w/-])(lanes?|roads?|twins?)(?![\w.])", re.IGNORECASE)
+    assert {name_of(path): found for path in pages if (found := other_words.findall(path.read_text("utf-8")))} == {}
 
 
 # Programs

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md: which figures, which bar, and whether it is reached."""
+"""The tables of docs/performance.md: which figures, which bar, and whether it is reached."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def test_a_row_has_both_medians_the_ratio_the_cpu_and_the_bar() -> None:
     assert "### Compiled, against Apache's broker" in tables
     cells = line_of(tables, "`raw-64`")
     assert cells[1:] == ["60,000", "20,000", "3.00 (3.00-3.00)", "10.0 : 20.0", "0.50", "ratio >= 2.5", "yes"]
+
+
+def test_lines_outside_of_tables_are_short() -> None:
+    conditions = "a long account of the machine, the load and the hour; " * 10
+    tables = page.page([document(pair("raw-64", 60_000, 20_000)) | {"conditions": conditions}])
+    assert "Conditions:\n\n- a long account" in tables
+    assert max(len(line) for line in tables.splitlines() if not line.startswith("|")) <= page.LINE
 
 
 def test_each_implementation_has_its_own_bar() -> None:
