@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.support.slow_proxy import SlowProxy
 from tests.unit.client.fakes import FakeNameServer
 
@@ -25,7 +26,6 @@ TOPIC = "BenchmarkTest"
 SLOW_S = 0.6
 STEPS = ((0.4, 1.0), (5.0, 1.0))
 """Half of what is made slow; and a rest that is over within the patience of a test, also after a failure."""
-PATIENCE_S = 30.0
 
 
 @dataclass

@@ -34,6 +34,5 @@ async def test_five_thousand_messages_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_two_hundred_thousand_messages_by_eight_producers_and_four_consumers(tmp_path: Path) -> None:
     await make_journey(tmp_path, JourneyPlan(messages=200_000, producers=8, consumers=4, in_flight=8, batch=16))

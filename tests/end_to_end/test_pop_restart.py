@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.child import ChildCluster
 from rocketline.errors import TransportError
@@ -27,7 +28,6 @@ from rocketline.transport import RemotingClient
 
 pytestmark = pytest.mark.timeout(180)
 
-PATIENCE_S = 20.0
 COUNT = 300
 INVISIBLE_MS = 6000
 SMALL_FILES = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "mappedFileSizeConsumeQueue=20000")
@@ -117,7 +117,7 @@ async def test_kill_9_loses_no_popped_message_and_repeats_none_that_was_acknowle
         await work
     with ChildCluster(["--data", str(tmp_path), *SMALL_FILES]) as cluster:
         consumer.address = cluster.brokers["broker-a"]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(consumer.acked) < COUNT:
                 if not await consumer.work(ack_all=True):
                     await asyncio.sleep(0.1)

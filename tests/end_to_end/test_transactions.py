@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.child import ChildCluster
 from rocketline.client import (
@@ -25,7 +26,6 @@ from rocketline.errors import NoReply, RocketlineError, SendFailed
 from rocketline.message import Message, MessageView
 from rocketline.testing import LocalCluster
 
-PATIENCE_S = 30.0
 QUICK = {
     "transactionTimeOut": 200, "transactionCheckInterval": 100, "transactionOpBatchInterval": 50,
     "transactionCheckMax": 10_000,
@@ -150,7 +150,6 @@ async def kill_in_traffic(cluster: ChildCluster, ended: list[str], numbers: Iter
         assert all(isinstance(result, RocketlineError) for result in results), results
 
 
-@pytest.mark.timeout(180)
 async def test_a_broker_killed_in_the_middle_loses_nothing_and_shows_nothing_early(tmp_path: Path) -> None:
     """S22: killed three times between half, local transaction and end; then every transaction comes to its end."""
     arguments = ["--data", str(tmp_path), *settings({**QUICK, "mappedFileSizeCommitLog": 1 << 20})]

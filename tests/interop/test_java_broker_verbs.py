@@ -12,9 +12,10 @@ import pytest
 from tests.support.comparing import ClusterFacts, assert_same_message, assert_same_records
 from tests.support.java_client import Outgoing, Queue
 from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import eventually, push_all, read_topic
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 TOPIC_NOT_EXIST = 17
 
@@ -203,7 +204,7 @@ def test_a_long_poll_is_woken_by_a_message(version, java_clients, cluster, name)
     with ThreadPoolExecutor(1) as thread:
         pulling = thread.submit(waiting.pull, cluster.namesrv, queue, 0, block=True)
         send_to_queue(sending, cluster.namesrv, queue, [b"at last"])
-        pulled = pulling.result(timeout=30)
+        pulled = pulling.result(timeout=PATIENCE_S)
 
     assert pulled.status == "FOUND"
     assert [seen.body for seen in pulled.messages] == [b"at last"]

@@ -18,7 +18,7 @@ from rocketline.errors import MessageTooLarge
 from rocketline.message import SHARDING_KEY, Message
 from rocketline.protocol.hashing import java_string_hash
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 FOUR_MIB = 4 * 1024 * 1024
 PARTS_OF_A_BATCHED_MESSAGE = 22

@@ -13,7 +13,7 @@ from tests.support.java_driver import JavaDriver
 from rocketline.errors import FilterFailed, InvalidExpression
 from rocketline.filtering import SqlFilter
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 EXPRESSIONS = 6000
 MESSAGES = 4

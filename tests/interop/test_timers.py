@@ -17,7 +17,7 @@ from rocketline.errors import InvalidMessage, MessageIllegal
 from rocketline.message import Message
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 RECALL = {"recallMessageEnable": "true"}
 LEVELS = {"messageDelayLevel": " ".join(["1s"] * 18)}

@@ -38,7 +38,7 @@ from rocketline.protocol.records import BORN_IPV6, STORE_IPV6, record_size, topi
 from rocketline.store.message_store import MessageStore
 
 # One process makes the journey; a first run fetches jars.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.interop
 
 HOSTS = ("rocketline", "apache", "rocketline", "apache", "rocketline")
 FIRST, APACHE, BACK, REBUILT, LAST = range(len(HOSTS))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.alike_records import AlikeRecords, alike_records
-from tests.support.twins import unhurried
+from tests.support.twins import thorough
 
 from rocketline.protocol.alike_records import are_sound_records
 from rocketline.protocol.record_table import is_sound_table
 from rocketline.protocol.records import is_sound_record
 
 
-@unhurried
+@thorough
 @given(alike_records(), st.data())
 def test_together_or_one_by_one(log: AlikeRecords, data: st.DataObject) -> None:
     size = log.places[0][1]
@@ -31,7 +31,7 @@ def test_together_or_one_by_one(log: AlikeRecords, data: st.DataObject) -> None:
     )
 
 
-@unhurried
+@thorough
 @given(alike_records(), st.data())
 def test_as_a_table_or_one_by_one(log: AlikeRecords, data: st.DataObject) -> None:
     """What is sound as a table is sound; the other way round it need not be."""

@@ -24,7 +24,7 @@ from tests.support.twins import (
     outcome,
     pure,
     python,
-    unhurried,
+    thorough,
     word,
 )
 
@@ -80,7 +80,7 @@ def heads(draw: st.DrawFn) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@unhurried
+@thorough
 @given(heads(), st.binary(max_size=300), properties, st.integers(0, 50), st.integers(0, 700))
 def test_writing_a_record(head: tuple[Any, ...], body: bytes, raw: bytes, position: int, size: int) -> None:
     one, other = bytearray(size), bytearray(size)
@@ -133,7 +133,7 @@ def starts(log: bytes) -> list[tuple[int, int]]:
     return found
 
 
-@unhurried
+@thorough
 @given(logs(), st.booleans())
 def test_reading_a_log_back(log: bytes, check_crc: bool) -> None:
     quick_rows: list[Row] = []
@@ -145,7 +145,7 @@ def test_reading_a_log_back(log: bytes, check_crc: bool) -> None:
     assert (quick_end, quick_rows) == (careful_end, careful_rows)
 
 
-@unhurried
+@thorough
 @given(logs(), st.data())
 def test_soundness(log: bytes, data: st.DataObject) -> None:
     for position, size in starts(log):
@@ -188,7 +188,7 @@ class _Queue:
         return self._units[:max_bytes]
 
 
-@unhurried
+@thorough
 @given(logs(), st.data(), st.booleans())
 def test_reading_a_queue(log: bytes, data: st.DataObject, check_crc: bool) -> None:
     class Log:
@@ -219,7 +219,7 @@ codes = st.sampled_from(
 )
 
 
-@unhurried
+@thorough
 @given(alike_records(), st.data())
 def test_runs_of_records_that_are_alike(log: AlikeRecords, data: st.DataObject) -> None:
     """Also some that are not, neighbours or not, with tags of all kinds, damaged or outside of what is there."""
@@ -267,7 +267,7 @@ def tagged_store(tags: list[str], log_segment_bytes: int) -> MessageStore:
     return store
 
 
-@unhurried
+@thorough
 @given(
     st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=60),
     st.sampled_from([4000, 1 << 20]),
@@ -305,7 +305,7 @@ def test_reading_what_has_a_tag(
 items = st.builds(BatchItem, int32, st.binary(max_size=80), properties)
 
 
-@unhurried
+@thorough
 @given(st.lists(items, max_size=5).map(encode_batch), st.data())
 def test_splitting_a_batch(body: bytes, data: st.DataObject) -> None:
     changed = bytearray(body)
@@ -317,7 +317,7 @@ def test_splitting_a_batch(body: bytes, data: st.DataObject) -> None:
         assert outcome(decode_batch, raw) == quickly
 
 
-@unhurried
+@thorough
 @given(heads(), st.lists(items, max_size=5), st.booleans(), st.sampled_from([list, tuple]), st.integers(-200, 2))
 def test_writing_a_batch(
     head: tuple[Any, ...], batch: list[BatchItem], numbered: bool, kind: Callable[..., Any], lacking: int
@@ -400,7 +400,7 @@ def test_index(made: list[Row], step: int) -> None:
     assert [vars(file)["count"] for file in indexes[0].files] == [vars(file)["count"] for file in indexes[1].files]
 
 
-@unhurried
+@thorough
 @given(
     st.sampled_from(sorted(name for name in dir(_impl._compiled) if not name.startswith("_") and name != "REVISION")),
     st.lists(

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.twins import few, unhurried
+from tests.support.twins import few, thorough
 from tests.unit.broker.parts import GatedDisk, Parts, Peer, Setup
 
 from rocketline.broker.handler_wiring import routers
@@ -199,7 +199,7 @@ def left_by_each_road(reads: Sequence[bytes], sync_flush: bool = False) -> list[
 frames = sends() | sends() | sends() | others | damaged()
 
 
-@unhurried
+@thorough
 @given(st.lists(frames, min_size=1, max_size=12), st.lists(st.integers(0), max_size=3))
 def test_both_roads_leave_the_same(frames: list[bytes], cuts: list[int]) -> None:
     reads = [plain(9), *reads_of(frames, cuts)]

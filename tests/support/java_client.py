@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from .java_driver import CALL_TIMEOUT_S, JavaDriver
+from tests.support.patience import PATIENCE_S
+
+from .java_driver import JavaDriver
 
 # Generous, because it is only waited for when messages are missing; a loaded machine is slow to share out queues.
-POLL_TIMEOUT_S = 40.0
 
 BROKER_ADDRESS = "{broker}"
 
@@ -254,7 +255,7 @@ class JavaProducer(_Handle):
         """Send a request; body and properties of its reply."""
         message, limit_ms = Outgoing(topic, body, **fields), round(timeout_s * 1000)
         reply = self._driver.call(
-            "request", timeout_s + CALL_TIMEOUT_S, name=self.name, timeout_ms=limit_ms, **message.arguments()
+            "request", timeout_s + PATIENCE_S, name=self.name, timeout_ms=limit_ms, **message.arguments()
         )
         return bytes.fromhex(reply["body"]), reply["properties"]
 
@@ -294,10 +295,10 @@ class JavaTransactionalProducer(_Handle):
         assert reply["localTransactionState"] == outcome
         return Sent.of(reply)
 
-    def checks(self, count: int, timeout_s: float = POLL_TIMEOUT_S) -> list[Seen]:
+    def checks(self, count: int, timeout_s: float = PATIENCE_S) -> list[Seen]:
         """All messages it was asked about since the last call, once they are `count` or the time is over."""
         arguments = {"name": self.name, "count": count, "timeout_ms": round(timeout_s * 1000)}
-        return [Seen.of(item) for item in self._driver.call("poll_checks", timeout_s + CALL_TIMEOUT_S, **arguments)]
+        return [Seen.of(item) for item in self._driver.call("poll_checks", timeout_s + PATIENCE_S, **arguments)]
 
 
 class JavaReplier(_Handle):
@@ -309,10 +310,10 @@ class JavaReplier(_Handle):
 class JavaPushConsumer(_Handle):
     STOP = "stop_push"
 
-    def poll(self, count: int, timeout_s: float = POLL_TIMEOUT_S) -> list[Seen]:
+    def poll(self, count: int, timeout_s: float = PATIENCE_S) -> list[Seen]:
         """All deliveries since the last poll, once they are `count` or the time is over."""
         arguments = {"name": self.name, "count": count, "timeout_ms": round(timeout_s * 1000)}
-        reply = self._driver.call("poll_push", timeout_s + CALL_TIMEOUT_S, **arguments)
+        reply = self._driver.call("poll_push", timeout_s + PATIENCE_S, **arguments)
         return [Seen.of(item) for item in reply]
 
     def stop_and_poll(self) -> list[Seen]:
@@ -341,10 +342,10 @@ class JavaLitePullConsumer(_Handle):
     def seek(self, queue: Queue, offset: int) -> None:
         self._driver.call("lite_pull_seek", name=self.name, offset=offset, **_plain(queue))
 
-    def poll(self, count: int, timeout_s: float = POLL_TIMEOUT_S) -> list[Seen]:
+    def poll(self, count: int, timeout_s: float = PATIENCE_S) -> list[Seen]:
         """At least `count` messages, or fewer when the time is over."""
         arguments = {"name": self.name, "count": count, "timeout_ms": round(timeout_s * 1000)}
-        reply = self._driver.call("lite_pull_poll", timeout_s + CALL_TIMEOUT_S, **arguments)
+        reply = self._driver.call("lite_pull_poll", timeout_s + PATIENCE_S, **arguments)
         return [Seen.of(item) for item in reply]
 
     def commit(self) -> None:

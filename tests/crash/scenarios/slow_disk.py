@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.protocol.codes import ResponseCode
 
 from ..load import GROUP, QUEUES, Load, Mix
@@ -27,8 +29,6 @@ VARIANTS = (RUNNING, FROM_START, TABLES)
 TIMEOUT_MS = 60
 DELAY_MS = (20, 400)
 LIFE_S = 1.5
-LIMIT_S = 30.0
-"""A busy machine may take so long until the first send is answered at all."""
 LOG_FILE_BYTES = 16 << 20
 """From this size on the next file is made ahead; a smaller one is made on the spot, on the loop."""
 MIX = Mix(producers=8, batch_share=0.2, max_bytes=4096)
@@ -74,7 +74,7 @@ async def _until_answered(load: Load, is_quick: bool) -> None:
     """Wait until some send was answered, if need be."""
     code = ResponseCode.SUCCESS if is_quick else ResponseCode.FLUSH_DISK_TIMEOUT
     with suppress(TimeoutError):
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not load.codes[code]:
                 await asyncio.sleep(0.01)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.name_servers import FakeNameServer
-from tests.unit.broker.parts import PATIENCE_S, eventually
+from tests.unit.broker.parts import eventually
 
 from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.registration import Identity, Registration

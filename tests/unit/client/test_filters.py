@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import FakeCluster, until
 
 from rocketline.client import ClientTiming, ConsumeFrom, Producer, PullConsumer, PushConsumer, Sql
@@ -17,8 +18,6 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.testing import LocalCluster
 from rocketline.transport import Reply
-
-PATIENCE_S = 20.0
 
 
 class Inbox:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, SILENCE, FakeBroker, FakeCluster, own_tasks, until
 
 from rocketline.client import Producer, SendStatus
@@ -407,7 +408,7 @@ async def test_a_route_with_more_queues_is_used_after_its_refresh(cluster: FakeC
         async def reached() -> bool:
             return (await producer.send(Message("T", b"x"))).queue.queue_id == 1
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not await reached():
                 await asyncio.sleep(0.005)
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
 
 from rocketline.client import ConsumeFrom, PullConsumer, SeekTo
@@ -375,7 +376,7 @@ async def test_iterating_ends_with_the_consumer(cluster: FakeCluster, queues: li
 
         running = asyncio.create_task(run())
         await cluster.broker.request(PULL)
-    assert await asyncio.wait_for(running, 10.0) == 0
+    assert await asyncio.wait_for(running, PATIENCE_S) == 0
 
 
 async def test_progress_is_committed_by_itself_once_the_next_poll_says_it_is_done(

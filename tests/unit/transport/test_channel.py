@@ -8,6 +8,7 @@ import struct
 from collections.abc import Awaitable
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.transport.peers import BLOAT, ECHO, FAIL, HOLD, REJECT, RawPeer, Scripted, eventually, request, serving
 
 from rocketline.errors import ConnectionLost, RequestRejected, RequestTimeout, TransportError
@@ -240,7 +241,7 @@ async def test_waiting_requests_are_given_up_when_their_connection_closes():
         await peer.send_commands(request(1))
         await eventually(lambda: any(channel.waiting_count for channel in server.channels))
         peer.abort()
-        await asyncio.wait_for(cancelled.wait(), 10)
+        await asyncio.wait_for(cancelled.wait(), PATIENCE_S)
         await eventually(lambda: not server.channels)
 
 
