@@ -126,7 +126,7 @@ async def _new_offset(wire: Wire, lives: Lives, number: int) -> None:
 async def _new_delay(wire: Wire, lives: Lives, number: int) -> None:
     properties = encode_properties({"UNIQ_KEY": f"D{number}", DELAY: "1"})
     header = SendMessageHeader("producers", "delayed", "TBW102", 4, 0, 0, 1_700_000_000_000, 0, properties)
-    await wire.broker.call(Command(RequestCode.SEND_MESSAGE_V2, header.encode(), b"late"), 30.0)
+    await wire.broker.call(Command(RequestCode.SEND_MESSAGE_V2, header.encode(), b"late"), PATIENCE_S)
 
 
 _CHANGES: dict[str, Callable[[Wire, Lives, int], Awaitable[None]]] = {

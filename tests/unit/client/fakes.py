@@ -238,7 +238,7 @@ class FakeBroker(FakeServer):
     async def ask_client(self, request: Command) -> Command:
         """Send a request over the connection of the only client."""
         (channel,) = self.channels
-        return await channel.call(request, 5.0)
+        return await channel.call(request, PATIENCE_S)
 
     def habit(self, channel: Channel, request: Command) -> Reply:
         habits: dict[int, Callable[[Command], Reply]] = {

@@ -174,7 +174,7 @@ def test_the_end_is_told_of_also_when_the_last_question_is_not_answered(cluster:
     def once(request: Command) -> Command | None:
         return request.reply(ResponseCode.PULL_NOT_FOUND, pull_fields(queue, 100)) if next(asked) < 3 else None
 
-    with reading(cluster, timeout=1.0) as reader:
+    with reading(cluster, timeout=3.0) as reader:
         reader.bounds(QUEUE)
         cluster.broker.on[PULL] = once
         with pytest.raises(RangeNotAvailable, match="nothing at 100"):
@@ -205,7 +205,7 @@ def test_a_busy_broker_is_asked_again_and_a_refusal_raised(cluster: FakeCluster)
 
 def test_no_wait_is_without_limit(cluster: FakeCluster) -> None:
     cluster.broker.script(PULL, *[SILENCE] * 50)
-    with reading(cluster, timeout=0.1) as reader, pytest.raises(RequestTimeout, match="did not answer"):
+    with reading(cluster, timeout=1.0) as reader, pytest.raises(RequestTimeout, match="did not answer"):
         list(reader.read(QUEUE, 0, 5))
 
 
@@ -218,7 +218,7 @@ def test_nonsense_is_refused(cluster: FakeCluster, body: bytes) -> None:
 
 
 def test_mistakes_are_told(cluster: FakeCluster) -> None:
-    with reading(cluster, timeout=0.2) as reader:
+    with reading(cluster, timeout=1.0) as reader:
         with pytest.raises(RouteNotFound, match="nowhere"):
             reader.queues("nowhere")
         with pytest.raises(RouteNotFound, match="broker-z"):

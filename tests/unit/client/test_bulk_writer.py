@@ -106,7 +106,7 @@ def test_delayed_messages_go_alone(cluster: FakeCluster) -> None:
 
 
 def test_only_so_many_requests_are_under_way(cluster: FakeCluster) -> None:
-    with writing(cluster, in_flight=3, timeout=0.3) as writer:
+    with writing(cluster, in_flight=3, timeout=2.0) as writer:
         for broker in cluster.brokers:
             broker.on[SINGLE] = lambda request: SILENCE
         with pytest.raises(SendFailed, match="1 messages for topic 'T' were not acknowledged after"):

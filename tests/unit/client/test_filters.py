@@ -134,7 +134,7 @@ async def test_a_pull_consumer_selects_by_properties_too() -> None:
             await consumer.subscribe("orders", Sql("n > 7"))
             bodies = []
             while len(bodies) < 2:
-                bodies += [message.body for message in await consumer.poll(timeout=5)]
+                bodies += [message.body for message in await consumer.poll(timeout=PATIENCE_S)]
             assert sorted(bodies) == [b"8", b"9"]
             with pytest.raises(BrokerError, match="n >"):
                 await consumer.subscribe("orders", Sql("n >"))

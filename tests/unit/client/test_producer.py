@@ -91,7 +91,7 @@ async def test_messages_in_flight_are_bounded(cluster: FakeCluster) -> None:
         return reply
 
     cluster.broker.on[SEND] = wait
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=30.0) as producer:
+    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=PATIENCE_S) as producer:
         sending = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(10)]
         await cluster.broker.request(SEND, 3)
         assert len(cluster.broker.requests_of(SEND)) == 3
@@ -367,7 +367,7 @@ async def test_sends_in_flight_fail_when_the_producer_is_closed(cluster: FakeClu
     cluster.add_topic("T")
     cluster.broker.script(SEND, SILENCE)
     async with Producer(cluster.namesrv, group="shop", timing=QUICK, retries=0) as producer:
-        sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=30.0))
+        sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=PATIENCE_S))
         await cluster.broker.request(SEND)
     with pytest.raises(ClientError):
         await sending
@@ -375,7 +375,7 @@ async def test_sends_in_flight_fail_when_the_producer_is_closed(cluster: FakeClu
 
 async def test_cancelling_a_send_is_a_cancellation(producer: Producer, cluster: FakeCluster) -> None:
     cluster.broker.script(SEND, SILENCE)
-    sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=30.0))
+    sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=PATIENCE_S))
     await cluster.broker.request(SEND)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):

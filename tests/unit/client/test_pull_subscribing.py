@@ -40,7 +40,7 @@ def fill(broker: FakeBroker, queue_id: int, count: int, topic: str = "T") -> Non
 async def polled(consumer: PullConsumer, count: int, **options: Any) -> list[MessageView]:
     messages: list[MessageView] = []
     while len(messages) < count:
-        batch = await consumer.poll(timeout=5.0, **options)
+        batch = await consumer.poll(timeout=PATIENCE_S, **options)
         assert batch, f"only {len(messages)} of {count} messages came"
         messages += batch
     return messages

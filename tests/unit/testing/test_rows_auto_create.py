@@ -29,7 +29,7 @@ from rocketline.transport import RemotingClient
 async def route_of(namesrv: str, topic: str) -> dict[str, Any] | None:
     """What a name server says of a topic; None when it does not know it."""
     async with RemotingClient() as client:
-        answer = await client.call(namesrv, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}), 5)
+        answer = await client.call(namesrv, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}), PATIENCE_S)
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
     assert answer.code == ResponseCode.SUCCESS
