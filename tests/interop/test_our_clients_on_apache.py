@@ -347,7 +347,7 @@ async def test_pulling_seeking_and_committing(
         Producer(apache.namesrv, group=name("pg")) as producer,
     ):
         consumer.assign([queue])
-        waiting = asyncio.create_task(consumer.poll(timeout=30.0))
+        waiting = asyncio.create_task(consumer.poll(timeout=PATIENCE_S))
         await producer.send(Message(topic, b"10"), queue=queue)
         assert [message.queue_offset for message in await waiting] == [10]
 

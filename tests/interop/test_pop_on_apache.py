@@ -131,7 +131,7 @@ async def test_a_slow_loop_keeps_its_messages(apache: ApacheCluster, topic: str,
     await send(apache, topic, [b"slow", b"slow too", b"last"])
     seen: Counter[bytes] = Counter()
     async with (
-        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=3.0) as consumer,
+        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=6.0) as consumer,
         PopConsumer(apache.namesrv, group=group, from_where=FIRST) as other,
     ):
         await consumer.subscribe(topic)
@@ -139,7 +139,7 @@ async def test_a_slow_loop_keeps_its_messages(apache: ApacheCluster, topic: str,
         async for message in consumer:
             seen[message.body] += 1
             # Twice as long as it is hidden at first, and than brokers need to notice: nobody else gets it.
-            assert await other.receive(wait=8.0) == []
+            assert await other.receive(wait=14.0) == []
             if len(seen) == 2:
                 break
     assert set(seen.values()) == {1}

@@ -41,7 +41,7 @@ def apache_values(java: JavaDriver, cases: list[tuple[str, list[dict[str, str]]]
         {"expression": text, "messages": [{"properties": properties} for properties in messages]}
         for text, messages in cases
     ]
-    values: list[Any] = java.call("evaluate_sql", 60.0, cases=given)
+    values: list[Any] = java.call("evaluate_sql", cases=given)
     return values
 
 

@@ -308,9 +308,9 @@ async def test_ours_asks_and_java_replies(
     replier = await asyncio.to_thread(java.replier, quick.namesrv, name("repliers"), topic)
     async with Producer(quick.namesrv, group=name("askers")) as producer:
         for number in range(5):
-            reply = await producer.request(Message(topic, b"%d" % number), timeout=20.0)
+            reply = await producer.request(Message(topic, b"%d" % number), timeout=PATIENCE_S)
             assert reply.body == b"re %d" % number
-        reply = await producer.request(Message(topic, b"long " * 2000), timeout=20.0)
+        reply = await producer.request(Message(topic, b"long " * 2000), timeout=PATIENCE_S)
         assert reply.body == b"re " + b"long " * 2000
         assert producer.late_replies == 0
     await asyncio.to_thread(replier.stop)
@@ -319,11 +319,11 @@ async def test_ours_asks_and_java_replies(
 async def test_nobody_replies(java: JavaClient, quick: Cluster, topic: str, name: Name) -> None:
     async with Producer(quick.namesrv, group=name("askers")) as producer:
         with pytest.raises(NoReply):
-            await producer.request(Message(topic, b"anybody?"), timeout=1.0)
+            await producer.request(Message(topic, b"anybody?"), timeout=3.0)
 
     def ask() -> None:
         with java.producer(quick.namesrv, name("askers")) as javas, pytest.raises(JavaCallError) as failure:
-            javas.request(topic, b"anybody?", timeout_s=1.0)
+            javas.request(topic, b"anybody?", timeout_s=3.0)
         assert failure.value.class_name == "RequestTimeoutException"
 
     await asyncio.to_thread(ask)

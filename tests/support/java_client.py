@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_MS, PATIENCE_S
 
 from .java_driver import JavaDriver
 
@@ -251,7 +251,9 @@ class JavaProducer(_Handle):
         )
         return SentBatch(Sent.of(reply), [Sent.of(item) for item in reply["messages"]])
 
-    def request(self, topic: str, body: bytes, timeout_s: float = 20.0, **fields: Any) -> tuple[bytes, dict[str, str]]:
+    def request(
+        self, topic: str, body: bytes, timeout_s: float = PATIENCE_S, **fields: Any
+    ) -> tuple[bytes, dict[str, str]]:
         """Send a request; body and properties of its reply."""
         message, limit_ms = Outgoing(topic, body, **fields), round(timeout_s * 1000)
         reply = self._driver.call(
@@ -268,7 +270,7 @@ class JavaProducer(_Handle):
         prefix: str = "",
         size: int = 0,
         tags: str | None = None,
-        timeout_s: float = 120.0,
+        timeout_s: float = PATIENCE_S,
     ) -> SentMany:
         """Load: body i is `prefix` and i, padded with '.' to `size` bytes."""
         reply = self._driver.call(
@@ -370,7 +372,7 @@ class JavaClient(JavaDriver):
         *,
         compress_type: str = "ZLIB",
         compress_over: int = 4096,
-        timeout_ms: int = 5000,
+        timeout_ms: int = PATIENCE_MS,
         retries: int = 2,
         default_queues: int = 4,
         max_message_size: int = 4 << 20,

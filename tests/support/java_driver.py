@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_MS, PATIENCE_S
 
 from .java import ROOT, classpath, compile_java, tool
 
@@ -38,6 +38,8 @@ JVM_OPTIONS = (
     "-Drocketmq.client.rebalance.waitInterval=1000",
     "-Drocketmq.client.rebalance.minInterval=100",
     "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
+    f"-Drocketline.patience.ms={PATIENCE_MS}",
+    "-Dcom.rocketmq.remoting.client.connect.timeout=60000",
     "-Drocketmq.client.logUseSlf4j=true",
     "-Drocketmq.client.logLevel=WARN",
     f"-Dlogback.configurationFile={SOURCES}/logback.xml",
