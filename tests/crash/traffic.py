@@ -30,7 +30,7 @@ class Traffic:
         self.topic = topic
         self.failures: list[str] = []
         """Sends that nobody acknowledged, by their reasons."""
-        self._producer = Producer(namesrv, group="senders", timing=QUICK, timeout=2.0)
+        self._producer = Producer(namesrv, group="senders", timing=QUICK, timeout=PATIENCE_S)
         self._consumer = PushConsumer(namesrv, group="observers", from_where=ConsumeFrom.FIRST, timing=QUICK)
         self._undo = AsyncExitStack()
 

@@ -106,9 +106,7 @@ async def test_a_broker_stopped_between_half_and_end() -> None:
     """The word to the broker gets lost; the broker that comes back asks."""
     async with (
         LocalCluster(config=QUICK) as cluster,
-        TransactionalProducer(
-            cluster.namesrv, group="payers", check=outcome_in_body, timeout=1.0, timing=GREETS_OFTEN
-        ) as producer,
+        TransactionalProducer(cluster.namesrv, group="payers", check=outcome_in_body, timing=GREETS_OFTEN) as producer,
     ):
 
         async def while_it_is_away(message: Message) -> Transaction:
@@ -138,9 +136,7 @@ def settings(values: dict[str, int]) -> list[str]:
 
 
 async def kill_in_traffic(cluster: ChildCluster, ended: list[str], numbers: Iterator[int], wanted: int) -> None:
-    async with TransactionalProducer(
-        cluster.namesrv, group="payers", check=outcome_in_body, timeout=1.0, retries=0
-    ) as producer:
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=outcome_in_body, retries=0) as producer:
         senders = [asyncio.create_task(send_until_dead(producer, ended, numbers)) for _ in range(4)]
         async with asyncio.timeout(PATIENCE_S):
             while len(ended) < wanted:
