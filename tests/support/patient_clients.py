@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketline.admin import Admin
+from rocketline.cli import child
 from rocketline.client import ClientTiming, Producer, PushConsumer, blocking
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
-from rocketline.testing.local_cluster import SMALL_FILES
+from rocketline.testing import local_cluster
 from rocketline.transport import RemotingClient
 
 from .patience import PATIENCE_MS, PATIENCE_S
@@ -37,8 +38,9 @@ def lengthen_limits() -> None:
     """Once, before any test."""
     for function, names in LIMITS:
         _set_defaults(function, names)
+    child.START_LIMIT_S = child.STOP_LIMIT_S = local_cluster.CALL_LIMIT_S = PATIENCE_S
     # A send that waited for the loop or for the disk is refused, or answered as not flushed.
-    SMALL_FILES.update(waitTimeMillsInSendQueue=str(PATIENCE_MS), syncFlushTimeout=str(PATIENCE_MS))
+    local_cluster.SMALL_FILES.update(waitTimeMillsInSendQueue=str(PATIENCE_MS), syncFlushTimeout=str(PATIENCE_MS))
 
 
 def _set_defaults(function: Any, names: tuple[str, ...]) -> None:
