@@ -10,7 +10,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.patient_clients import lengthen_limits
+from tests.support.product_limits import lengthen_limits
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("unhurried", unhurried)

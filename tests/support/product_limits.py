@@ -1,18 +1,21 @@
 """Time limits of the product that a busy machine would reach, raised for every test.
 
-Users want to hear after three seconds that a broker does not answer; a test wants its answer. What tests give themselves
-is not touched: a test of a time limit names the limit. Tests in virtual time name them too, as nothing is slow there.
+Users want to hear after three seconds that a broker does not answer; a test wants its answer. A test of a time limit names
+the limit.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from rocketline.admin import Admin
-from rocketline.cli import child
+from rocketline.broker import registration
+from rocketline.cli import child, journey
 from rocketline.client import ClientTiming, Producer, PushConsumer, blocking
+from rocketline.client.producer import direct
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.testing import local_cluster
@@ -32,28 +35,33 @@ LIMITS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (RemoteNameServer.__init__, ("timeout_s",)),
     (RemotingClient.__init__, ("connect_timeout_s",)),
 )
+CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
+    (child, ("START_LIMIT_S", "STOP_LIMIT_S")),
+    (direct, ("CONNECT_S",)),
+    (journey, ("OPEN_LIMIT_S", "READ_LIMIT_S")),
+    (local_cluster, ("CALL_LIMIT_S",)),
+    (registration, ("FIRST_ANSWER_S",)),
+)
 
 
 def lengthen_limits() -> None:
     """Once, before any test."""
     for function, names in LIMITS:
         _set_defaults(function, names)
-    child.START_LIMIT_S = child.STOP_LIMIT_S = local_cluster.CALL_LIMIT_S = PATIENCE_S
+    for module, names in CONSTANTS:
+        for name in names:
+            assert hasattr(module, name), f"{module} has no {name}"
+            setattr(module, name, PATIENCE_S)
     # A send that waited for the loop or for the disk is refused, or answered as not flushed.
     local_cluster.SMALL_FILES.update(waitTimeMillsInSendQueue=str(PATIENCE_MS), syncFlushTimeout=str(PATIENCE_MS))
 
 
 def _set_defaults(function: Any, names: tuple[str, ...]) -> None:
-    parameters = inspect.signature(function).parameters
-    for name in names:
-        assert parameters[name].default is not inspect.Parameter.empty, f"{function} has no default of {name}"
-        if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
-            function.__kwdefaults__[name] = PATIENCE_S
-        else:
-            with_default = [each for each in parameters.values() if each.default is not inspect.Parameter.empty]
-            position = [each.name for each in with_default if each.kind is not inspect.Parameter.KEYWORD_ONLY].index(
-                name
-            )
-            values = list(function.__defaults__)
-            values[position] = PATIENCE_S
-            function.__defaults__ = tuple(values)
+    """Change default values of parameters."""
+    values = {item.name: item.default for item in inspect.signature(function).parameters.values()}
+    values = {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
+    assert values.keys() >= set(names), f"{function} has no defaults of all of {names}"
+    values.update(dict.fromkeys(names, PATIENCE_S))
+    only_named = function.__kwdefaults__ or {}
+    only_named.update({name: values.pop(name) for name in only_named})
+    function.__defaults__ = tuple(values.values())
