@@ -36,7 +36,7 @@ def sound_days(seed: int, count: int, hours: float) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800 * max(DAYS, 1))
+@pytest.mark.timeout(3600 * max(DAYS, 1))
 def test_days_with_members_faults_and_resets() -> None:
     report = sound_days(2026, DAYS, 24) if DAYS else sound_days(2026, 1, 6)
     assert report.count(" 0 violations") == max(DAYS, 1), report

@@ -6,5 +6,5 @@ when something hangs; and then pytest-timeout (`pyproject.toml`) comes later, so
 
 from __future__ import annotations
 
-PATIENCE_S = 600.0
-PATIENCE_MS = 600_000
+PATIENCE_S = 900.0
+PATIENCE_MS = 900_000
