@@ -22,7 +22,7 @@ from rocketline.spark import live_queues
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("spark")]  # some need Spark: one broker for all
 
 
 @pytest.fixture(scope="module")
