@@ -1,5 +1,6 @@
-"""Settings for all tests: in CI, Hypothesis tries the same examples each time, so that a red run means a real change.
+"""Settings for all tests: nothing fails because the machine is busy.
 
+Hypothesis has no time limits. In CI it tries the same examples each time, so that a red run means a real change;
 `HYPOTHESIS_PROFILE=soak` tries new ones, and where a test knows how to, many more of them.
 """
 
@@ -8,19 +9,28 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from tests.support.product_limits import lengthen_limits
 
-settings.register_profile("ci", derandomize=True, print_blob=True)
-settings.register_profile("soak", print_blob=True)
-if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("thorough", thorough)
+settings.register_profile("ci", thorough, derandomize=True)
+settings.register_profile("soak", thorough)
+IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+if IS_SOAK:
     settings.load_profile("soak")
-elif os.environ.get("CI") == "true":
-    settings.load_profile("ci")
+else:
+    settings.load_profile("ci" if os.environ.get("CI") == "true" else "thorough")
+
+lengthen_limits()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Groups that xdist does not see would start Spark and Apache's brokers in every process."""
+    if IS_SOAK:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0))
     if not config.getoption("loadgroup", default=False):
         return
     lost = [item.nodeid for item in items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]

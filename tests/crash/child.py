@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.support.patience import PATIENCE_S
 
 from .plan import Plan
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-START_LIMIT_S = 60.0
-STOP_LIMIT_S = 30.0
 
 
 class DidNotStart(Exception):
@@ -70,7 +69,7 @@ class BrokerChild:
                 cwd=REPOSITORY,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))},
             )
-        ready = await self._line(START_LIMIT_S)
+        ready = await self._line(PATIENCE_S)
         if "port" not in ready:
             self._end()
             raise DidNotStart(ready.get("refused") or self._last_words())
@@ -95,7 +94,7 @@ class BrokerChild:
         assert process.stdin is not None
         process.stdin.write(question + "\n")
         process.stdin.flush()
-        return await self._line(STOP_LIMIT_S)
+        return await self._line(PATIENCE_S)
 
     async def _line(self, limit_s: float) -> dict[str, Any]:
         process = self._running
@@ -122,7 +121,7 @@ class BrokerChild:
         process = self._running
         os.kill(self._pid, signal.SIGTERM)
         try:
-            await asyncio.to_thread(process.wait, STOP_LIMIT_S)
+            await asyncio.to_thread(process.wait, PATIENCE_S)
         finally:
             self._end()
         return process.returncode
@@ -130,7 +129,7 @@ class BrokerChild:
     async def died(self) -> int:
         """Wait until it ended by itself."""
         process = self._running
-        await asyncio.to_thread(process.wait, STOP_LIMIT_S)
+        await asyncio.to_thread(process.wait, PATIENCE_S)
         self._end()
         return process.returncode
 
@@ -138,7 +137,7 @@ class BrokerChild:
         process, self._process, self._pid = self._running, None, 0
         if process.poll() is None and not self._under:
             process.kill()
-        process.wait(STOP_LIMIT_S)
+        process.wait(PATIENCE_S)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()

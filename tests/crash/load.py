@@ -11,12 +11,14 @@ from random import Random
 from typing import Self
 from zlib import crc32
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.errors import BrokerError, QueryNotFound, TransportError
 from rocketline.protocol.codes import ResponseCode
 
 from .checker import judge
 from .ledger import MAX_BODY_BYTES, Attempt, Ledger, Queue
-from .wire import PATIENCE_S, Wire, split
+from .wire import Wire, split
 
 GROUP = "readers"
 QUEUES: tuple[Queue, ...] = tuple((topic, queue_id) for topic in ("orders", "events", "audit") for queue_id in range(4))

@@ -20,13 +20,14 @@ import time
 from pathlib import Path
 
 import msgspec
+from tests.support.patience import PATIENCE_S
 from tests.support.standing_still import stop_process
 
 from rocketline.client import ConsumeFrom, PopConsumer, PushConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import MessageView
 
-from .child import REPOSITORY, STOP_LIMIT_S
+from .child import REPOSITORY
 from .traffic import QUICK
 
 HANDLER, LOOP = "handler", "loop"
@@ -95,8 +96,8 @@ class Member:
     def kill(self) -> None:
         """kill -9; once everything it wrote is here."""
         self._process.kill()
-        self._process.wait(STOP_LIMIT_S)
-        self._reader.join(STOP_LIMIT_S)
+        self._process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
 
     def close(self) -> None:
         self.kill()

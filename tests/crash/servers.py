@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
+from tests.support.patience import PATIENCE_S
 from tests.support.standing_still import stop_process
 
 from rocketline.cli.servers.child import cli_command, cli_environment
@@ -19,8 +20,8 @@ from rocketline.client import ConsumeFrom, Producer, PullConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message
 
-from .child import START_LIMIT_S, STOP_LIMIT_S, DidNotStart
-from .traffic import LIMIT_S, QUICK
+from .child import DidNotStart
+from .traffic import QUICK
 
 READY = re.compile(r"ready \w+=(?:[^@\s]+@)?(?P<host>[^:\s]+):(?P<port>\d+)\n")
 
@@ -50,7 +51,7 @@ class ServerChild:
                 env=cli_environment(),
             )
         assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), START_LIMIT_S)
+        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_S)
         ready = READY.fullmatch(line.decode())
         if ready is None:
             await self.kill()
@@ -66,7 +67,7 @@ class ServerChild:
 
     async def stop(self) -> None:
         self._running.terminate()
-        await asyncio.wait_for(self._running.wait(), STOP_LIMIT_S)
+        await asyncio.wait_for(self._running.wait(), PATIENCE_S)
         self._process = None
 
     def kill_now(self) -> None:
@@ -79,7 +80,7 @@ class ServerChild:
         if process is not None:
             if process.returncode is None:
                 process.kill()
-            await asyncio.wait_for(process.wait(), STOP_LIMIT_S)
+            await asyncio.wait_for(process.wait(), PATIENCE_S)
 
     @property
     def _running(self) -> asyncio.subprocess.Process:
@@ -118,7 +119,7 @@ class BrokerSite:
 
     async def reached_by(self, producer: Producer, first: Message) -> None:
         """Wait until a producer has found the broker (again): until this message is stored."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     await producer.send(first)
@@ -136,7 +137,7 @@ class BrokerSite:
             for queue in queues:
                 await consumer.seek(queue, 0)
                 left += await consumer.end_offset(queue)
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while found.total() < left:
                     found.update(message.body for message in await consumer.poll(timeout=0.2))
         return found

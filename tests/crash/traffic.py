@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.cli.demo.ledger import Ledger
 from rocketline.client import ClientTiming, ConsumeFrom, Producer, PushConsumer
 from rocketline.errors import RocketlineError
@@ -16,7 +18,6 @@ from .outcome import Outcome
 
 MOST_MESSAGES = 100_000
 PAUSE_S = 0.005
-LIMIT_S = 60.0
 QUICK = ClientTiming(route_refresh_s=0.3, heartbeat_s=0.5, persist_s=0.3, rebalance_s=1.0, rebalance_soon_s=0.2)
 """The clients' timers, thirty times as quick as their users'."""
 
@@ -29,7 +30,7 @@ class Traffic:
         self.topic = topic
         self.failures: list[str] = []
         """Sends that nobody acknowledged, by their reasons."""
-        self._producer = Producer(namesrv, group="senders", timing=QUICK, timeout=2.0)
+        self._producer = Producer(namesrv, group="senders", timing=QUICK, timeout=PATIENCE_S)
         self._consumer = PushConsumer(namesrv, group="observers", from_where=ConsumeFrom.FIRST, timing=QUICK)
         self._undo = AsyncExitStack()
 
@@ -96,7 +97,7 @@ class NeverHappened(Exception):
     """What was waited for did not come; the text says what."""
 
 
-async def until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+async def until(condition: Callable[[], bool], what: str, limit_s: float = PATIENCE_S) -> None:
     """Wait until something holds that no event tells."""
     loop = asyncio.get_running_loop()
     started = loop.time()

@@ -6,6 +6,8 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.client.remote_broker import PullAnswer, PullStatus, RemoteBroker
 from rocketline.message import ConsumerOffset, MessageQueue, QueueOffset
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -19,7 +21,6 @@ from rocketline.transport import RemotingClient
 
 from .ledger import Attempt, Ledger, Queue
 
-PATIENCE_S = 30.0
 _SIZE = struct.Struct(">i")
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import cli_environment
 
@@ -22,7 +23,11 @@ pytestmark = pytest.mark.skipif(
 
 def bench(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=120, env=cli_environment()
+        [sys.executable, str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=cli_environment(),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -42,6 +47,6 @@ def test_drain_with_our_consumers() -> None:
 
 
 def test_an_unknown_part_is_named() -> None:
-    done = subprocess.run([sys.executable, str(PROGRAM), "drian"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, str(PROGRAM), "drian"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2
     assert "there is no drian" in done.stderr

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from bench.hung_member import BATCH, POP, PULL, QUEUES, run
-
-pytestmark = pytest.mark.timeout(120)
 
 MESSAGES = 400
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.demo.journey import JourneyPlan, read_back, travel
 from rocketline.cli.demo.ledger import Ledger
@@ -30,10 +31,10 @@ async def make_journey(data: Path, plan: JourneyPlan) -> None:
 
 
 async def test_five_thousand_messages_one_by_one(tmp_path: Path) -> None:
-    await make_journey(tmp_path, JourneyPlan(messages=5_000, fail_every=500))
+    await make_journey(tmp_path, JourneyPlan(messages=5_000, fail_every=500, patience_s=PATIENCE_S))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_two_hundred_thousand_messages_by_eight_producers_and_four_consumers(tmp_path: Path) -> None:
-    await make_journey(tmp_path, JourneyPlan(messages=200_000, producers=8, consumers=4, in_flight=8, batch=16))
+    many = JourneyPlan(messages=200_000, producers=8, consumers=4, in_flight=8, batch=16, patience_s=PATIENCE_S)
+    await make_journey(tmp_path, many)

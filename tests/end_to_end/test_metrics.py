@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.metrics_traffic import SETTINGS, scrape_until, traffic
+from tests.support.patience import PATIENCE_S
 from tests.support.scraping import Scraped, fetch, scrape
 
 from rocketline import ConsumeFrom, Message, Producer, PullConsumer
@@ -137,7 +138,7 @@ async def test_lag_of_groups_that_read_hold_and_are_away() -> None:
         await producer.send(Message("orders", b"the first"), queue=lambda queues, message: queues[0])
         async with PullConsumer(cluster.namesrv, group="billing", from_where=ConsumeFrom.FIRST) as consumer:
             await consumer.subscribe("orders")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await consumer.poll(timeout=1.0):
                     pass
             await consumer.commit()

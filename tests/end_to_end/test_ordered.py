@@ -7,11 +7,12 @@ import queue
 import threading
 from collections import defaultdict
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.client import ConsumeFrom, Producer, PushConsumer, SuspendQueue, blocking
 from rocketline.message import Message, MessageView
 from rocketline.testing import LocalCluster
 
-PATIENCE_S = 30.0
 FIRST = ConsumeFrom.FIRST
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import cli_environment
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 def test_a_backlog_is_popped_and_acknowledged(options: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAM), "--quick", "--no-apache", "--messages", "640", *options],
-        capture_output=True, text=True, timeout=120, env=cli_environment(),
+        capture_output=True, text=True, timeout=PATIENCE_S, env=cli_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^\| (ack each|batch ack), rocketline \| [\d,]+ \|", done.stdout, flags=re.MULTILINE)

@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import ChildCluster
 from rocketline.errors import TransportError
@@ -25,11 +25,9 @@ from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import decode_messages
 from rocketline.transport import RemotingClient
 
-pytestmark = pytest.mark.timeout(180)
-
-PATIENCE_S = 20.0
 COUNT = 300
 INVISIBLE_MS = 6000
+SPARE_S = 3.0
 SMALL_FILES = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "mappedFileSizeConsumeQueue=20000")
 
 
@@ -56,6 +54,8 @@ class Consumer:
     async def work(self, *, ack_all: bool = False) -> int:
         """One pop and its acknowledgements; how many messages it gave."""
         header = PopMessageHeader("readers", "orders", -1, 8, INVISIBLE_MS, 0)
+        loop = asyncio.get_running_loop()
+        hidden_until = loop.time() + INVISIBLE_MS / 1000
         answer = await self.ask(RequestCode.POP_MESSAGE, header.encode())
         assert answer.code in (ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT), answer
         messages = decode_messages(answer.body)
@@ -64,6 +64,8 @@ class Consumer:
                 self.repeated.add(message.body)
             self.seen[message.body] += 1
         for message in messages:
+            if loop.time() > hidden_until - SPARE_S:
+                break  # on a busy machine: these come again, and so may one whose acknowledgement was late
             if ack_all or self.seen[message.body] > 1 or int(message.body) % 2:
                 await self._ack(message, _handle(message, answer))
         return len(messages)
@@ -117,7 +119,7 @@ async def test_kill_9_loses_no_popped_message_and_repeats_none_that_was_acknowle
         await work
     with ChildCluster(["--data", str(tmp_path), *SMALL_FILES]) as cluster:
         consumer.address = cluster.brokers["broker-a"]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(consumer.acked) < COUNT:
                 if not await consumer.work(ack_all=True):
                     await asyncio.sleep(0.1)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import cli_environment
 
@@ -17,7 +18,11 @@ PROGRAM = Path(__file__).parents[2] / "bench" / "producing.py"
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=120, env=cli_environment()
+        [sys.executable, str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=cli_environment(),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ClientTiming, ConsumeFrom, Producer, PushConsumer
 from rocketline.message import Message, MessageView
@@ -14,13 +15,12 @@ from rocketline.testing import LocalCluster
 from rocketline.transport import RemotingClient
 
 COUNT = 5
-WAIT_S = 30.0
 
 
 async def ask(address: str, code: int, **fields: str) -> Command:
     remoting = RemotingClient()
     try:
-        return await remoting.call(address, Command(code, fields), WAIT_S)
+        return await remoting.call(address, Command(code, fields), PATIENCE_S)
     finally:
         await remoting.close()
 
@@ -28,7 +28,7 @@ async def ask(address: str, code: int, **fields: str) -> Command:
 async def reset(address: str) -> None:
     """To the beginning; tried again while the broker has not heard of the group's progress."""
     fields = {"topic": "orders", "group": "readers", "timestamp": "0", "isForce": "true"}
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while (await ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields)).code != ResponseCode.SUCCESS:
             await asyncio.sleep(0.02)
 
@@ -41,7 +41,7 @@ async def test_a_reset_group_reads_everything_again(server_side: bool) -> None:
         got.put_nowait(message.body)
 
     async def read_all() -> list[bytes]:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             return sorted([await got.get() for _ in range(COUNT)])
 
     async with LocalCluster(config={"useServerSideResetOffset": server_side}) as cluster:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.cli.servers.child import ChildCluster
@@ -35,7 +36,6 @@ from rocketline.protocol.records import decode_messages
 from rocketline.testing import LocalCluster
 from rocketline.transport import RemotingClient
 
-PATIENCE_S = 20.0
 QUEUES = 4
 CHILD_FILES = (
     "--set", "mappedFileSizeCommitLog=1048576", "--set", "mappedFileSizeConsumeQueue=20000",
@@ -207,7 +207,7 @@ async def _until_acknowledged(session: Session, count: int) -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S * 2):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -308,7 +308,7 @@ async def _distinct(session: Session) -> int:
 
 
 async def _until_async(value: Callable[[], Awaitable[int]], least: int) -> None:
-    async with asyncio.timeout(PATIENCE_S * 2):
+    async with asyncio.timeout(PATIENCE_S):
         while await value() < least:
             await asyncio.sleep(0.02)
 

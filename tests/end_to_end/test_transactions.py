@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import ChildCluster
 from rocketline.client import (
@@ -25,7 +26,6 @@ from rocketline.errors import NoReply, RocketlineError, SendFailed
 from rocketline.message import Message, MessageView
 from rocketline.testing import LocalCluster
 
-PATIENCE_S = 30.0
 QUICK = {
     "transactionTimeOut": 200, "transactionCheckInterval": 100, "transactionOpBatchInterval": 50,
     "transactionCheckMax": 10_000,
@@ -106,9 +106,7 @@ async def test_a_broker_stopped_between_half_and_end() -> None:
     """The word to the broker gets lost; the broker that comes back asks."""
     async with (
         LocalCluster(config=QUICK) as cluster,
-        TransactionalProducer(
-            cluster.namesrv, group="payers", check=outcome_in_body, timeout=1.0, timing=GREETS_OFTEN
-        ) as producer,
+        TransactionalProducer(cluster.namesrv, group="payers", check=outcome_in_body, timing=GREETS_OFTEN) as producer,
     ):
 
         async def while_it_is_away(message: Message) -> Transaction:
@@ -138,9 +136,7 @@ def settings(values: dict[str, int]) -> list[str]:
 
 
 async def kill_in_traffic(cluster: ChildCluster, ended: list[str], numbers: Iterator[int], wanted: int) -> None:
-    async with TransactionalProducer(
-        cluster.namesrv, group="payers", check=outcome_in_body, timeout=1.0, retries=0
-    ) as producer:
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=outcome_in_body, retries=0) as producer:
         senders = [asyncio.create_task(send_until_dead(producer, ended, numbers)) for _ in range(4)]
         async with asyncio.timeout(PATIENCE_S):
             while len(ended) < wanted:
@@ -150,7 +146,6 @@ async def kill_in_traffic(cluster: ChildCluster, ended: list[str], numbers: Iter
         assert all(isinstance(result, RocketlineError) for result in results), results
 
 
-@pytest.mark.timeout(180)
 async def test_a_broker_killed_in_the_middle_loses_nothing_and_shows_nothing_early(tmp_path: Path) -> None:
     """S22: killed three times between half, local transaction and end; then every transaction comes to its end."""
     arguments = ["--data", str(tmp_path), *settings({**QUICK, "mappedFileSizeCommitLog": 1 << 20})]

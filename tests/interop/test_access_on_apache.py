@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
 from tests.support.java import require_java
+from tests.support.patience import PATIENCE_S
 from tests.support.tls import CA_FILE, TLS_DATA
 
 from rocketline.admin import Admin
@@ -22,7 +23,6 @@ from rocketline.spark.live.options import LiveOptions
 
 KEY, SECRET = "rocketline", "12345678"
 ACCOUNT = Credentials(KEY, SECRET)
-WAIT_S = 30.0
 PROVIDERS = "org.apache.rocketmq.auth.authentication.provider"
 
 CONNECTIONS = {
@@ -78,7 +78,7 @@ async def test_the_right_account_produces_and_consumes(
     async def handle(message: MessageView) -> None:
         got.put_nowait(message.body)
 
-    async with Producer(guarded.namesrv, group=name("producers"), timeout=WAIT_S, **options) as producer:
+    async with Producer(guarded.namesrv, group=name("producers"), timeout=PATIENCE_S, **options) as producer:
         sent = await producer.send(Message(topic, b"sent"))
         await producer.send_batch([Message(topic, b"together 1"), Message(topic, "zusammen 2 ü".encode())])
         await producer.send_oneway(Message(topic, b"one way"))
@@ -86,12 +86,12 @@ async def test_the_right_account_produces_and_consumes(
         async with PushConsumer(guarded.namesrv, group=group, from_where=ConsumeFrom.FIRST, **options) as consumer:
             consumer.subscribe(topic, "*", handle)
             await consumer.start()
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 received = {await got.get() for _ in range(4)}
         async with Admin(guarded.namesrv, **options) as admin:
             table = (await admin.cluster_info()).broker_addr_table
             (broker,) = await admin.brokers()
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while not (found := await broker.find(topic, sent.message_id, 32, 0, FOREVER_MS, unique=True)):
                     await asyncio.sleep(0.05)  # until it is in the index
     assert received == {b"sent", b"together 1", "zusammen 2 ü".encode(), b"one way"}
@@ -104,7 +104,7 @@ async def test_the_right_account_pops(guarded: ApacheCluster, name: Callable[[st
         guarded.namesrv, group=name("popping"), from_where=ConsumeFrom.FIRST, credentials=ACCOUNT
     ) as consumer:
         await consumer.subscribe(stored)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not (messages := await consumer.receive(1, wait=5.0)):
                 pass
         await consumer.ack(messages[0])

@@ -20,7 +20,7 @@ from tests.support.java_client import JavaClient, Outgoing
 from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError, JavaDriverFailed
 from tests.support.reading import lite_pull_all, push_all, read_topic
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 TOPIC_NOT_EXIST = 17
 

@@ -13,16 +13,16 @@ from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, ser
 from tests.support.java import require_java
 from tests.support.java_client import JavaClient
 from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import push_all
 
 from rocketline.nameserver import NameServer, NameServerConfig
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 LOOPBACK = NameServerConfig(host="127.0.0.1", port=0)
 CLUSTER = "DefaultCluster"
 TOPIC_NOT_EXIST = 17
-WAIT_S = 60
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ async def apache_broker(server: NameServer, folder: Path, **conf: str) -> AsyncI
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.02)
 

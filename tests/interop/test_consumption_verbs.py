@@ -15,6 +15,7 @@ from tests.interop.conftest import Cluster
 from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import BROKER_ADDRESS, JavaClient, JavaPushConsumer, Queue, Sent
 from tests.support.java_driver import JavaCallError
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import eventually
 
 from rocketline.client import ConsumeFrom, blocking
@@ -22,10 +23,9 @@ from rocketline.client.timing import ClientTiming
 from rocketline.message import MessageView
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 COUNT = 6
-WAIT_S = 60.0
 
 
 class Consumer(Protocol):
@@ -43,7 +43,7 @@ class JavaConsumer:
         self._consumer = consumer
 
     def wait(self, count: int) -> list[bytes]:
-        return [seen.body for seen in self._consumer.poll(count, WAIT_S)]
+        return [seen.body for seen in self._consumer.poll(count, PATIENCE_S)]
 
     def persist(self) -> None:
         self._consumer.persist()
@@ -61,7 +61,7 @@ class OurConsumer:
 
     def wait(self, count: int) -> list[bytes]:
         with self._grown:
-            self._grown.wait_for(lambda: len(self._bodies) >= count, WAIT_S)
+            self._grown.wait_for(lambda: len(self._bodies) >= count, PATIENCE_S)
             taken, self._bodies = self._bodies, []
         return taken
 
@@ -202,7 +202,7 @@ def test_lag_and_times(operator: Operator, online: Online) -> None:
     operator.send()
     with online(operator.group, operator.topic) as consumer:
         all_read(operator, consumer)
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             queue = shown(operator.ask("examineConsumeStats", operator.group)["offsetTable"], operator.queue)
             assert (queue["brokerOffset"], queue["consumerOffset"], queue["pullOffset"]) == (COUNT, COUNT, COUNT)

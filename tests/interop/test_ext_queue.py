@@ -10,7 +10,7 @@ from tests.support.reading import push_all
 from rocketline.store.queue.ext_queue import ADDRESS_MAX
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 EXTENDED = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "4096"}
 OURS = {

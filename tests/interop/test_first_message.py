@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.java_client import JavaClient
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ConsumeFrom, Producer, PushConsumer
 from rocketline.message import Message, MessageView
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 TRIALS = 5
 
@@ -51,6 +52,6 @@ async def test_our_consumer_gets_it(rocketline_session_cluster: LocalCluster, na
                 consumer.subscribe(topic, "*", found.put)
                 await consumer.start()
                 await producer.send(Message(topic, b"%d" % trial))
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     while (await found.get()).body != b"%d" % trial:
                         pass

@@ -12,9 +12,10 @@ import pytest
 from tests.support.comparing import ClusterFacts, assert_same_message, assert_same_records
 from tests.support.java_client import Outgoing, Queue
 from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import eventually, push_all, read_topic
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 TOPIC_NOT_EXIST = 17
 
@@ -123,23 +124,23 @@ def test_two_consumers_share_the_queues(java_clients, cluster, name):
     ):
         # Both have joined once each of them gets something; what is sent meanwhile may come twice.
         seen_by_one, seen_by_other = [], []
-        deadline = time.monotonic() + 30
-        while not (seen_by_one and seen_by_other) and time.monotonic() < deadline:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (seen_by_one and seen_by_other):
+            assert time.monotonic() < deadline
             for queue_id in range(4):
                 producer.send(topic, b"joining", queue_id=queue_id)
             seen_by_one += one.poll(2, timeout_s=1)
             seen_by_other += other.poll(2, timeout_s=1)
-        assert seen_by_one
-        assert seen_by_other
 
         for queue_id in range(4):
             producer.send(topic, b"shared", tags="shared", queue_id=queue_id)
-        shares = [
-            sorted(seen.queue_id for seen in consumer.poll(2, timeout_s=10) if seen.tags == "shared")
-            for consumer in (one, other)
-        ]
+        shares: list[list[int]] = [[], []]
+        while sum(map(len, shares)) < 4:
+            assert time.monotonic() < deadline
+            for share, consumer in zip(shares, (one, other)):
+                share += [seen.queue_id for seen in consumer.poll(2, timeout_s=1) if seen.tags == "shared"]
 
-    assert sorted(shares) == [[0, 1], [2, 3]]
+    assert sorted(map(sorted, shares)) == [[0, 1], [2, 3]]
 
 
 def test_offsets_of_a_queue(java, cluster, only_broker, name):
@@ -203,7 +204,7 @@ def test_a_long_poll_is_woken_by_a_message(version, java_clients, cluster, name)
     with ThreadPoolExecutor(1) as thread:
         pulling = thread.submit(waiting.pull, cluster.namesrv, queue, 0, block=True)
         send_to_queue(sending, cluster.namesrv, queue, [b"at last"])
-        pulled = pulling.result(timeout=30)
+        pulled = pulling.result(timeout=PATIENCE_S)
 
     assert pulled.status == "FOUND"
     assert [seen.body for seen in pulled.messages] == [b"at last"]

@@ -20,7 +20,7 @@ from tests.support.java_client import Outgoing
 from tests.support.java_driver import CLIENT_VERSIONS
 from tests.support.reading import eventually, lite_pull_all, push_all, read_topic
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 CODECS = ["ZLIB", "LZ4", "ZSTD"]
 

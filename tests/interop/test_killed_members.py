@@ -22,15 +22,15 @@ from tests.support.java import require_java
 from tests.support.java_client import JavaClient
 from tests.support.java_driver import client_coordinates
 from tests.support.members import LOCK_EXPIRY_MS, Delivery, JavaMember, OurMember
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import blocking
 from rocketline.message import Message
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 QUEUES = 8
-WAIT_S = 90.0
 LOCK_SETTING = "rocketmq.broker.rebalance.lockMaxLiveTime"
 
 
@@ -76,9 +76,9 @@ class Group:
 
     def drain(self) -> None:
         """Wait until everything sent was consumed."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + PATIENCE_S
         while missing := self.sent - {delivery.body for delivery in self.deliveries()}:
-            assert time.monotonic() < end, f"{len(missing)} messages were consumed by nobody within {WAIT_S:g} s"
+            assert time.monotonic() < end, f"{len(missing)} messages were consumed by nobody within {PATIENCE_S:g} s"
             time.sleep(0.05)
 
     def owners(self, bodies: set[bytes]) -> dict[int, set[int]]:
@@ -93,7 +93,7 @@ class Group:
     def settle(self, members: set[int]) -> None:
         """Wait until a round of messages is consumed by all of these members and no other, each once, and each queue's
         by one of them."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             fresh = self.send(4 * QUEUES)
             self.drain()

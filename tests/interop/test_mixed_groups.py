@@ -19,15 +19,15 @@ from typing import Protocol
 import pytest
 from tests.support.allocations import java_arguments, java_share, our_share, random_cases
 from tests.support.java_client import JavaClient, JavaPushConsumer
+from tests.support.patience import PATIENCE_S
 from tests.support.standing_still import stop_process
 
 from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer, SendReceipt
 from rocketline.client.consumer.group.assignment import find_strategy, java_order
 from rocketline.message import Message, MessageQueue, MessageView
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
-WAIT_S = 120.0
 QUEUES = 8
 BATCH = 80
 
@@ -149,7 +149,7 @@ class MixedGroup:
         found: dict[str, set[int]] = {}
         expected: dict[str, set[int]] = {"nobody": set()}
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while found != expected:
                     await asyncio.sleep(0.05)
                     found = dict([await member.owned(self.topic) for member in self.members])
@@ -178,7 +178,7 @@ class MixedGroup:
         """Wait until everything sent has been seen."""
         seen: Counter[bytes] = Counter()
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while self.sent.keys() - (seen := await self.seen()).keys():
                     await asyncio.sleep(0.1)
         except TimeoutError:

@@ -19,7 +19,7 @@ from tests.support.operating.comparing import by_mqadmin, by_ours, is_good_enoug
 from tests.support.operating.history import Side, history
 
 # One worker runs all of it, in order: verbs change what the next ones show.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.interop
 
 
 class Sides(NamedTuple):

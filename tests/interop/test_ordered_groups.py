@@ -13,7 +13,7 @@ from tests.support.java_client import JavaClient
 from rocketline.client import blocking
 from rocketline.message import Message
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 QUEUES = 8
 

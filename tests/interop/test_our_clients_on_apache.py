@@ -14,6 +14,7 @@ import pytest
 from tests.support.apache import SERVER_VERSION, ApacheCluster
 from tests.support.comparing import CODEC_FLAG, ClusterFacts, assert_same_message
 from tests.support.java_client import CLIENT_SIDE_PROPERTIES, JavaClient, Outgoing, Queue, Seen, Sent
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import read_topic
 
 from rocketline.client import (
@@ -30,9 +31,8 @@ from rocketline.client import (
 from rocketline.errors import BrokerError, MessageIllegal
 from rocketline.message import Message, MessageQueue, MessageView
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
-WAIT_S = 60.0
 FIRST = ConsumeFrom.FIRST
 
 
@@ -61,7 +61,7 @@ class Inbox:
             self._grown.notify_all()
 
     async def wait(self, count: int) -> list[MessageView]:
-        async with asyncio.timeout(WAIT_S), self._grown:
+        async with asyncio.timeout(PATIENCE_S), self._grown:
             await self._grown.wait_for(lambda: len(self.messages) >= count)
         return self.messages
 
@@ -86,7 +86,7 @@ async def polled(apache: ApacheCluster, group: str, topic: str, count: int) -> l
     async with PullConsumer(apache.namesrv, group=group, from_where=FIRST) as consumer:
         consumer.assign(await consumer.queues(topic))
         messages: list[MessageView] = []
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while len(messages) < count:
                 messages += await consumer.poll(max_messages=100)
         return messages
@@ -236,7 +236,7 @@ async def test_failed_messages_come_again_and_then_die(
         receipt = await producer.send(Message(topic, b"bad", tag="x", keys=["k"], properties={"mine": "kept"}))
         await producer.send(Message(topic, b"good"))
         await good.wait(1)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await again.wait()
     _, second = tries
     assert (second.topic, second.body, second.tag, second.keys) == (topic, b"bad", "x", ("k",))
@@ -272,7 +272,7 @@ async def test_our_member_and_javas_share_a_group(
     group, inbox = name("mixed"), Inbox()
     async with pushing(apache, group, topic, inbox) as consumer:
         with await asyncio.to_thread(java.push_consumer, apache.namesrv, group, {topic: "*"}) as javas:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while len([queue for queue in consumer.assigned if queue.topic == topic]) != 2:
                     await asyncio.sleep(0.05)
             members = await asyncio.to_thread(java.consumer_connection, apache.namesrv, group)
@@ -347,7 +347,7 @@ async def test_pulling_seeking_and_committing(
         Producer(apache.namesrv, group=name("pg")) as producer,
     ):
         consumer.assign([queue])
-        waiting = asyncio.create_task(consumer.poll(timeout=30.0))
+        waiting = asyncio.create_task(consumer.poll(timeout=PATIENCE_S))
         await producer.send(Message(topic, b"10"), queue=queue)
         assert [message.queue_offset for message in await waiting] == [10]
 
@@ -359,7 +359,7 @@ async def test_unknown_topics_are_created_by_sending(
     async with Producer(apache.namesrv, group=name("pg")) as producer:
         receipts = [await producer.send(Message(topic, b"%d" % number)) for number in range(8)]
     assert {receipt.queue.queue_id for receipt in receipts} == {0, 1, 2, 3}
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while len(read_topic(java, apache.namesrv, topic)) < len(receipts):
             await asyncio.sleep(0.1)
 

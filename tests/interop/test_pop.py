@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.java_client import JavaClient, JavaPushConsumer, Seen
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import eventually
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 VERSION = "5.4.0"
 QUEUES = 4
@@ -40,7 +41,7 @@ def send(java: JavaClient, namesrv: str, topic: str, group: str, count: int) -> 
 
 
 def collect(
-    consumers: list[JavaPushConsumer], enough: Callable[[list[Seen]], bool], timeout_s: float = 60.0
+    consumers: list[JavaPushConsumer], enough: Callable[[list[Seen]], bool], timeout_s: float = PATIENCE_S
 ) -> list[Seen]:
     seen: list[Seen] = []
 
@@ -96,7 +97,7 @@ def test_too_many_attempts_end_among_the_dead_letters(java, cluster, name):
     with java.push_consumer(namesrv, group, {topic: "*"}, pop_invisible_ms=10_000, fail_first=100) as consumer:
         sent = send(java, namesrv, topic, name("pg"), 3)
         collect([consumer], lambda seen: {one.body for one in seen} == sent)
-        assert eventually(lambda: f"%DLQ%{group}" in java.topic_list(namesrv), True, 40.0)
+        assert eventually(lambda: f"%DLQ%{group}" in java.topic_list(namesrv), True)
     with java.push_consumer(namesrv, name("undertakers"), {f"%DLQ%{group}": "*"}) as undertaker:
         dead = collect([undertaker], lambda seen: {one.body for one in seen} == sent)
     assert {one.properties["RETRY_TOPIC"] for one in dead} == {topic}

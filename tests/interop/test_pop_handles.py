@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient
+from tests.support.patience import PATIENCE_S
 
 from rocketline import ConsumeFrom, Message, MessageView, PopConsumer, Producer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 INVISIBLE_S = 6.0
-PATIENCE_S = 60.0
 QUIET_S = INVISIBLE_S + 6.0
 """Long enough for anything to come again that was not settled."""
 

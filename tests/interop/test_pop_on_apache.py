@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.support.apache import SERVER_VERSION, ApacheCluster
 from tests.support.java_client import JavaClient
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ConsumeFrom, PopConsumer, Producer, PushConsumer, RetryLater, blocking
 from rocketline.client.consumer.group.assignment_query import set_request_mode
@@ -19,10 +20,9 @@ from rocketline.protocol.bodies import POP, PULL
 from rocketline.protocol.pop_info import ReceiptHandle
 from rocketline.transport import RemotingClient
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 FIRST = ConsumeFrom.FIRST
-WAIT_S = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +45,7 @@ async def send(apache: ApacheCluster, topic: str, bodies: list[bytes], **fields:
 
 async def receive(consumer: PopConsumer, count: int, **options: float) -> list[MessageView]:
     got: list[MessageView] = []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while len(got) < count:
             got += await consumer.receive(wait=5.0, **options)  # type: ignore[arg-type]
     return got
@@ -118,7 +118,7 @@ async def test_a_waiting_receive_hears_of_a_message_and_tags_select(
 ) -> None:
     async with PopConsumer(apache.namesrv, group=name("G"), from_where=FIRST) as consumer:
         await consumer.subscribe(topic, "wanted")
-        waiting = asyncio.create_task(consumer.receive(wait=WAIT_S))
+        waiting = asyncio.create_task(consumer.receive(wait=PATIENCE_S))
         await send(apache, topic, [b"other"] * 4, tag="unwanted")
         await send(apache, topic, [b"this"], tag="wanted")
         (message,) = await waiting
@@ -131,7 +131,7 @@ async def test_a_slow_loop_keeps_its_messages(apache: ApacheCluster, topic: str,
     await send(apache, topic, [b"slow", b"slow too", b"last"])
     seen: Counter[bytes] = Counter()
     async with (
-        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=3.0) as consumer,
+        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=6.0) as consumer,
         PopConsumer(apache.namesrv, group=group, from_where=FIRST) as other,
     ):
         await consumer.subscribe(topic)
@@ -139,7 +139,7 @@ async def test_a_slow_loop_keeps_its_messages(apache: ApacheCluster, topic: str,
         async for message in consumer:
             seen[message.body] += 1
             # Twice as long as it is hidden at first, and than brokers need to notice: nobody else gets it.
-            assert await other.receive(wait=8.0) == []
+            assert await other.receive(wait=14.0) == []
             if len(seen) == 2:
                 break
     assert set(seen.values()) == {1}
@@ -179,7 +179,7 @@ async def test_push_consumers_pop_and_pull_as_the_broker_says(
             raise RetryLater("once")
 
     async def until(done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not done():
                 await asyncio.sleep(0.05)
 

@@ -11,6 +11,7 @@ from tests.interop.conftest import Cluster
 from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, Outgoing
 from tests.support.java_driver import JavaCallError
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import read_topic
 
 from rocketline.client import Producer, SendReceipt
@@ -18,7 +19,7 @@ from rocketline.errors import MessageTooLarge
 from rocketline.message import SHARDING_KEY, Message
 from rocketline.protocol.hashing import java_string_hash
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 FOUR_MIB = 4 * 1024 * 1024
 PARTS_OF_A_BATCHED_MESSAGE = 22
@@ -94,7 +95,7 @@ async def test_a_sharding_key_has_one_queue_and_keeps_its_order(
 async def test_a_batch_of_exactly_four_mebibytes(
     java: JavaClient, either: Cluster, topic: str, name: Callable[[str], str]
 ) -> None:
-    async with Producer(either.namesrv, group=name("pg"), timeout=30.0) as producer:
+    async with Producer(either.namesrv, group=name("pg"), timeout=PATIENCE_S) as producer:
         parts = [Message(topic, b"a" * (1 << 20)) for _ in range(3)]
         with pytest.raises(MessageTooLarge) as caught:
             await producer.send_batch([*parts, Message(topic, b"a" * (1 << 20))])

@@ -11,15 +11,15 @@ from typing import Protocol
 import pytest
 from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, JavaLitePullConsumer, Queue
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ConsumeFrom, SeekTo, blocking
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.timing import ClientTiming
 from rocketline.message import Message, MessageQueue
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
-WAIT_S = 60.0
 QUEUES = 8
 TIMING = ClientTiming(rebalance_s=1.0)
 
@@ -52,7 +52,7 @@ class Group:
 
     def shares(self, sizes: list[int]) -> dict[str, set[int]]:
         """Queues by member, as soon as a message in each queue goes to exactly one, and shares have these sizes."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             got = self._one_round(deadline)
             taken = [queue for queues in got.values() for queue in queues]

@@ -17,18 +17,18 @@ import pytest
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
 from tests.support.java import require_java
 from tests.support.java_client import JavaClient, Seen
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ConsumeFrom, Producer, PushConsumer
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.message import Message, MessageView
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 STEP_MS = 1000
 LEVELS = {"messageDelayLevel": " ".join(["1s"] * 18)}
 RETRIES = 16
-WAIT_S = 120.0
 EARLY_MS = 20
 """A broker's and a consumer's clock are read a moment apart, and in whole milliseconds."""
 
@@ -77,7 +77,7 @@ async def walk_with_java(java: JavaClient, namesrv: str, group: str, topic: str)
     """Every delivery to a Java consumer whose listener always fails."""
     consumer = await asyncio.to_thread(java.push_consumer, namesrv, group, {topic: "*"}, fail_first=1000)
     calls: list[Call] = []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while len(calls) <= RETRIES:  # in small steps: the driver serves one call at a time
             calls += [Call.of_java(item) for item in await asyncio.to_thread(consumer.poll, 1, 0.2)]
             await asyncio.sleep(0.2)
@@ -98,7 +98,7 @@ async def walk_with_ours(namesrv: str, group: str, topic: str) -> list[Call]:
     async with PushConsumer(namesrv, group=group, from_where=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic, "*", fail)
         await consumer.start()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await enough.wait()
     return calls
 
@@ -108,7 +108,7 @@ async def dead_letter(namesrv: str, group: str) -> MessageView:
     async with PushConsumer(namesrv, group=f"{group}_dead", from_where=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(f"%DLQ%{group}", "*", found.put)
         await consumer.start()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await found.get()
 
 

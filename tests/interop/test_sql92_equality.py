@@ -13,7 +13,7 @@ from tests.support.java_driver import JavaDriver
 from rocketline.errors import FilterFailed, InvalidExpression
 from rocketline.filtering import SqlFilter
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 EXPRESSIONS = 6000
 MESSAGES = 4
@@ -41,7 +41,7 @@ def apache_values(java: JavaDriver, cases: list[tuple[str, list[dict[str, str]]]
         {"expression": text, "messages": [{"properties": properties} for properties in messages]}
         for text, messages in cases
     ]
-    values: list[Any] = java.call("evaluate_sql", 60.0, cases=given)
+    values: list[Any] = java.call("evaluate_sql", cases=given)
     return values
 
 

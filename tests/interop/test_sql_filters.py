@@ -9,6 +9,7 @@ import pytest
 from tests.support.apache import QUICK_START, TEST_CONF, ApacheCluster
 from tests.support.java_client import Outgoing
 from tests.support.java_driver import JavaCallError
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ConsumeFrom, PushConsumer, Sql
 from rocketline.errors import BrokerError
@@ -16,9 +17,8 @@ from rocketline.protocol.bloom import BloomFilter, has_bits
 from rocketline.store.queue.ext_queue import ADDRESS_MAX
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
-WAIT_S = 60.0
 SIZES = {
     key: TEST_CONF[key]
     for key in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
@@ -85,7 +85,7 @@ async def consume(namesrv, group, topic, expression, count):
     async with PushConsumer(namesrv, group=group, from_where=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic, Sql(expression), handle)
         await consumer.start()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await done.wait()
     return sorted(found)
 

@@ -12,7 +12,7 @@ from tests.support.reading import assert_same_contents, push_all, read_everythin
 
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 FILE_SIZES = {
     key: TEST_CONF[key]

@@ -17,7 +17,7 @@ from rocketline.errors import InvalidMessage, MessageIllegal
 from rocketline.message import Message
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 RECALL = {"recallMessageEnable": "true"}
 LEVELS = {"messageDelayLevel": " ".join(["1s"] * 18)}
@@ -173,7 +173,7 @@ def test_pending_timers_travel_from_us_to_apache_and_back(java_clients, tmp_path
 
     with LocalCluster(data=data, config=FILES | RECALL) as ours:
         with java.push_consumer(ours.namesrv, name("group"), {topic: "*"}) as consumer:
-            found = consumer.poll(3, 120)
+            found = consumer.poll(3)
         bodies = [message.body for message in found]
         assert sorted(bodies) == [b"fired here", b"for apache", b"for us"]
         assert_on_time(

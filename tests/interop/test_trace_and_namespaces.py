@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.java_client import JavaClient
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryLater
 from rocketline.message import Message, MessageQueue, MessageView
@@ -25,9 +26,8 @@ from rocketline.protocol.trace import (
     encode_trace,
 )
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
-WAIT_S = 60.0
 FIRST = ConsumeFrom.FIRST
 VERSIONS = ["5.4.0", "4.9.7"]
 
@@ -41,7 +41,7 @@ async def in_java(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
 async def read_traces(namesrv: str, topic: str, group: str, wanted: int) -> list[MessageView]:
     """The messages of a trace topic, once they hold `wanted` records."""
     messages: list[MessageView] = []
-    async with PullConsumer(namesrv, group=group, from_where=FIRST) as consumer, asyncio.timeout(WAIT_S):
+    async with PullConsumer(namesrv, group=group, from_where=FIRST) as consumer, asyncio.timeout(PATIENCE_S):
         consumer.assign(await consumer.queues(topic))
         while len(records_of(messages)) < wanted:
             messages += await consumer.poll(timeout=1.0)
@@ -68,7 +68,7 @@ class Inbox:
             raise RetryLater("once more", delay_level=1)
 
     async def wait(self, count: int) -> list[MessageView]:
-        async with asyncio.timeout(WAIT_S), self._grown:
+        async with asyncio.timeout(PATIENCE_S), self._grown:
             await self._grown.wait_for(lambda: len(self.messages) >= count)
         return self.messages
 
@@ -94,7 +94,7 @@ async def test_traces_of_java_clients(version, java_clients, cluster, name: Name
             seen: list[Any] = []
             while len(seen) < 4:
                 seen += consumer.poll(1)
-            are_read.wait(WAIT_S)
+            are_read.wait(PATIENCE_S)
         return [first.msg_id, second.msg_id]
 
     running = asyncio.create_task(in_java(produce_and_consume))
@@ -212,7 +212,7 @@ async def test_a_namespace_of_ours_is_javas(version, java_clients, cluster, name
         queues = await reader.queues(topic)
         reader.assign(queues)
         polled: list[MessageView] = []
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while len(polled) < 3:
                 polled += await reader.poll(timeout=1.0)
         await reader.commit()
@@ -230,7 +230,7 @@ async def test_one_group_of_a_namespace_with_java_and_python_members(java_client
         async with PushConsumer(namesrv, group=group, namespace=space, from_where=FIRST) as consumer:
             consumer.subscribe(topic, "*", inbox)
             await consumer.start()
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while sum(queue.topic == topic for queue in consumer.assigned) != 2:
                     await asyncio.sleep(0.05)
             async with Producer(namesrv, group=name("pg"), namespace=space) as producer:
@@ -257,7 +257,7 @@ async def test_unit_mode_marks_topics_and_client_ids(java_clients, cluster, name
         await producer.send(Message(by_python, b"x"))
     flags = {}
     for topic in (by_java, by_python):
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     route = await in_java(java.route, namesrv, topic)

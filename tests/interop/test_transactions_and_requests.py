@@ -13,6 +13,7 @@ from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, ser
 from tests.support.java import require_java
 from tests.support.java_client import JavaClient, JavaTransactionalProducer, Seen
 from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError
+from tests.support.patience import PATIENCE_S
 from tests.support.reading import eventually, read_topic
 
 from rocketline.client import ConsumeFrom, Producer, PushConsumer, Transaction, TransactionalProducer
@@ -21,14 +22,13 @@ from rocketline.message import Message, MessageView
 from rocketline.testing import LocalCluster
 
 # A first run fetches jars. In one worker, so that one broker of Apache's is started for all tests, and not two.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 OURS = {"transactionTimeOut": "1000", "transactionCheckInterval": "100", "transactionOpBatchInterval": "50"}
 APACHES = {"transactionTimeOut": "1000", "transactionCheckInterval": "300", "transactionOpBatchInterval": "100"}
 SILENCE_S = 2.0
 """Many rounds of our broker's checks: who was not asked again by then will not be."""
 COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"
-WAIT_S = 40.0
 
 
 class Cluster(Protocol):
@@ -194,7 +194,7 @@ class Answers:
         return self._outcome
 
     async def wait(self, count: int) -> list[MessageView]:
-        async with asyncio.timeout(WAIT_S), self._grown:
+        async with asyncio.timeout(PATIENCE_S), self._grown:
             await self._grown.wait_for(lambda: len(self.asked) >= count)
         return self.asked
 
@@ -308,9 +308,9 @@ async def test_ours_asks_and_java_replies(
     replier = await asyncio.to_thread(java.replier, quick.namesrv, name("repliers"), topic)
     async with Producer(quick.namesrv, group=name("askers")) as producer:
         for number in range(5):
-            reply = await producer.request(Message(topic, b"%d" % number), timeout=20.0)
+            reply = await producer.request(Message(topic, b"%d" % number), timeout=PATIENCE_S)
             assert reply.body == b"re %d" % number
-        reply = await producer.request(Message(topic, b"long " * 2000), timeout=20.0)
+        reply = await producer.request(Message(topic, b"long " * 2000), timeout=PATIENCE_S)
         assert reply.body == b"re " + b"long " * 2000
         assert producer.late_replies == 0
     await asyncio.to_thread(replier.stop)
@@ -319,11 +319,11 @@ async def test_ours_asks_and_java_replies(
 async def test_nobody_replies(java: JavaClient, quick: Cluster, topic: str, name: Name) -> None:
     async with Producer(quick.namesrv, group=name("askers")) as producer:
         with pytest.raises(NoReply):
-            await producer.request(Message(topic, b"anybody?"), timeout=1.0)
+            await producer.request(Message(topic, b"anybody?"), timeout=3.0)
 
     def ask() -> None:
         with java.producer(quick.namesrv, name("askers")) as javas, pytest.raises(JavaCallError) as failure:
-            javas.request(topic, b"anybody?", timeout_s=1.0)
+            javas.request(topic, b"anybody?", timeout_s=3.0)
         assert failure.value.class_name == "RequestTimeoutException"
 
     await asyncio.to_thread(ask)

@@ -39,7 +39,7 @@ from rocketline.protocol.records import record_size, topic_part
 from rocketline.store.message_store import MessageStore
 
 # One process makes the journey; a first run fetches jars.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.interop
 
 HOSTS = ("rocketline", "apache", "rocketline", "apache", "rocketline")
 FIRST, APACHE, BACK, REBUILT, LAST = range(len(HOSTS))

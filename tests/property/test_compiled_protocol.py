@@ -17,7 +17,7 @@ from tests.support.compiled import (
     pure,
     python,
     text,
-    unhurried,
+    thorough,
 )
 
 from rocketline import _impl
@@ -30,7 +30,7 @@ from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Co
 pytestmark = needs_compiled
 
 
-@unhurried
+@thorough
 @given(st.binary(max_size=3000))
 def test_crc(data: bytes) -> None:
     assert records.crc32(data) == records.zlib_crc32(data)
@@ -43,7 +43,7 @@ def test_crc_of_every_length() -> None:
         assert records.crc32(data[:size]) == records.zlib_crc32(data[:size])
 
 
-@unhurried
+@thorough
 @given(any_text, any_text)
 def test_hashes(topic: str, key: str) -> None:
     assert compiled("java_string_hash")(key) == python("java_string_hash")(key)
@@ -62,7 +62,7 @@ property_text = st.lists(
 ).map("".join)
 
 
-@unhurried
+@thorough
 @given(property_text | any_text)
 def test_properties(encoded: str) -> None:
     assert compiled("decode_properties")(encoded) == python("decode_properties")(encoded)
@@ -131,13 +131,13 @@ def same_frames(data: bytes, cuts: list[int]) -> None:
     assert [type(command) for command in quickly[0]] == [type(command) for command in carefully[0]]
 
 
-@unhurried
+@thorough
 @given(st.lists(frames, max_size=6).map(b"".join), st.lists(st.integers(0, 5000), max_size=3))
 def test_frames(data: bytes, cuts: list[int]) -> None:
     same_frames(data, cuts)
 
 
-@unhurried
+@thorough
 @given(st.data(), st.lists(plain_commands, min_size=1, max_size=4))
 def test_frames_with_wrong_bytes(data: st.DataObject, commands: list[Command]) -> None:
     stream = bytearray(b"".join(_frame_of(command) for command in commands))
@@ -157,7 +157,7 @@ def test_the_frames_of_a_send_are_plain() -> None:
         assert [(one.code, one.ext, one.body, one.opaque) for one in commands] == [(310, fields, b"body", 7)] * 3
 
 
-@unhurried
+@thorough
 @given(st.text("0123456789ABCDEF", max_size=40), st.lists(st.integers(0, (1 << 63) - 1)).map(tuple))
 def test_offset_ids(host: str, log_offsets: tuple[int, ...]) -> None:
     assert compiled("offset_ids")(host, log_offsets) == python("offset_ids")(host, log_offsets)

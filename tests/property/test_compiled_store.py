@@ -23,7 +23,7 @@ from tests.support.compiled import (
     outcome,
     pure,
     python,
-    unhurried,
+    thorough,
     word,
 )
 
@@ -82,7 +82,7 @@ def heads(draw: st.DrawFn) -> RecordHead:
     )  # fmt: skip
 
 
-@unhurried
+@thorough
 @given(heads(), st.binary(max_size=300), properties, st.integers(0, 50), st.integers(0, 700))
 def test_writing_a_record(head: RecordHead, body: bytes, raw: bytes, position: int, size: int) -> None:
     one, other = bytearray(size), bytearray(size)
@@ -135,7 +135,7 @@ def starts(log: bytes) -> list[tuple[int, int]]:
     return found
 
 
-@unhurried
+@thorough
 @given(logs(), st.booleans())
 def test_reading_a_log_back(log: bytes, check_crc: bool) -> None:
     quick_rows: list[Row] = []
@@ -147,7 +147,7 @@ def test_reading_a_log_back(log: bytes, check_crc: bool) -> None:
     assert (quick_end, quick_rows) == (careful_end, careful_rows)
 
 
-@unhurried
+@thorough
 @given(logs(), st.data())
 def test_soundness(log: bytes, data: st.DataObject) -> None:
     for position, size in starts(log):
@@ -182,7 +182,7 @@ def tagged_store(tags: list[str], log_segment_bytes: int) -> MessageStore:
     return store
 
 
-@unhurried
+@thorough
 @given(
     st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=60),
     st.sampled_from([4000, 1 << 20]),
@@ -220,7 +220,7 @@ def test_reading_a_queue(
 items = st.builds(BatchItem, int32, st.binary(max_size=80), properties)
 
 
-@unhurried
+@thorough
 @given(st.lists(items, max_size=5).map(encode_batch), st.data())
 def test_splitting_a_batch(body: bytes, data: st.DataObject) -> None:
     changed = bytearray(body)
@@ -232,7 +232,7 @@ def test_splitting_a_batch(body: bytes, data: st.DataObject) -> None:
         assert outcome(decode_batch, raw) == quickly
 
 
-@unhurried
+@thorough
 @given(heads(), st.lists(items, max_size=5), st.sampled_from([list, tuple]), st.integers(-200, 2))
 def test_writing_a_batch(head: RecordHead, batch: list[BatchItem], kind: Callable[..., Any], lacking: int) -> None:
     shared = HEAD_BYTES[head.sys_flag & HOSTS_MASK] + len(head.topic) + 2
@@ -330,7 +330,7 @@ def test_numbers_at_the_end_of_64_bits(queue_offset: int, log_offset: int) -> No
     outcome(compiled("read_run"), log, 0, log_offset, [], True)
 
 
-@unhurried
+@thorough
 @given(
     st.sampled_from(sorted(name for name, found in vars(_impl._module).items() if callable(found) and name[0] != "_")),
     st.lists(

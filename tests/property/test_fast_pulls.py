@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.compiled import needs_compiled, unhurried
+from tests.support.compiled import needs_compiled, thorough
 from tests.unit.broker.parts import Parts, Peer, Setup, heartbeat, pull_request, send_request
 
 from rocketline.broker.fastpath import pulls as fast_pulls
@@ -205,7 +205,7 @@ def _left_by(parts: Parts, router: TimedRouter, peer: Peer) -> dict[str, Any]:
 reads = st.lists(pulls().map(frame_bytes) | pulls().map(frame_bytes) | odd(), min_size=1, max_size=4).map(b"".join)
 
 
-@unhurried
+@thorough
 @given(
     st.lists(reads | reads | st.sampled_from(["arrival", LOST, *sorted(EVENTS)]), min_size=1, max_size=6),
     st.sampled_from([1 << 30, 4000]),

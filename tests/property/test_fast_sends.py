@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.compiled import few, needs_compiled, unhurried
+from tests.support.compiled import few, needs_compiled, thorough
 from tests.unit.broker.parts import GatedDisk, Parts, Peer, Setup
 
 from rocketline.broker.fastpath import sends as fast_sends
@@ -214,7 +214,7 @@ def served_fast(parts: Parts) -> list[int]:
 frames = sends() | sends() | sends() | others | damaged()
 
 
-@unhurried
+@thorough
 @given(st.lists(frames, min_size=1, max_size=12), st.lists(st.integers(0), max_size=3))
 def test_both_paths_leave_the_same(frames: list[bytes], cuts: list[int]) -> None:
     reads = [plain(9), plain(9), *reads_of(frames, cuts)]

@@ -164,4 +164,4 @@ class PopModel(RuleBasedStateMachine):
 
 
 TestPopModel = PopModel.TestCase
-TestPopModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestPopModel.settings = settings(max_examples=25, stateful_step_count=30)

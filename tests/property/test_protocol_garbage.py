@@ -10,7 +10,7 @@ from typing import Any
 from zlib import compress
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.golden.wire.load import Frame, frames, ids, records
 
@@ -31,7 +31,6 @@ BODY_KINDS: tuple[Any, ...] = (
     bodies.ConsumeStats, bodies.LockBatchRequestBody, bodies.ClusterInfo, bodies.KVTable, bodies.ConsumerOffsetTable,
 )  # fmt: skip
 
-unhurried = settings(deadline=None)  # the machine may be busy
 
 jsonish = st.lists(
     st.sampled_from(
@@ -66,7 +65,6 @@ def framed(draw: st.DrawFn) -> bytes:
     return struct.pack(">II", 4 + len(header) + len(body), word) + header + body
 
 
-@unhurried
 @given(st.lists(framed() | garbage, max_size=3).map(b"".join), st.sampled_from([1, 3, 8, 1000]))
 @example(b"\xff" * 100, 1)
 @example(struct.pack(">II", 4, 0), 3)
@@ -74,7 +72,6 @@ def test_connection(data: bytes, piece_bytes: int) -> None:
     feed(data, piece_bytes)
 
 
-@unhurried
 @given(st.integers(0, 255), garbage)
 def test_headers(encoding: int, header: bytes) -> None:
     for chosen in (0, 1, encoding):
@@ -82,14 +79,12 @@ def test_headers(encoding: int, header: bytes) -> None:
             decode_header(chosen, header, b"")
 
 
-@unhurried
 @given(jsonish | st.text(max_size=100) | st.binary(max_size=100))
 def test_fastjson(text: str | bytes) -> None:
     with suppress(FastJsonError):
         parse(text)
 
 
-@unhurried
 @given(garbage)
 def test_bodies(data: bytes) -> None:
     for kind in BODY_KINDS:
@@ -107,7 +102,6 @@ def test_bodies(data: bytes) -> None:
                 bodies.decode_registration(packed, packed is not data, version)
 
 
-@unhurried
 @given(st.binary(max_size=300), st.sampled_from([MAGIC_V1, MAGIC_V2, 0]), st.integers(0, 60))
 def test_records(data: bytes, magic: int, start: int) -> None:
     data = bytes(start) + struct.pack(">ii", len(data) + 8, magic) + data
@@ -118,14 +112,12 @@ def test_records(data: bytes, magic: int, start: int) -> None:
         decode_record(data, start, len(data), check_crc=True)
 
 
-@unhurried
 @given(st.binary(max_size=300), st.integers(-(1 << 31), (1 << 31) - 1))
 def test_compressed_bodies(data: bytes, sys_flag: int) -> None:
     with suppress(RemoteProtocolError):
         decompress(data, sys_flag, 1000)
 
 
-@unhurried
 @given(st.text(max_size=60))
 def test_offset_ids(text: str) -> None:
     with suppress(ProtocolError):

@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketline.errors import CorruptRecord, ProtocolError
@@ -18,8 +18,6 @@ from rocketline.protocol.message_ids import decode_host, encode_host, offset_id
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.record_layout import BORN_IPV6, COMPRESSED, STORE_IPV6
 from rocketline.protocol.records import Buffer, RecordHead, decode_message, decode_record, encode_record, topic_part
-
-unhurried = settings(deadline=None)
 
 FIELDS = [field.name for field in dataclasses.fields(MessageView)]
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -97,7 +95,6 @@ def decoded_at_once(
     )
 
 
-@unhurried
 @given(records(), buffers, st.permutations(FIELDS), changes)
 def test_fields_in_any_order(
     record: bytes, buffer: type[Buffer], order: list[str], changed: dict[str, str | None]
@@ -111,7 +108,6 @@ def test_fields_in_any_order(
     assert message == wanted and wanted == message
 
 
-@unhurried
 @given(records(), st.sets(st.sampled_from(FIELDS)))
 def test_copies_know_all_that_was_never_looked_at(record: bytes, looked_at: set[str]) -> None:
     wanted = decoded_at_once(record, 0, len(record))
@@ -131,7 +127,6 @@ def test_copies_know_all_that_was_never_looked_at(record: bytes, looked_at: set[
     assert dataclasses.asdict(fresh()) == dataclasses.asdict(wanted)
 
 
-@unhurried
 @given(records(), buffers, st.data())
 def test_what_cannot_be_read_says_so_at_once(record: bytes, buffer: type[Buffer], data: st.DataObject) -> None:
     damaged = bytearray(record)

@@ -7,7 +7,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketline.message import MessageQueue
@@ -30,8 +30,6 @@ from rocketline.protocol.records import (
     encode_record,
     topic_part,
 )
-
-unhurried = settings(deadline=None)  # the machine may be busy
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -62,7 +60,6 @@ def fields_of(command: Command) -> tuple[Any, ...]:
     return tuple(getattr(command, name) for name in Command.__slots__)
 
 
-@unhurried
 @given(st.lists(commands(), max_size=4), st.lists(st.integers(0, 2000), max_size=6))
 def test_commands_through_a_connection_cut_anywhere(sent: list[Command], cuts: list[int]) -> None:
     stream = b"".join(map(frame_bytes, sent))
@@ -73,7 +70,6 @@ def test_commands_through_a_connection_cut_anywhere(sent: list[Command], cuts: l
     assert [fields_of(command) for command in received] == [fields_of(command) for command in sent]
 
 
-@unhurried
 @given(st.builds(SendMessageHeader, text, text, text, int32, int32, int32, int64, int32, text, int32, st.booleans(),
                  st.none() | int32, st.booleans(), st.none() | text))  # fmt: skip
 def test_send_headers(header: SendMessageHeader) -> None:
@@ -81,7 +77,6 @@ def test_send_headers(header: SendMessageHeader) -> None:
     assert SendMessageHeader.decode(Command(10, header.encode_long())) == header
 
 
-@unhurried
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=90),
     st.binary(max_size=300),
@@ -138,13 +133,11 @@ def test_records(
     assert record.prepared_log_offset == prepared
 
 
-@unhurried
 @given(st.lists(st.builds(BatchItem, int32, st.binary(max_size=50), st.binary(max_size=50)), max_size=6))
 def test_batches(items: list[BatchItem]) -> None:
     assert decode_batch(encode_batch(items)) == items
 
 
-@unhurried
 @given(st.dictionaries(text, text, max_size=8))
 def test_properties(properties: dict[str, str]) -> None:
     fine = {name: value for name, value in properties.items() if property_problem(name, value) is None}
@@ -152,13 +145,11 @@ def test_properties(properties: dict[str, str]) -> None:
     assert decode_properties(encode_properties(fine)[:-1]) == fine
 
 
-@unhurried
 @given(hosts, int64)
 def test_offset_ids(host: bytes, log_offset: int) -> None:
     assert parse_offset_id(offset_id(host, log_offset))[1] == log_offset
 
 
-@unhurried
 @given(st.text(), st.text())
 def test_hash_of_joined_text(left: str, right: str) -> None:
     value = 0
@@ -168,7 +159,6 @@ def test_hash_of_joined_text(left: str, right: str) -> None:
     assert java_string_hash(left + right) & 0xFFFFFFFF == value == joined_hash(left, right) & 0xFFFFFFFF
 
 
-@unhurried
 @given(st.binary(max_size=5000), st.sampled_from(sorted(TYPES.values())))
 def test_compression(body: bytes, kind: int) -> None:
     assert decompress(compress(body, kind), kind) == body
@@ -187,7 +177,6 @@ def has_reference(value: Any) -> bool:
     return isinstance(value, list) and any(map(has_reference, value))
 
 
-@unhurried
 @given(json_values, st.booleans(), st.sampled_from([None, 1, "\t"]))
 def test_fastjson_reads_json_like_json(value: Any, ascii_only: bool, indent: Any) -> None:
     written = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -209,7 +198,6 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right) and type(left) is type(right)
 
 
-@unhurried
 @given(st.dictionaries(st.integers(), json_values.filter(lambda value: not has_reference(value)), max_size=5))
 def test_fastjson_reads_bare_integer_keys(table: dict[int, Any]) -> None:
     written = ",".join(f"{key}:{json.dumps(value)}" for key, value in table.items())
@@ -219,7 +207,6 @@ def test_fastjson_reads_bare_integer_keys(table: dict[int, Any]) -> None:
 queues = st.builds(MessageQueue, text, text, int32)
 
 
-@unhurried
 @given(st.dictionaries(queues, int64, max_size=5))
 def test_maps_keyed_by_queue(table: dict[MessageQueue, int]) -> None:
     body = bodies.ResetOffsetBody({bodies.queue_key(queue): offset for queue, offset in table.items()})
@@ -269,7 +256,6 @@ any_body = st.one_of(
 )  # fmt: skip
 
 
-@unhurried
 @given(any_body)
 def test_bodies(body: Any) -> None:
     written = bodies.encode_body(body)
@@ -280,7 +266,6 @@ def test_bodies(body: Any) -> None:
     assert not any(value is None for value in json.loads(written).values())
 
 
-@unhurried
 @given(versions, st.lists(topics, max_size=5), st.lists(text, max_size=2))
 def test_compressed_registrations(
     version: bodies.DataVersion, configs: list[bodies.TopicConfig], filters: list[str]
@@ -291,7 +276,6 @@ def test_compressed_registrations(
     assert again == body
 
 
-@unhurried
 @given(routes)
 def test_routes_in_both_forms(route: bodies.TopicRouteData) -> None:
     standard = bodies.encode_route(route, standard=True)

@@ -69,14 +69,14 @@ async def anything_happens(chance: Random) -> None:
     assert not group.judge.objections, group.judge.objections
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds)
 def test_members_that_come_and_go_consume_everything_once_and_in_order(seed: int) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(members_come_and_go(Random(seed)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seeds)
 def test_order_survives_failures_kills_and_members_cut_off(seed: int) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.ledger import Key, Ledger, Sent
@@ -592,12 +591,11 @@ IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 EFFORT = settings(
     max_examples=5_000 if IS_SOAK else 150,
     stateful_step_count=60 if IS_SOAK else 40,
-    deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-TestStoreModel = pytest.mark.timeout(0 if IS_SOAK else 300)(StoreModel.TestCase)
+TestStoreModel = StoreModel.TestCase
 TestStoreModel.settings = EFFORT
-TestSyncFlushModel = pytest.mark.timeout(0 if IS_SOAK else 300)(SyncFlushModel.TestCase)
+TestSyncFlushModel = SyncFlushModel.TestCase
 TestSyncFlushModel.settings = EFFORT

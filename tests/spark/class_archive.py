@@ -16,8 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.support.java import BUILD, ROOT, locked, tool
-
-LIMIT_S = 240
+from tests.support.patience import PATIENCE_S
 
 
 @cache
@@ -38,7 +37,7 @@ def make_archive() -> None:
         command = [sys.executable, "-m", "tests.spark.class_archive", str(draft)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
         try:
-            subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT_S)
+            subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             return
         if draft.exists():

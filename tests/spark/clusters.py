@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.spark.class_archive import archive_option
+from tests.support.java import BUILD
+from tests.support.patience import PATIENCE_S
 
-START_LIMIT_S = 120.0
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -29,6 +31,9 @@ _SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # On a busy machine everybody is late.
+    "spark.network.timeout": f"{PATIENCE_S:.0f}s",
+    "spark.python.authenticate.socketTimeout": f"{PATIENCE_S:.0f}s",
 }
 
 
@@ -44,6 +49,21 @@ def quick() -> dict[str, str]:
     return {**_SETTINGS, **{f"spark.{side}.extraJavaOptions": quick_jvm() for side in ("driver", "executor")}}
 
 
+def worker_python() -> str:
+    """The program for PYSPARK_PYTHON: this Python, whose workers connect to Spark before they load anything."""
+    path, python = BUILD / "worker-python", shlex.quote(sys.executable)
+    early = shlex.quote(str(Path(__file__).with_name("early_worker.py")))
+    text = f"""#!/bin/sh
+if [ -n "$PYTHON_WORKER_FACTORY_PORT" ]; then exec {python} {early} "$@"; else exec {python} "$@"; fi
+"""
+    if not path.exists() or path.read_text() != text:
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(text)
+        draft.chmod(0o755)
+        draft.replace(path)
+    return str(path)
+
+
 def bin_path(name: str) -> str:
     """A program of the pip package."""
     return str(Path(sys.executable).parent / name)
@@ -57,10 +77,10 @@ def as_conf(settings: Mapping[str, str]) -> list[str]:
 def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
     """The address of a master that has its workers. They know nothing of rocketline."""
     environment = {
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": worker_python(),
         "PYTHONPATH": "",
         "SPARK_DAEMON_MEMORY": "192m",
-        "SPARK_DAEMON_JAVA_OPTS": quick_jvm(),
+        "SPARK_DAEMON_JAVA_OPTS": f"{quick_jvm()} -Dspark.worker.timeout={PATIENCE_S:.0f}",
     }
     common = ("--host", "127.0.0.1", "--webui-port", "0")
     with ExitStack() as stack:
@@ -92,7 +112,7 @@ def connect_server(folder: Path, python_path: str) -> Iterator[str]:
         bin_path("spark-submit"), "--master", "local[2]", "--class",
         "org.apache.spark.sql.connect.service.SparkConnectServer", *as_conf(settings), "spark-internal",
     ]  # fmt: skip
-    environment = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path}
+    environment = {"PYSPARK_PYTHON": worker_python(), "PYTHONPATH": python_path}
     with _running(folder / "connect.log", command, environment) as log:
         port = wait_for(log, r"Spark Connect server started at: \S*?:(\d+)")
         yield f"sc://127.0.0.1:{port}"
@@ -123,7 +143,7 @@ def _running(path: Path, command: list[str], environment: Mapping[str, str]) -> 
 
 def wait_for(log: Path, pattern: str, times: int = 1) -> str:
     """What the pattern found, once it was found so often."""
-    deadline = time.monotonic() + START_LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         found = re.findall(pattern, log.read_text(errors="replace"))
         if len(found) >= times:
@@ -132,15 +152,15 @@ def wait_for(log: Path, pattern: str, times: int = 1) -> str:
     raise AssertionError(f"{log} never said {pattern!r}:\n{log.read_text(errors='replace')[-2000:]}")
 
 
-def run_program(command: list[str], limit_s: float, **environment: str) -> str:
+def run_program(command: list[str], **environment: str) -> str:
     """What a program printed; it must end well."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=limit_s,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **environment},
+        timeout=PATIENCE_S,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": worker_python(), **environment},
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-5000:]}"
     return done.stdout

@@ -6,7 +6,6 @@ It needs Java: where that is missing they skip, and fail when CI=true.
 from __future__ import annotations
 
 import os
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.class_archive import make_archive
-from tests.spark.clusters import quick
+from tests.spark.clusters import quick, worker_python
 from tests.support.java import JavaUnavailable, tool
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             # With several test processes, all tests of the session run in one: a second session costs a gigabyte.
             item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(300))
 
 
 def require_spark() -> None:
@@ -54,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         # Workers are started by the JVM, and know neither this interpreter nor its path otherwise.
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_PYTHON", worker_python())
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master("local[2]").appName("rocketline tests")

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from tests.support.admin import create_topic, delete_old_files, eventually
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.bulk.writer import BulkWriter
@@ -42,7 +43,7 @@ def forgetful_cluster(topic: str) -> Iterator[LocalCluster]:
 def send(
     namesrv: str, topic: str, bodies: Iterator[bytes] | list[bytes], queue_id: int | None = None, **more: Any
 ) -> None:
-    with BulkWriter(namesrv, group="fill", timeout=20, batch_bytes=16 << 10) as writer:
+    with BulkWriter(namesrv, group="fill", timeout=PATIENCE_S, batch_bytes=16 << 10) as writer:
         queue = None
         if queue_id is not None:
             queue = next(queue for queue in writer.queues(topic) if queue.queue_id == queue_id)

@@ -19,9 +19,8 @@ from tests.support.admin import create_topic
 from rocketline.pipelines.package import package
 from rocketline.testing import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
-LIMIT_S = 300
 SETTINGS = {"spark.executor.memory": "512m", "spark.sql.execution.arrow.maxRecordsPerBatch": "50"}
 
 
@@ -49,7 +48,6 @@ def test_a_table_a_stream_and_rows_sent_again_after_an_executor_was_killed(
                 bin_path("spark-submit"), "--master", master, "--py-files", str(tmp_path / "rocketline.zip"),
                 *as_conf({**quick(), **SETTINGS}), job, brokers.namesrv, "orders", "target", str(tmp_path),
             ],
-            LIMIT_S,
             PYTHONPATH="",
         )  # fmt: skip
         sent = stored(brokers.namesrv, "target")
@@ -78,7 +76,7 @@ def test_an_audit_with_everything_in_an_archive(cluster: tuple[str, Path], tmp_p
     }
     shape = ["--set", f"maxHashSlotNum={CONFIG.index_slots}", "--set", f"maxIndexNum={CONFIG.index_entries}"]
     command = [sys.executable, "-m", "rocketline.cli", "pipeline", "audit", str(store), "--master", master, *shape]
-    said = run_program([*command, *as_conf(settings)], LIMIT_S, PYTHONPATH=str(ROOT / "src"))
+    said = run_program([*command, *as_conf(settings)], PYTHONPATH=str(ROOT / "src"))
     assert "1,000 records" in said
     assert said.rstrip().endswith("sound")
     unpacked = list(folder.glob("work-*/app-*/*/rocketline_package/rocketline/__init__.py"))

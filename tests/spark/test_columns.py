@@ -29,7 +29,7 @@ def decode(buffer: bytes, plan: ColumnPlan) -> Decoded:
 EVERYTHING = (*COLUMNS.names, *MORE_COLUMNS.names)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(records(), min_size=1, max_size=12), st.sampled_from([None, "broker-a"]))
 def test_rows_equal_records_decoded_one_by_one(raws: list[bytes], broker_name: str | None) -> None:
     plan = ColumnPlan(EVERYTHING, broker_name, max_body_bytes=CAP_BYTES)
@@ -40,14 +40,14 @@ def test_rows_equal_records_decoded_one_by_one(raws: list[bytes], broker_name: s
     assert batch.to_pylist() == [expected_row(raw, broker_name) for raw in raws]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(records(), min_size=1, max_size=5), st.lists(st.sampled_from(EVERYTHING), unique=True, min_size=1))
 def test_a_narrow_plan_has_the_same_values(raws: list[bytes], columns: list[str]) -> None:
     batch, _ = decode(b"".join(raws), ColumnPlan(tuple(columns), max_body_bytes=CAP_BYTES))
     assert batch.to_pylist() == [{name: expected_row(raw)[name] for name in columns} for raw in raws]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(records(), min_size=1, max_size=5), st.data())
 def test_garbage_is_refused_or_read_and_never_breaks_anything(raws: list[bytes], data: st.DataObject) -> None:
     raw = bytearray(b"".join(raws))

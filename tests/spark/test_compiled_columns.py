@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.compiled import compiled, needs_compiled, outcome, pure, python, unhurried
+from tests.support.compiled import compiled, needs_compiled, outcome, pure, python, thorough
 
 from rocketline import _impl
 from rocketline.spark import columns, property_columns, record_table
@@ -38,7 +38,7 @@ def arrays(table: RecordTable) -> list[tuple[Any, bytes]]:
     return [(getattr(table, field.name).dtype, getattr(table, field.name).tobytes()) for field in fields(table)[1:]]
 
 
-@unhurried
+@thorough
 @given(buffers(), st.none() | st.integers(-5, 5) | st.just(1 << 62), st.booleans())
 def test_where_records_are(raw: bytes, shift: int | None, fits: bool) -> None:
     log_offset = shift
@@ -51,7 +51,7 @@ def test_where_records_are(raw: bytes, shift: int | None, fits: bool) -> None:
     assert quickly.end == carefully.end
 
 
-@unhurried
+@thorough
 @given(buffers())
 def test_whole_batches(raw: bytes) -> None:
     quickly = outcome(decoded, raw)
@@ -74,7 +74,7 @@ def decoded(raw: bytes) -> list[Any]:
     return found
 
 
-@unhurried
+@thorough
 @given(
     st.lists(tidy_properties | odd_properties | st.binary(max_size=30), max_size=8), st.integers(1, 3), st.booleans()
 )
@@ -105,7 +105,7 @@ def test_more_properties_than_the_twin_looks_at() -> None:
         assert found.named["n1"].to_pylist() == ["v1"]
 
 
-@unhurried
+@thorough
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=12))
 def test_stretches(raw: bytes, cuts: list[int]) -> None:
     places = np.sort(np.minimum(cuts, len(raw)).astype(np.int64))[: len(cuts) // 2 * 2]

@@ -13,6 +13,7 @@ from tests.spark.live import bodies, send, streaming
 from tests.support.admin import consume_stats, create_topic, eventually
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
 from tests.support.java import require_java
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import RouteNotFound
@@ -21,9 +22,7 @@ from rocketline.spark.live import queues as live_queues
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
-
-RUN_S = 240
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("spark")]  # some need Spark: one broker for all
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +91,7 @@ def test_a_table_is_written_and_streamed_with_spark(
     )
     target = {"path": str(tmp_path / "out"), "checkpointLocation": str(tmp_path / "check")}
     query = frame.load().writeStream.format("parquet").options(**target).trigger(availableNow=True).start()
-    assert query.awaitTermination(RUN_S)
+    assert query.awaitTermination(PATIENCE_S)
     assert [progress["numInputRows"] for progress in query.recentProgress[:2]] == [300, 200]
     found = spark.read.parquet(str(tmp_path / "out")).collect()
     assert {(bytes(row.body).decode(), row.keys, row.tags) for row in found} == {

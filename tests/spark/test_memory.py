@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 PROGRAM = """
 import resource, sys
@@ -27,6 +28,8 @@ print(faults(20))
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a matter of glibc")
 def test_memory_that_was_used_once_is_used_again_without_a_fault() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     # Twenty times nine megabytes would be tens of thousands.
     assert int(done.stdout) < 2000

@@ -6,18 +6,18 @@ import re
 import time
 from collections.abc import Callable
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.client.bulk.channel import BulkChannel
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-
-WAIT_S = 30.0
 
 
 def ask(address: str, code: int, ext: dict[str, str] | None = None) -> bytes:
     """The body of the answer, which must be a success."""
     channel = BulkChannel(address)
     try:
-        answer = channel.call(Command(code, ext or {}), time.monotonic() + WAIT_S)
+        answer = channel.call(Command(code, ext or {}), time.monotonic() + PATIENCE_S)
         assert answer.command.code == ResponseCode.SUCCESS, (answer.command.code, answer.command.remark)
         return bytes(answer.body)
     finally:
@@ -61,7 +61,7 @@ def consume_stats(address: str, group: str, topic: str) -> dict[int, tuple[int, 
     return found
 
 
-def eventually(condition: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
+def eventually(condition: Callable[[], bool], what: str, wait_s: float = PATIENCE_S) -> None:
     """Wait until something is so; AssertionError after a while."""
     deadline = time.monotonic() + wait_s
     while not condition():

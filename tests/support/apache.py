@@ -30,11 +30,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from tests.support.patience import PATIENCE_S
+
 from .java import classpath, compile_java, tail, tool
 
 SERVER_VERSION = "5.4.0"
-BOOT_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 60.0
 NAMESRV_HEAP_MB = 128
 TETHER = Path(__file__).parent / "tether"
 GET_BROKER_CLUSTER_INFO = 106
@@ -194,9 +194,9 @@ class ApacheCluster:
                     continue
                 process.send_signal(signal.SIGTERM)
                 try:
-                    process.wait(STOP_TIMEOUT_S)
+                    process.wait(PATIENCE_S)
                 except subprocess.TimeoutExpired as error:
-                    raise self._failure(name, f"did not stop within {STOP_TIMEOUT_S:.0f} s") from error
+                    raise self._failure(name, f"did not stop within {PATIENCE_S:.0f} s") from error
                 self._forget(name)
             undo.pop_all()
 
@@ -284,12 +284,12 @@ class ApacheCluster:
 
     def _await(self, name: str, complaint: str, done: Callable[[], bool]) -> None:
         process = self._processes[name]
-        deadline = time.monotonic() + BOOT_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not done():
             if process.poll() is not None:
                 raise self._failure(name, f"ended with exit code {process.returncode} before it served")
             if time.monotonic() > deadline:
-                raise self._failure(name, f"{complaint} within {BOOT_TIMEOUT_S:.0f} s")
+                raise self._failure(name, f"{complaint} within {PATIENCE_S:.0f} s")
             time.sleep(0.02)
 
     def _failure(self, name: str, what: str) -> ApacheFailed:
@@ -330,7 +330,7 @@ def request(address: str, code: int, body: bytes = b"", account: tuple[str, str]
     header = b'{"code":%d,%b"flag":0,"language":"PYTHON","opaque":1,"version":0}' % (code, fields)
     sizes = struct.pack(">II", 4 + len(header) + len(body), len(header))
     try:
-        with socket.create_connection((host, int(port)), timeout=5) as connection:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
             connection.sendall(sizes + header + body)
             with connection.makefile("rb") as reader:
                 (size,) = struct.unpack(">I", reader.read(4))

@@ -17,8 +17,8 @@ from rocketline import _impl
 from rocketline.errors import RocketlineError
 
 needs_compiled = pytest.mark.skipif(_impl.NAME != "c", reason="nothing was compiled, or it is switched off")
-unhurried = settings(deadline=None, max_examples=int(os.environ.get("COMPILED_EXAMPLES", "150")))
-few = settings(unhurried, max_examples=max(1, unhurried.max_examples // 5))
+thorough = settings(max_examples=int(os.environ.get("COMPILED_EXAMPLES", "150")))
+few = settings(thorough, max_examples=max(1, thorough.max_examples // 5))
 """For whole brokers, and what other comparisons cover too."""
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)

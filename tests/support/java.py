@@ -22,10 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from tests.support.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 MAVEN_TIMEOUT_S = 600
-JAVAC_TIMEOUT_S = 120
 JAVA_RELEASE = "17"
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -127,7 +128,7 @@ def tail(text: str, lines: int = 40) -> str:
 @functools.cache
 def _require_release() -> None:
     """javac must know the release our sources are written for."""
-    done = subprocess.run([tool("javac"), "-version"], capture_output=True, text=True, timeout=JAVAC_TIMEOUT_S)
+    done = subprocess.run([tool("javac"), "-version"], capture_output=True, text=True, timeout=PATIENCE_S)
     said = (done.stdout + done.stderr).strip()
     version = re.search(r"javac (\d+)", said)
     if version is None or int(version[1]) < int(JAVA_RELEASE):
@@ -176,7 +177,7 @@ def _run_javac(sources: list[Path], classpath: str, classes: Path) -> None:
     scratch.mkdir(parents=True)
     command = [tool("javac"), "--release", JAVA_RELEASE, "-encoding", "UTF-8", "-proc:none", "-nowarn"]
     command += ["-cp", classpath, "-d", str(scratch), *map(str, sources)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=JAVAC_TIMEOUT_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     if done.returncode != 0:
         shutil.rmtree(scratch, ignore_errors=True)
         raise JavaCompileError(f"javac failed for {sources[0].parent}:\n{tail(done.stdout + done.stderr)}")

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from .java_driver import CALL_TIMEOUT_S, JavaDriver
+from tests.support.patience import PATIENCE_MS, PATIENCE_S
+
+from .java_driver import JavaDriver
 
 # Generous, because it is only waited for when messages are missing; a loaded machine is slow to share out queues.
-POLL_TIMEOUT_S = 40.0
 
 BROKER_ADDRESS = "{broker}"
 
@@ -250,11 +251,13 @@ class JavaProducer(_Handle):
         )
         return SentBatch(Sent.of(reply), [Sent.of(item) for item in reply["messages"]])
 
-    def request(self, topic: str, body: bytes, timeout_s: float = 20.0, **fields: Any) -> tuple[bytes, dict[str, str]]:
+    def request(
+        self, topic: str, body: bytes, timeout_s: float = PATIENCE_S, **fields: Any
+    ) -> tuple[bytes, dict[str, str]]:
         """Send a request; body and properties of its reply."""
         message, limit_ms = Outgoing(topic, body, **fields), round(timeout_s * 1000)
         reply = self._driver.call(
-            "request", timeout_s + CALL_TIMEOUT_S, name=self.name, timeout_ms=limit_ms, **message.arguments()
+            "request", timeout_s + PATIENCE_S, name=self.name, timeout_ms=limit_ms, **message.arguments()
         )
         return bytes.fromhex(reply["body"]), reply["properties"]
 
@@ -267,7 +270,7 @@ class JavaProducer(_Handle):
         prefix: str = "",
         size: int = 0,
         tags: str | None = None,
-        timeout_s: float = 120.0,
+        timeout_s: float = PATIENCE_S,
     ) -> SentMany:
         """Load: body i is `prefix` and i, padded with '.' to `size` bytes."""
         reply = self._driver.call(
@@ -294,10 +297,10 @@ class JavaTransactionalProducer(_Handle):
         assert reply["localTransactionState"] == outcome
         return Sent.of(reply)
 
-    def checks(self, count: int, timeout_s: float = POLL_TIMEOUT_S) -> list[Seen]:
+    def checks(self, count: int, timeout_s: float = PATIENCE_S) -> list[Seen]:
         """All messages it was asked about since the last call, once they are `count` or the time is over."""
         arguments = {"name": self.name, "count": count, "timeout_ms": round(timeout_s * 1000)}
-        return [Seen.of(item) for item in self._driver.call("poll_checks", timeout_s + CALL_TIMEOUT_S, **arguments)]
+        return [Seen.of(item) for item in self._driver.call("poll_checks", timeout_s + PATIENCE_S, **arguments)]
 
 
 class JavaReplier(_Handle):
@@ -309,10 +312,10 @@ class JavaReplier(_Handle):
 class JavaPushConsumer(_Handle):
     STOP = "stop_push"
 
-    def poll(self, count: int, timeout_s: float = POLL_TIMEOUT_S) -> list[Seen]:
+    def poll(self, count: int, timeout_s: float = PATIENCE_S) -> list[Seen]:
         """All deliveries since the last poll, once they are `count` or the time is over."""
         arguments = {"name": self.name, "count": count, "timeout_ms": round(timeout_s * 1000)}
-        reply = self._driver.call("poll_push", timeout_s + CALL_TIMEOUT_S, **arguments)
+        reply = self._driver.call("poll_push", timeout_s + PATIENCE_S, **arguments)
         return [Seen.of(item) for item in reply]
 
     def stop_and_poll(self) -> list[Seen]:
@@ -341,10 +344,10 @@ class JavaLitePullConsumer(_Handle):
     def seek(self, queue: Queue, offset: int) -> None:
         self._driver.call("lite_pull_seek", name=self.name, offset=offset, **_plain(queue))
 
-    def poll(self, count: int, timeout_s: float = POLL_TIMEOUT_S) -> list[Seen]:
+    def poll(self, count: int, timeout_s: float = PATIENCE_S) -> list[Seen]:
         """At least `count` messages, or fewer when the time is over."""
         arguments = {"name": self.name, "count": count, "timeout_ms": round(timeout_s * 1000)}
-        reply = self._driver.call("lite_pull_poll", timeout_s + CALL_TIMEOUT_S, **arguments)
+        reply = self._driver.call("lite_pull_poll", timeout_s + PATIENCE_S, **arguments)
         return [Seen.of(item) for item in reply]
 
     def commit(self) -> None:
@@ -369,7 +372,7 @@ class JavaClient(JavaDriver):
         *,
         compress_type: str = "ZLIB",
         compress_over: int = 4096,
-        timeout_ms: int = 5000,
+        timeout_ms: int = PATIENCE_MS,
         retries: int = 2,
         default_queues: int = 4,
         max_message_size: int = 4 << 20,

@@ -18,13 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.patience import PATIENCE_MS, PATIENCE_S
+
 from .java import ROOT, classpath, compile_java, tool
 
 SOURCES = ROOT / "tests" / "interop" / "java"
 CLIENT_VERSIONS = ("5.5.0", "5.4.0", "4.9.7")
 COMPILED_AGAINST = "4.9.7"
-START_TIMEOUT_S = 60.0
-CALL_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 STDERR_LINES = 60
 
@@ -38,6 +38,8 @@ JVM_OPTIONS = (
     "-Drocketmq.client.rebalance.waitInterval=1000",
     "-Drocketmq.client.rebalance.minInterval=100",
     "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
+    f"-Drocketline.patience.ms={PATIENCE_MS}",
+    "-Dcom.rocketmq.remoting.client.connect.timeout=60000",
     "-Drocketmq.client.logUseSlf4j=true",
     "-Drocketmq.client.logLevel=WARN",
     f"-Dlogback.configurationFile={SOURCES}/logback.xml",
@@ -101,7 +103,7 @@ class JavaDriver:
         for reader in self._readers:
             reader.start()
         try:
-            self.call("ping", START_TIMEOUT_S)
+            self.call("ping", PATIENCE_S)
         except BaseException:
             self._release()
             raise
@@ -116,7 +118,7 @@ class JavaDriver:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def call(self, command: str, timeout_s: float = CALL_TIMEOUT_S, /, **args: Any) -> Any:
+    def call(self, command: str, timeout_s: float = PATIENCE_S, /, **args: Any) -> Any:
         """Run one command and return its result; arguments that are None are left out."""
         given = {name: value for name, value in args.items() if value is not None}
         line = json.dumps({"cmd": command, "args": given}).encode() + b"\n"

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from tests.support.patience import PATIENCE_S
 from tests.support.scraping import Scraped, scrape
 
 from rocketline import ConsumeFrom, Message, Producer, PushConsumer
 from rocketline.client import PopConsumer, Transaction, TransactionalProducer
 from rocketline.message import MessageView
 
-LIMIT_S = 40.0
 SETTINGS: dict[str, str | int | bool] = {
     "metricsExporterType": "PROM",
     "metricsPromExporterPort": 0,
@@ -72,7 +72,7 @@ async def _transactions(namesrv: str) -> None:
 
 async def scrape_until(address: str, is_enough: Callable[[dict[str, Scraped]], bool]) -> dict[str, Scraped]:
     """Pages until one is as wanted."""
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_enough(page := await scrape(address)):
             await asyncio.sleep(0.05)
         return page

@@ -10,11 +10,12 @@ import threading
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from tests.support.patience import PATIENCE_S
+
 from .java import classpath, compile_java, tool
 from .java_driver import JVM_OPTIONS, client_coordinates
 
 SOURCES = Path(__file__).parent / "mqadmin"
-VERB_TIMEOUT_S = 60.0
 QUIET = [f"-D{key}={SOURCES}/logback.xml" for key in ("logback.configurationFile", "rmq.logback.configurationFile")]
 
 
@@ -64,7 +65,7 @@ class MqAdmin:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert not any("\t" in word or "\n" in word for word in words)
-        killer = threading.Timer(VERB_TIMEOUT_S, self._process.kill)
+        killer = threading.Timer(PATIENCE_S, self._process.kill)
         killer.start()
         try:
             self._process.stdin.write("\t".join(words).encode() + b"\n")
@@ -73,9 +74,7 @@ class MqAdmin:
         finally:
             killer.cancel()
         if not answer:
-            raise RuntimeError(
-                f"mqadmin {' '.join(words)} gave no answer within {VERB_TIMEOUT_S:g} s, or ended the JVM"
-            )
+            raise RuntimeError(f"mqadmin {' '.join(words)} gave no answer within {PATIENCE_S:g} s, or ended the JVM")
         out, err = answer.rstrip(b"\n").split(b" ")
         return Printed(base64.b64decode(out).decode(), base64.b64decode(err).decode())
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from tests.support.patience import PATIENCE_S
+
 from .comparing import assert_same_records
 from .java_client import JavaClient, JavaPushConsumer, Queue, Seen
 
@@ -34,7 +36,7 @@ PULLS_PER_QUEUE = 100_000
 T = TypeVar("T")
 
 
-def eventually(probe: Callable[[], T], wanted: T, timeout_s: float = 30.0) -> T:
+def eventually(probe: Callable[[], T], wanted: T, timeout_s: float = PATIENCE_S) -> T:
     """The probe's value once it is what is wanted, or its last one when the time is over."""
     deadline = time.monotonic() + timeout_s
     while (value := probe()) != wanted and time.monotonic() < deadline:

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-LIMIT_S = 20.0
+from tests.support.patience import PATIENCE_S
+
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (-?[0-9.e+-]+|\+Inf|NaN)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
@@ -55,7 +56,7 @@ async def fetch(address: str, path: str = "/metrics", accept: str = "*/*", metho
 async def ask(address: str, data: bytes) -> Answer:
     """Whatever bytes one likes, and what comes back until the server closes."""
     host, _, port = address.rpartition(":")
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         try:
             writer.write(data)

@@ -3,6 +3,7 @@
 async with SlowProxy("127.0.0.1:10911") as proxy:
     connect_to(proxy.address)
     proxy.delay_s = 0.6      # every answer comes so much later
+    proxy.on_answer = tell   # called before every answer, for a test that has a clock of its own
     await proxy.die()        # connections are cut, new ones refused
     await proxy.revive()     # listens again, on the same port
 """
@@ -25,6 +26,7 @@ class SlowProxy:
         self._relays: set[asyncio.Task[None]] = set()
         self._port = 0
         self.delay_s = 0.0
+        self.on_answer: Callable[[], None] = lambda: None
 
     @property
     def address(self) -> str:
@@ -63,8 +65,8 @@ class SlowProxy:
             return
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(_pump(reader, far_writer, lambda: 0.0))
-                both.create_task(_pump(far_reader, writer, lambda: self.delay_s))
+                both.create_task(_pump(reader, far_writer, lambda: 0.0, lambda: None))
+                both.create_task(_pump(far_reader, writer, lambda: self.delay_s, lambda: self.on_answer()))
         except* OSError:
             pass
         finally:
@@ -72,7 +74,12 @@ class SlowProxy:
             far_writer.transport.abort()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: Callable[[], float]) -> None:
+async def _pump(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    delay_s: Callable[[], float],
+    on_data: Callable[[], None],
+) -> None:
     """Pass bytes on, each some time after it came, until one end closes; then both are closed."""
     loop = asyncio.get_running_loop()
     due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(1024)
@@ -87,5 +94,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dela
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(write())
         while data := await reader.read(65536):
+            on_data()
             await due.put((loop.time() + delay_s(), data))
         await due.put((0.0, b""))

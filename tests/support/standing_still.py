@@ -11,13 +11,13 @@ import signal
 import time
 from pathlib import Path
 
-LIMIT_S = 30.0
+from tests.support.patience import PATIENCE_S
 
 
 def stop_process(pid: int) -> None:
     """Stop a process and return when all of its threads stand still."""
     os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while set(_states(pid)) != {"T"}:
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {pid} does not stand still: its threads are in states {sorted(_states(pid))}")

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.cli.servers.child import ChildCluster
 from rocketline.errors import StoreInUse, TransportError
 from rocketline.store.message_store import MessageStore
@@ -57,7 +59,6 @@ JUST_ROLLED = range(SEGMENT_BYTES // 8)
 MIDDLE = range(SEGMENT_BYTES // 3, SEGMENT_BYTES // 2)
 LOADERS = 8
 LOAD_AT_LEAST = 150
-PATIENCE_S = 60
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import SendMessageHeader
@@ -17,7 +19,6 @@ from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import Record, decode_record
 from rocketline.transport import RemotingClient
 
-PATIENCE_S = 30.0
 QUEUES = 4
 
 

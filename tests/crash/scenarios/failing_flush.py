@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 from msgspec.structs import replace
+from tests.support.patience import PATIENCE_S
 
 from rocketline.errors import TransportError
 from rocketline.protocol.codes import ResponseCode
@@ -129,5 +130,5 @@ def can_strace() -> bool:
     command = shutil.which(STRACE)
     if command is None:
         return False
-    probe = subprocess.run([command, *_inject(1), "true"], capture_output=True, timeout=30)
+    probe = subprocess.run([command, *_inject(1), "true"], capture_output=True, timeout=PATIENCE_S)
     return probe.returncode == 0

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.protocol.codes import ResponseCode
 
 from ..child import BrokerChild
@@ -34,7 +36,6 @@ KEEP_OLD_FILES = {
     "diskSpaceCleanForciblyRatio": "98",
     "diskMaxUsedSpaceRatio": "97",
 }
-RESUME_LIMIT_S = 30.0
 
 
 async def run(folder: Path, seed: int, variant: str = INJECTED, runs: int = 1, faults: tuple[str, ...] = ()) -> Outcome:
@@ -84,7 +85,7 @@ async def _resumes(lives: Lives, child: BrokerChild) -> None:
     """Sends are taken again soon, and what was refused to be listed is readable."""
     ledger = lives.ledger
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + RESUME_LIMIT_S
+    deadline = loop.time() + PATIENCE_S
     async with Wire(child.address) as wire:
         for queue in QUEUES:
             while await wire.send(ledger, [ledger.new_attempt(1, queue, 300)]) != ResponseCode.SUCCESS:

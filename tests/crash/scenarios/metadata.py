@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.errors import BrokerError, TransportError
 from rocketline.files import backup_of
 from rocketline.message import DELAY
@@ -38,7 +40,6 @@ QUICK_SAVES = {
     "flushDelayOffsetInterval": "5",
     "messageDelayLevel": "0s 0s",
 }
-LIMIT_S = 60.0
 
 
 async def run(
@@ -58,7 +59,7 @@ async def run(
         try:
             plan = plan_for(store, SYNC, QUICK_SAVES, troubles=troubles, shadow=shadow, faults=faults)
             async with lives.life(plan) as child:
-                await asyncio.wait_for(_change_until_dead(child, file, lives), LIMIT_S)
+                await asyncio.wait_for(_change_until_dead(child, file, lives), PATIENCE_S)
             if with_cut:
                 cut(store, Path(shadow), random.getrandbits(32))
         except TimeoutError:
@@ -125,7 +126,7 @@ async def _new_offset(wire: Wire, lives: Lives, number: int) -> None:
 async def _new_delay(wire: Wire, lives: Lives, number: int) -> None:
     properties = encode_properties({"UNIQ_KEY": f"D{number}", DELAY: "1"})
     header = SendMessageHeader("producers", "delayed", "TBW102", 4, 0, 0, 1_700_000_000_000, 0, properties)
-    await wire.broker.call(Command(RequestCode.SEND_MESSAGE_V2, header.encode(), b"late"), 30.0)
+    await wire.broker.call(Command(RequestCode.SEND_MESSAGE_V2, header.encode(), b"late"), PATIENCE_S)
 
 
 _CHANGES: dict[str, Callable[[Wire, Lives, int], Awaitable[None]]] = {

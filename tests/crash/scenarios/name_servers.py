@@ -13,6 +13,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.client import Producer, PushConsumer
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.errors import RocketlineError, RouteNotFound
@@ -29,7 +31,6 @@ GONE, STALE = "all gone", "one stale"
 VARIANTS = (GONE, STALE)
 TOPIC, LATE_TOPIC = "orders", "late"
 SOME = 100
-BACK_WITHIN_S = 30.0
 BROKER = {**SETTINGS, "registerNameServerPeriod": "2000", "registerBrokerTimeoutMills": "1000"}
 del BROKER["listenPort"]
 
@@ -170,7 +171,7 @@ async def _route_is_back(server: ServerChild, topic: str, broker_address: str) -
     remoting = RemotingClient()
     found: object = None
     try:
-        while loop.time() - started < BACK_WITHIN_S:
+        while loop.time() - started < PATIENCE_S:
             try:
                 found = route = await RemoteNameServer(remoting, [server.address]).route(topic)
                 if _addresses(route) == {broker_address}:
@@ -180,7 +181,7 @@ async def _route_is_back(server: ServerChild, topic: str, broker_address: str) -
             await asyncio.sleep(0.05)
     finally:
         await remoting.close()
-    raise NeverHappened(f"{server.address} gave no full route of {topic} in {BACK_WITHIN_S:g} s, but {found}")
+    raise NeverHappened(f"{server.address} gave no full route of {topic} in {PATIENCE_S:g} s, but {found}")
 
 
 def _addresses(route: TopicRouteData) -> set[str]:

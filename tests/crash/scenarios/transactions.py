@@ -18,17 +18,18 @@ from pathlib import Path
 from random import Random
 
 import msgspec
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import ConsumeFrom, PushConsumer, Transaction, TransactionalProducer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageView
 
-from ..child import REPOSITORY, STOP_LIMIT_S
+from ..child import REPOSITORY
 from ..outcome import Outcome
 from ..payer import SENDERS, STEPS, Books, PayerPlan, pay
 from ..plan import SETTINGS
 from ..servers import BrokerSite
-from ..traffic import LIMIT_S, QUICK, NeverHappened, until
+from ..traffic import QUICK, NeverHappened, until
 
 BROKER_DIES, PRODUCER_DIES = "broker", "producer"
 VARIANTS = (BROKER_DIES, PRODUCER_DIES)
@@ -125,7 +126,7 @@ async def _kill_the_broker(seen_by: Witnesses, numbers: count[int]) -> None:
 
     senders = [asyncio.create_task(pay(seen_by.producer, TOPIC, seen_by.books, numbers, step)) for _ in range(SENDERS)]
     try:
-        await asyncio.wait_for(dead.wait(), seen_by.random.uniform(0.05, MOST_LIFE_S) if not after else LIMIT_S)
+        await asyncio.wait_for(dead.wait(), seen_by.random.uniform(0.05, MOST_LIFE_S) if not after else PATIENCE_S)
     except TimeoutError:
         if after:
             raise NeverHappened(f"no transaction came to: {after}") from None
@@ -151,14 +152,14 @@ async def _kill_the_producer(seen_by: Witnesses, first: int) -> None:
     )  # fmt: skip
     try:
         if after:
-            await asyncio.wait_for(process.wait(), LIMIT_S)
+            await asyncio.wait_for(process.wait(), PATIENCE_S)
         else:
             await until(lambda: any(number >= first for number in seen_by.books.all()), "a first transaction")
             await asyncio.sleep(seen_by.random.uniform(0, MOST_LIFE_S))
     finally:
         if process.returncode is None:
             process.kill()
-        await asyncio.wait_for(process.wait(), STOP_LIMIT_S)
+        await asyncio.wait_for(process.wait(), PATIENCE_S)
         seen_by.payer_lives = False
     seen_by.outcome.require(process.returncode == -9, f"S22: the producer ended with {process.returncode}")
 
@@ -168,7 +169,7 @@ async def _reckon(seen_by: Witnesses) -> None:
     wanted = {number for number, end in seen_by.books.all().items() if end is Transaction.COMMIT}
     started, seen = loop.time(), Counter[int]()
     while wanted - seen.keys():
-        if loop.time() - started > LIMIT_S:
+        if loop.time() - started > PATIENCE_S:
             raise NeverHappened(f"{len(wanted - seen.keys())} of {len(wanted)} committed transactions were never seen")
         seen = await seen_by.stored()
     outcome.note("seconds to the last end", loop.time() - started)

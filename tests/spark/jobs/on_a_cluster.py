@@ -78,7 +78,7 @@ def wait_until_stored(namesrv: str, target: str) -> None:
     """Wait for a row of the second half to be in the topic."""
     from rocketline.client.bulk.reader import BulkReader
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 3600  # who started this job ends it before
     with BulkReader(namesrv, group="look") as reader:
         while time.monotonic() < deadline:
             for queue in reader.queues(target):

@@ -24,9 +24,9 @@ NO_FACTS = (
     (r"[\w.-]+@\d+#\d+", "CLIENT"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([,.]\d+)?", "TIME"),
     (r"/?\b127\.0\.0\.1:\d+", "ADDRESS"),
-    (r"\b1\d{12}\b", "MS"),
+    (r"(?<!\.)\b1\d{12}\b", "MS"),  # and not the end of a fraction
     (r"(CommitLog Offset: +|\b(?:commitLogOffset|storeSize|bodyCRC)=|\"log offset\"(?:, \"value\")?: )\d+", r"\1N"),
-    (r"\b\d+\.\d+(E-?\d+)?\b", "N"),
+    (r"\b\d+\.\d+([Ee]-?\d+)?\b", "N"),
 )
 RANKS = (Outcome.SAME, Outcome.FORM, Outcome.WORKS)
 

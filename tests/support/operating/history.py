@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.admin import Admin, AdminBroker
 from rocketline.admin.progress import progress_of
 from rocketline.client import ConsumeFrom, RetryLater, blocking
@@ -18,7 +20,6 @@ from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
-WAIT_S = 60.0
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 TOPIC, SENT, TRACES = "mqadmin_orders", "mqadmin_sent", "mqadmin_traces"
 AWAY, ONLINE, COPY, DOOMED = "mqadmin_billing", "mqadmin_online", "mqadmin_copy", "mqadmin_doomed"
@@ -111,13 +112,13 @@ def _reading(namesrv: str, group: str, *, fails: bool = False) -> Iterator[list[
     ) as consumer:
         consumer.subscribe(TOPIC, "*", handle)
         consumer.start()
-        assert complete.wait(WAIT_S)
+        assert complete.wait(PATIENCE_S)
         yield [seen[body] for body in BODIES]
 
 
 async def _settled(namesrv: str) -> str:
     """Until the broker knows that the online group has read all, and that its producer is there; the consumer's id."""
-    async with asyncio.timeout(WAIT_S), Admin(namesrv) as admin:
+    async with asyncio.timeout(PATIENCE_S), Admin(namesrv) as admin:
         (broker,) = await admin.brokers()
         while not await _is_settled(admin, broker):
             await asyncio.sleep(0.05)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.nameserver.brokers import body, header
 
 from rocketline.admin import Admin
@@ -74,7 +75,7 @@ async def register(namesrv: str, name: str, address: str, broker_id: int = 0) ->
     client = RemotingClient()
     registration = encode_registration(body())
     command = Command(RequestCode.REGISTER_BROKER, header(name, address, broker_id).encode(), registration)
-    assert (await client.call(namesrv, command, 5.0)).code == ResponseCode.SUCCESS
+    assert (await client.call(namesrv, command, PATIENCE_S)).code == ResponseCode.SUCCESS
     return client
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import (
     MESSAGE_DELAY_LEVELS,
@@ -59,9 +61,6 @@ from rocketline.store.config import (
 from rocketline.store.files.disk import Disk
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 from rocketline.transport import DEFAULT_LIMITS, Channel, Limits, RemotingClient, Router
-
-PATIENCE_S = 10.0
-"""No test waits longer than this for something that must happen."""
 
 ROOT = Path("/data")
 CLUSTER = "DefaultCluster"

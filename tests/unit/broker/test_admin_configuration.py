@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.name_servers import FakeNameServer
-from tests.unit.broker.parts import PATIENCE_S, ROOT, Parts, eventually, pull_request, send_request
+from tests.unit.broker.parts import ROOT, Parts, eventually, pull_request, send_request
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.changes import CHANGEABLE, NUMBERS, SWITCHES, Change, SavedChanges

@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.name_servers import FakeNameServer
-from tests.unit.broker.parts import PATIENCE_S, GatedDisk, eventually, heartbeat, pull_request, send_request
+from tests.unit.broker.parts import GatedDisk, eventually, heartbeat, pull_request, send_request
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.config import GroupConfigDefaults, RegistrationConfig

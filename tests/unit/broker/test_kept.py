@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.parts import PATIENCE_S, GatedDisk, Parts, Setup, eventually, send_request
+from tests.support.patience import PATIENCE_S
+from tests.unit.broker.parts import GatedDisk, Parts, Setup, eventually, send_request
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.tables.async_table import Edit, KeptTable, OffLoop, when_saved

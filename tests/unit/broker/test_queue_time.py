@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.parts import PATIENCE_S, Parts, pull_request, send_request
+from tests.support.patience import PATIENCE_S
+from tests.unit.broker.parts import Parts, pull_request, send_request
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.handlers.busy import unless_busy

@@ -10,8 +10,9 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.broker.name_servers import FakeNameServer
-from tests.unit.broker.parts import PATIENCE_S, eventually
+from tests.unit.broker.parts import eventually
 
 from rocketline.broker.config import TopicConfigDefaults
 from rocketline.broker.registration import Identity, Registration
@@ -164,12 +165,12 @@ async def test_one_that_never_answers_does_not_keep_news_from_the_others(topics:
 async def test_one_that_never_answers_does_not_keep_a_broker_from_starting(
     topics: Topics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketline.broker.registration.FIRST_ANSWER_S", 0.05)
+    monkeypatch.setattr("rocketline.broker.registration.FIRST_ANSWER_S", 0.5)
     async with FakeNameServer() as silent, FakeNameServer() as sound:
         silent.hangs = True
         async with registering(topics, silent.address, sound.address, timeout_s=NEVER_S) as registration:
             await registration.register_all()
-            assert len(sound.told) == 1
+            await eventually(lambda: len(sound.told) == 1)
             assert f"name server {silent.address}" in caplog.text
 
 

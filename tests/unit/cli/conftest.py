@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.entry import main
 from rocketline.cli.servers.child import cli_command, cli_environment
-
-LIMIT_S = 60
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -28,7 +27,7 @@ def rocketline() -> Run:
             stdin=subprocess.DEVNULL if text is None else None,
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=PATIENCE_S,
             env={**cli_environment(), **environment},
         )
 

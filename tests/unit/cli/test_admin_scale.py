@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.admin import Admin
 from rocketline.admin.cluster import MAX_AT_ONCE
@@ -106,7 +107,7 @@ async def test_calls_that_gather_answers_themselves_do_not_wait_for_each_other(w
     async def _same(number: int) -> int:
         return number
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         found = await watched.admin.gather(nested(number) for number in range(2 * MAX_AT_ONCE))
     assert found == [2 * number for number in range(2 * MAX_AT_ONCE)]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.admin import Admin as Cluster
 from rocketline.cli import verbs
@@ -30,7 +31,6 @@ from rocketline.protocol.headers import RegisterBrokerHeader
 from rocketline.testing import LocalCluster
 from rocketline.transport.client import split_address
 
-PATIENCE_S = 30.0
 CLUSTER = "DefaultCluster"
 
 Called = Callable[..., Any]

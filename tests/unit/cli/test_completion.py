@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli import verbs
 from rocketline.cli.completion import SHELLS, all_words, script
 from rocketline.cli.verb import VERBS
-
-LIMIT_S = 60
 
 Called = Callable[..., Any]
 
@@ -62,7 +61,7 @@ def _lines(shell: list[str], program: str) -> set[str]:
         file.write(program)
         file.flush()
         command = [*shell, file.name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (0, "")
     return set(done.stdout.split("\n")) - {""}
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.demo import command as demo
 from rocketline.cli.demo.command import Outcome
@@ -45,7 +46,7 @@ def test_a_terminal_gets_bars_and_a_table() -> None:
     except OSError:
         pass  # how a terminal says that its other end is closed
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert "━" in shown.decode()
     assert "nothing was lost" in shown.decode()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.cli.test_servers import serving
 
 from rocketline.cli.logs import AUDIT, JsonFormatter, LogFormat, LogLevel, log_to_stderr
@@ -115,7 +116,7 @@ def test_a_broker_tells_changes_and_no_secrets(rocketline: Run, tmp_path: Path) 
                 rocketline("admin", *arguments)
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=PATIENCE_S)
     text = errors.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert SECRET not in text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import cli_command, cli_environment
 from rocketline.testing import LocalCluster
@@ -99,7 +100,7 @@ def test_a_live_tail_shows_what_comes_and_ends_with_a_signal(called: Run, namesr
     called("produce", "live", "after", "-q", "--namesrv", namesrv)
     assert tail.stdout.readline().endswith("  after\n")
     tail.send_signal(signal.SIGINT)
-    rest, errors = tail.communicate(timeout=30)
+    rest, errors = tail.communicate(timeout=PATIENCE_S)
     assert (tail.returncode, rest, errors) == (0, "", "")
 
 
@@ -160,7 +161,7 @@ def test_a_reader_that_has_enough_is_no_failure(called: Run, namesrv: str, tmp_p
     assert reading.stdout is not None
     assert reading.stderr is not None
     reading.stdout.close()
-    assert reading.wait(30) == 0
+    assert reading.wait(PATIENCE_S) == 0
     assert "error" not in reading.stderr.read()
     reading.stderr.close()
 

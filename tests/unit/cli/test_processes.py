@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline import ConsumeFrom, Message, MessageQueue, MessageView, Producer, PushConsumer
 from rocketline.admin import Admin
@@ -25,7 +26,6 @@ from rocketline.protocol.bodies import TopicConfig
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-PATIENCE_S = 30
 NAMES = ["broker-a", "broker-b", "broker-c"]
 SMALL_FILES = (
     "--set", "mappedFileSizeCommitLog=1048576", "--set", "mappedFileSizeConsumeQueue=20000",

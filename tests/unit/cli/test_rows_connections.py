@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import cli_command, cli_environment
 from rocketline.client import Producer, PushConsumer
@@ -63,7 +64,7 @@ async def test_clients_and_brokers_open_connections_and_a_name_server_opens_none
             await producer.send(Message("orders", b"x"))
             consumer.subscribe("orders", "*", handle)
             await consumer.start()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 await got.wait()
             of_name_server, of_broker = connections(name_server), connections(broker)
     opened_by_broker = {other for own, other in of_broker if own != port_of(address)}

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import cli_command, cli_environment
 
@@ -28,7 +29,7 @@ def serving(*arguments: object, **environment: str) -> Iterator[str]:
         yield process.stdout.readline().rstrip("\n")
     finally:
         process.terminate()
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, rest) == (0, "")
 
 
@@ -88,5 +89,5 @@ def test_a_server_may_open_as_many_files_as_the_system_allows():
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard)); "
         "allow_many_files(); print(resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout == "True\n", done.stderr

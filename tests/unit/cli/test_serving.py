@@ -7,10 +7,9 @@ import os
 import signal
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.serving import until_signalled
-
-PATIENCE_S = 10
 
 
 class Work:

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import cli_environment
 from rocketline.testing import LocalCluster
 
-LIMIT_S = 60
 SLOW = {
     "typer", "click", "rich", "uvloop", "difflib", "pyspark", "pyarrow", "numpy", "pandas", "rocketline.broker",
     "rocketline.store", "rocketline.nameserver", "rocketline.spark", "rocketline.pipelines", "rocketline.filtering",
@@ -32,7 +32,7 @@ def test_a_verb_imports_nothing_slow(words: str) -> None:
             [sys.executable, "-c", PROGRAM, "admin", *words.split(), "-n", cluster.namesrv],
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=PATIENCE_S,
             env=cli_environment(),
         )
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_a_server_imports_nothing_slow(processes: list[str], tmp_path: Path) -> 
         [sys.executable, "-c", SERVER_PROGRAM, "up", *flags],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=PATIENCE_S,
         env=cli_environment(),
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.protocol.compression import ZLIB, compress
 from rocketline.protocol.message_ids import encode_host
@@ -274,6 +275,6 @@ def test_a_reader_that_has_enough_is_no_failure(root: Path) -> None:
     assert dump.stdout is not None
     assert dump.stderr is not None
     dump.stdout.close()
-    assert dump.wait(60) == 0
+    assert dump.wait(PATIENCE_S) == 0
     assert dump.stderr.read() == b""
     dump.stderr.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import ChildCluster, cli_command, cli_environment
 from rocketline.errors import ConfigError
@@ -43,10 +44,10 @@ def test_it_says_ready_once_and_stops_cleanly(tmp_path: Path, number: signal.Sig
     assert name == "broker-a"
     for place in (namesrv.removeprefix("namesrv="), address):
         host, _, port = place.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=5):
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S):
             pass
     process.send_signal(number)
-    rest, errors = process.communicate(timeout=30)
+    rest, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, rest, errors) == (0, "", "")
 
 
@@ -139,7 +140,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         [*_without_root_rights(), *cli_command("up", "--data", str(folder), *FREE_PORTS)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env=cli_environment(),
     )
     assert result.returncode == 1
@@ -176,7 +177,7 @@ def test_a_file_cannot_show_metrics_to_the_network(rocketline: Run, tmp_path: Pa
 def test_the_host_flag_can(tmp_path: Path) -> None:
     with ChildCluster(["--data", str(tmp_path), "--host", "0.0.0.0"]) as cluster:
         port = int(cluster.namesrv.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=5):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
             pass
 
 

@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.client import ClientTiming
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import (
@@ -47,8 +49,6 @@ from rocketline.protocol.names import DEFAULT_TOPIC
 from rocketline.protocol.properties import decode_properties, encode_properties
 from rocketline.protocol.records import RecordHead, decode_batch, encode_record, topic_part
 from rocketline.transport import Channel, RemotingServer, Reply, Router
-
-WAIT_S = 10.0
 
 QUICK = ClientTiming(
     rebalance_soon_s=0.02,
@@ -115,7 +115,7 @@ class FakeServer:
         def found() -> list[Command]:
             return [request for request in self.requests_of(code) if where(request)]
 
-        async with asyncio.timeout(WAIT_S), self._arrival:
+        async with asyncio.timeout(PATIENCE_S), self._arrival:
             await self._arrival.wait_for(lambda: len(found()) >= count)
         return found()[count - 1]
 
@@ -240,7 +240,7 @@ class FakeBroker(FakeServer):
     async def ask_client(self, request: Command) -> Command:
         """Send a request over the connection of the only client."""
         (channel,) = self.channels
-        return await channel.call(request, 5.0)
+        return await channel.call(request, PATIENCE_S)
 
     def habit(self, channel: Channel, request: Command) -> Reply:
         habits: dict[int, Callable[[Command], Reply]] = {
@@ -450,11 +450,11 @@ def _add_retry_topic(cluster: FakeCluster, group: str) -> None:
 async def until(condition: Callable[[], bool], what: str = "the condition") -> None:
     """Poll for something no event tells of."""
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.002)
     except TimeoutError:
-        raise AssertionError(f"{what} did not come true within {WAIT_S:g} s") from None
+        raise AssertionError(f"{what} did not come true within {PATIENCE_S:g} s") from None
 
 
 def own_tasks() -> set[asyncio.Task[Any]]:

@@ -64,14 +64,14 @@ def test_cards_are_dealt() -> None:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 64), st.integers(1, 32))
 def test_every_queue_has_exactly_one_owner(name: str, queue_count: int, member_count: int) -> None:
     assert sorted(owners(find_strategy(name), queue_count, members(member_count))) == queues(queue_count)
 
 
 @pytest.mark.parametrize("name", ["AVG", "AVG_BY_CIRCLE"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 60))
 def test_shares_differ_by_one_at_most(name: str, queue_count: int, member_count: int) -> None:
     ids = members(member_count)
@@ -79,7 +79,7 @@ def test_shares_differ_by_one_at_most(name: str, queue_count: int, member_count:
     assert max(sizes) - min(sizes) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 128), st.integers(2, 24), st.data())
 def test_only_the_queues_of_who_comes_or_goes_move_on_the_ring(
     queue_count: int, member_count: int, data: st.DataObject
@@ -93,7 +93,7 @@ def test_only_the_queues_of_who_comes_or_goes_move_on_the_ring(
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(["north-a", "north-b", "south-a", "west-a"]), min_size=1, unique=True),
     st.lists(st.sampled_from(["north-1", "north-2", "south-1", "south-2"]), min_size=1, unique=True),

@@ -9,9 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster
 
 from rocketline.client import Producer, SendStatus, TransactionalProducer
+from rocketline.clock import ManualClock
 from rocketline.errors import (
     BrokerError,
     ClientError,
@@ -98,7 +100,7 @@ async def test_a_transaction_needs_both_its_functions(cluster: FakeCluster) -> N
 
 async def test_a_request_nobody_answers_asks_for_its_consumer(producer: Producer) -> None:
     with pytest.raises(NoReply, match="does a consumer of the topic run"):
-        await producer.request(Message("T", b"x"), timeout=0.05)
+        await producer.request(Message("T", b"x"), timeout=1.0)
 
 
 async def test_a_closed_producer_says_how_to_use_it(cluster: FakeCluster) -> None:
@@ -203,7 +205,9 @@ async def test_an_attempt_may_have_a_limit_of_its_own(two_brokers: FakeCluster) 
     two_brokers.add_topic("T", 1)
     silent, working = two_brokers.brokers
     silent.on[SEND] = lambda request: None
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK, timeout=60.0, attempt_timeout=1.0) as producer:
+    async with Producer(
+        two_brokers.namesrv, group="g", timing=QUICK, timeout=PATIENCE_S, attempt_timeout=1.0, retries=20
+    ) as producer:
         for _ in range(2):
             assert (await producer.send(Message("T", b"x"))).queue.broker_name == working.name
     assert silent.requests_of(SEND)
@@ -213,12 +217,12 @@ async def test_the_last_attempt_gets_all_the_time_that_is_left(cluster: FakeClus
     cluster.add_topic("T")
 
     async def late(request: Command) -> Command:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
         reply = cluster.broker.habit(next(iter(cluster.broker.channels)), request)
         assert isinstance(reply, Command)
         return reply
 
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=30.0, attempt_timeout=0.02) as producer:
+    async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=PATIENCE_S, attempt_timeout=0.3) as producer:
         await producer.send(Message("T", b"x"))  # connects, which may take an attempt on a busy machine
         before = len(cluster.broker.requests_of(SEND))
         cluster.broker.script(SEND, SILENCE, SILENCE, late)
@@ -230,7 +234,8 @@ async def test_health_is_learned_from_sends(two_brokers: FakeCluster) -> None:
     two_brokers.add_topic("T")
     busy, working = two_brokers.brokers
     busy.on[SEND] = lambda request: request.reply(ResponseCode.SYSTEM_BUSY, remark="busy")
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK, avoid_slow_brokers=True) as producer:
+    options = {"timing": QUICK, "avoid_slow_brokers": True, "clock": ManualClock()}
+    async with Producer(two_brokers.namesrv, group="g", **options) as producer:
         for _ in range(20):
             await producer.send(Message("T", b"x"))
     assert len(busy.requests_of(SEND)) == 1, "one refusal is enough for ten seconds"

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster
 from tests.unit.client.pop_fakes import FakePops
 
 from rocketline.client import ConsumeFrom, SeekTo, SendStatus, blocking
 from rocketline.errors import ClientError, ConfigError, RouteNotFound
 from rocketline.message import Message, MessageQueue, MessageView
-
-WAIT_S = 10.0
 
 
 @contextmanager
@@ -33,12 +32,12 @@ def threaded_cluster() -> Iterator[FakeCluster]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert started.wait(WAIT_S)
+    assert started.wait(PATIENCE_S)
     try:
         yield ready[0]
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
         loop.close()
 
 
@@ -72,9 +71,9 @@ def test_send_and_receive(cluster: FakeCluster) -> None:
             consumer.subscribe("T", "*", handle)
             running = threading.Thread(target=consumer.run)
             running.start()
-            assert all_here.wait(WAIT_S)
+            assert all_here.wait(PATIENCE_S)
             consumer.stop()
-            running.join(WAIT_S)
+            running.join(PATIENCE_S)
             assert not running.is_alive()
     assert sorted(received) == [b"four", b"one", b"three", b"two"]
     assert not background_threads()
@@ -171,7 +170,7 @@ def test_many_threads_may_share_a_producer(cluster: FakeCluster) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(WAIT_S)
+            thread.join(PATIENCE_S)
     assert len({(receipt.queue, receipt.queue_offset) for receipt in receipts}) == 50
 
 
@@ -185,7 +184,7 @@ def test_a_callback_that_closes_the_client_is_told_and_does_no_harm(cluster: Fak
             told.append(error)
 
     with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
-        producer.submit(Message("T", b"x"), closes).result(WAIT_S)
+        producer.submit(Message("T", b"x"), closes).result(PATIENCE_S)
         assert producer.send(Message("T", b"y")).status is SendStatus.OK
     assert [type(error) for error in told] == [ClientError] and "must not wait" in str(told[0])
     assert not background_threads()
@@ -200,7 +199,7 @@ def test_hooks_and_statistics(cluster: FakeCluster) -> None:
         consumer.subscribe("T", "*", lambda message: None)
         consumer.add_hook(after=lambda context: ended.set())
         consumer.start()
-        assert ended.wait(WAIT_S)
+        assert ended.wait(PATIENCE_S)
         assert set(consumer.stats) == {"T"}
     assert [len(context.receipts) for context in sent] == [1]
 

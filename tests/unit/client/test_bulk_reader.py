@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import SILENCE, FakeCluster, fake_cluster, found, pull_fields
 
 from rocketline.client import blocking
@@ -33,7 +34,6 @@ from rocketline.testing import LocalCluster
 
 PULL = RequestCode.PULL_MESSAGE
 QUEUE = MessageQueue("T", "broker-a", 0)
-WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -53,17 +53,17 @@ def cluster() -> Iterator[FakeCluster]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert started.wait(WAIT_S)
+    assert started.wait(PATIENCE_S)
     try:
         yield ready[0]
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
         loop.close()
 
 
 def reading(cluster: FakeCluster, **options: Any) -> BulkReader:
-    return BulkReader(cluster.namesrv, group="bulk", **{"timeout": WAIT_S, **options})
+    return BulkReader(cluster.namesrv, group="bulk", **{"timeout": PATIENCE_S, **options})
 
 
 def numbers(replies: Iterator[BulkReply]) -> list[int]:
@@ -174,7 +174,7 @@ def test_the_end_is_told_of_also_when_the_last_question_is_not_answered(cluster:
     def once(request: Command) -> Command | None:
         return request.reply(ResponseCode.PULL_NOT_FOUND, pull_fields(queue, 100)) if next(asked) < 3 else None
 
-    with reading(cluster, timeout=1.0) as reader:
+    with reading(cluster, timeout=3.0) as reader:
         reader.bounds(QUEUE)
         cluster.broker.on[PULL] = once
         with pytest.raises(RangeNotAvailable, match="nothing at 100"):
@@ -205,7 +205,7 @@ def test_a_busy_broker_is_asked_again_and_a_refusal_raised(cluster: FakeCluster)
 
 def test_no_wait_is_without_limit(cluster: FakeCluster) -> None:
     cluster.broker.script(PULL, *[SILENCE] * 50)
-    with reading(cluster, timeout=0.1) as reader, pytest.raises(RequestTimeout, match="did not answer"):
+    with reading(cluster, timeout=1.0) as reader, pytest.raises(RequestTimeout, match="did not answer"):
         list(reader.read(QUEUE, 0, 5))
 
 
@@ -218,7 +218,7 @@ def test_nonsense_is_refused(cluster: FakeCluster, body: bytes) -> None:
 
 
 def test_mistakes_are_told(cluster: FakeCluster) -> None:
-    with reading(cluster, timeout=0.2) as reader:
+    with reading(cluster, timeout=1.0) as reader:
         with pytest.raises(RouteNotFound, match="nowhere"):
             reader.queues("nowhere")
         with pytest.raises(RouteNotFound, match="broker-z"):
@@ -243,7 +243,7 @@ def test_a_long_way_without_a_match_is_no_standstill(cluster: FakeCluster) -> No
     clock, queue = ManualClock(), cluster.broker.queues["T", 0]
 
     def nothing(request: Command) -> Command:
-        clock.advance(WAIT_S * 0.6)
+        clock.advance(PATIENCE_S * 0.6)
         at = PullMessageHeader.decode(request).queue_offset
         return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, pull_fields(queue, at + 10))
 
@@ -285,7 +285,7 @@ def test_a_real_broker_answers_in_large_replies() -> None:
             queue = producer.send(Message("bulk", b"0")).queue
             for start in range(1, 2001, 50):
                 producer.send_batch([Message("bulk", b"%d" % n) for n in range(start, start + 50)], queue=queue)
-        with BulkReader(real.namesrv, group="bulk", timeout=WAIT_S) as reader:
+        with BulkReader(real.namesrv, group="bulk", timeout=PATIENCE_S) as reader:
             replies = list(reader.read(queue, *reader.bounds(queue)))
             assert [int(m.body) for reply in replies for m in reply.messages()] == list(range(2001))
             assert len(replies) < 2001 // 32, "more than Apache's 32 messages at once"

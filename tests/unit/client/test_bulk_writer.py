@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import SILENCE, FakeCluster, fake_cluster
 
 from rocketline.client.bulk.reader import BulkReader
@@ -23,7 +24,6 @@ from rocketline.protocol.records import decode_batch, decode_message
 from rocketline.testing import LocalCluster
 
 SINGLE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
-WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -42,17 +42,17 @@ def cluster() -> Iterator[FakeCluster]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert started.wait(WAIT_S)
+    assert started.wait(PATIENCE_S)
     try:
         yield ready[0]
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
         loop.close()
 
 
 def writing(cluster: FakeCluster, **options: Any) -> BulkWriter:
-    return BulkWriter(cluster.namesrv, group="bulk", **{"timeout": WAIT_S, **options})
+    return BulkWriter(cluster.namesrv, group="bulk", **{"timeout": PATIENCE_S, **options})
 
 
 def sent(cluster: FakeCluster, *codes: int) -> list[tuple[SendMessageHeader, Command]]:
@@ -106,7 +106,7 @@ def test_delayed_messages_go_alone(cluster: FakeCluster) -> None:
 
 
 def test_only_so_many_requests_are_under_way(cluster: FakeCluster) -> None:
-    with writing(cluster, in_flight=3, timeout=0.3) as writer:
+    with writing(cluster, in_flight=3, timeout=2.0) as writer:
         for broker in cluster.brokers:
             broker.on[SINGLE] = lambda request: SILENCE
         with pytest.raises(SendFailed, match="1 messages for topic 'T' were not acknowledged after"):
@@ -196,7 +196,7 @@ def test_a_real_broker_stores_everything_once() -> None:
             for number in range(1000):
                 writer.send(Message("bulk", b"%d" % number))
             writer.flush()
-        with BulkReader(real.namesrv, group="read", timeout=WAIT_S) as reader:
+        with BulkReader(real.namesrv, group="read", timeout=PATIENCE_S) as reader:
             bodies = [
                 int(message.body)
                 for queue in reader.queues("bulk")

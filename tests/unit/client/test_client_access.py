@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.support.tls import CA_FILE, is_signed_by, server_context, tls_front
 from tests.unit.client.fakes import QUICK, FakeCluster, until
 from tests.unit.client.test_transactional import ask, commits, question
@@ -52,7 +53,6 @@ ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 SEND = RequestCode.SEND_MESSAGE_V2
 QUEUE = MessageQueue("T", "broker-a", 0)
 OLD_REMARK = "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=shop, org.apache..."
-WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -166,14 +166,14 @@ async def test_all_clients_work_through_tls(cluster: FakeCluster, secured: str) 
     async with PullConsumer(secured, group="c", timing=QUICK, tls=TRUSTING) as consumer:
         consumer.assign([QUEUE])
         await consumer.seek(QUEUE, 0)
-        assert [message.body for message in await consumer.poll(1, WAIT_S)] == [b"0"]
+        assert [message.body for message in await consumer.poll(1, PATIENCE_S)] == [b"0"]
 
     def in_a_thread() -> list[bytes]:
-        with BulkWriter(secured, group="w", tls=TRUSTING, credentials=ACCOUNT, timeout=WAIT_S) as writer:
+        with BulkWriter(secured, group="w", tls=TRUSTING, credentials=ACCOUNT, timeout=PATIENCE_S) as writer:
             writer.send(Message("T", b"1"))
             writer.send(Message("T", bytes(100_000)))
             writer.flush()
-        with BulkReader(secured, group="r", tls=TRUSTING, credentials=ACCOUNT, timeout=WAIT_S) as reader:
+        with BulkReader(secured, group="r", tls=TRUSTING, credentials=ACCOUNT, timeout=PATIENCE_S) as reader:
             return [message.body for reply in reader.read(QUEUE, 0, 3) for message in reply.messages()]
 
     assert await asyncio.to_thread(in_a_thread) == [b"0", b"1", bytes(100_000)]
@@ -190,7 +190,7 @@ async def test_untrusted_servers_are_not_tried_again_and_do_not_read_as_a_missin
     broker = cluster.name_server.routes["T"].broker_datas[0].broker_addrs[0]
 
     def in_a_thread() -> None:
-        with BulkWriter(cluster.namesrv, group="w", tls=TRUSTING, timeout=WAIT_S) as writer:
+        with BulkWriter(cluster.namesrv, group="w", tls=TRUSTING, timeout=PATIENCE_S) as writer:
             writer.queues("T")
 
     with pytest.raises(RouteNotFound, match=f"{cluster.namesrv} said: .*does not take TLS"):
@@ -201,7 +201,7 @@ async def test_untrusted_servers_are_not_tried_again_and_do_not_read_as_a_missin
 async def blocking_call(address: str, tls: Tls | None) -> None:
     channel = BulkChannel(address, tls=None if tls is None else tls.context())
     try:
-        await asyncio.to_thread(channel.call, Command(ROUTE, {"topic": "T"}), SYSTEM_CLOCK.monotonic() + WAIT_S)
+        await asyncio.to_thread(channel.call, Command(ROUTE, {"topic": "T"}), SYSTEM_CLOCK.monotonic() + PATIENCE_S)
     finally:
         channel.close()
 
@@ -269,12 +269,12 @@ async def test_a_refused_account_reads_as_what_it_is(cluster: FakeCluster, code:
     assert "no route" not in str(caught.value) and "secret-12345678" not in str(caught.value)
 
     def write() -> None:
-        with BulkWriter(cluster.namesrv, group="w", credentials=ACCOUNT, timeout=WAIT_S) as writer:
+        with BulkWriter(cluster.namesrv, group="w", credentials=ACCOUNT, timeout=PATIENCE_S) as writer:
             writer.send(Message("T", b"x"))
             writer.flush()
 
     def read() -> None:
-        with BulkReader(cluster.namesrv, group="r", credentials=ACCOUNT, timeout=WAIT_S) as reader:
+        with BulkReader(cluster.namesrv, group="r", credentials=ACCOUNT, timeout=PATIENCE_S) as reader:
             reader.bounds(QUEUE)
 
     for work in (write, read):

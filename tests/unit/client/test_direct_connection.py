@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import FakeCluster
 from tests.unit.client.test_blocking import threaded_cluster
-from tests.unit.client.test_direct import WAIT_S, producer_of, warmed_up
+from tests.unit.client.test_direct import producer_of, warmed_up
 
 from rocketline.client.producer import direct
 from rocketline.client.producer.direct import DirectConnection
@@ -39,15 +40,15 @@ def cluster() -> Iterator[FakeCluster]:
 def ends() -> Iterator[tuple[DirectConnection, socket.socket]]:
     """A connection, and the broker's end of it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connection = DirectConnection(f"127.0.0.1:{server.getsockname()[1]}", WAIT_S)
+        connection = DirectConnection(f"127.0.0.1:{server.getsockname()[1]}", PATIENCE_S)
         peer, _ = server.accept()
-        peer.settimeout(WAIT_S)
+        peer.settimeout(PATIENCE_S)
         with peer:
             yield connection, peer
         connection.close()
 
 
-def call(connection: DirectConnection, opaque: int, *, alone: bool = True, timeout_s: float = WAIT_S) -> Command:
+def call(connection: DirectConnection, opaque: int, *, alone: bool = True, timeout_s: float = PATIENCE_S) -> Command:
     return connection.call(REQUEST, opaque, direct.monotonic(), timeout_s, alone=alone)
 
 
@@ -58,7 +59,7 @@ def broker(serve: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
@@ -171,7 +172,7 @@ def test_a_large_request_waits_for_the_broker_to_read(ends: tuple[DirectConnecti
         peer.sendall(answer(2))
 
     with broker(serve):
-        found = connection.call(large, 1, direct.monotonic(), WAIT_S, alone=False)
+        found = connection.call(large, 1, direct.monotonic(), PATIENCE_S, alone=False)
         assert found.remark == str(len(body))
         assert call(connection, 2).opaque == 2, "the socket is as before"
 
@@ -238,7 +239,7 @@ def test_a_thread_looks_out_only_while_no_other_sends(cluster: FakeCluster, look
         cluster.broker.on[RequestCode.SEND_MESSAGE_V2] = slow
         thread = threading.Thread(target=producer.send, args=[Message("T", b"first")])
         thread.start()
-        assert asked.wait(WAIT_S)
+        assert asked.wait(PATIENCE_S)
         del cluster.broker.on[RequestCode.SEND_MESSAGE_V2]
         looks.clear()
         here = threading.current_thread()
@@ -249,7 +250,7 @@ def test_a_thread_looks_out_only_while_no_other_sends(cluster: FakeCluster, look
         assert here not in looks
         for connection in list(direct._sending):
             connection.end()
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
         producer.send(Message("T", b"third"))
         assert here in looks
     assert not direct._sending
@@ -263,7 +264,7 @@ def test_ctrl_c_ends_the_wait_and_the_connection(
 ) -> None:
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals reach the main thread only")
-    monkeypatch.setattr(direct, "LOOK_OUT_S", WAIT_S)
+    monkeypatch.setattr(direct, "LOOK_OUT_S", PATIENCE_S)
     with producer_of(cluster) as producer:
         warmed_up(producer)
         (connection,) = producer._direct._all  # type: ignore[union-attr]
@@ -276,7 +277,7 @@ def test_ctrl_c_ends_the_wait_and_the_connection(
 
         cluster.broker.on[RequestCode.SEND_MESSAGE_V2] = interrupt
         with pytest.raises(KeyboardInterrupt):
-            producer.send(Message("T", b"x"), timeout=WAIT_S)
+            producer.send(Message("T", b"x"), timeout=PATIENCE_S)
         del cluster.broker.on[RequestCode.SEND_MESSAGE_V2]
         assert connection not in producer._direct._all and not direct._sending  # type: ignore[union-attr]
         assert producer.send(Message("T", b"y")).message_id

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import FakeCluster, until
 
 from rocketline.client import ClientTiming, ConsumeFrom, Producer, PullConsumer, PushConsumer, Sql
@@ -17,8 +18,6 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.testing import LocalCluster
 from rocketline.transport import Reply
-
-PATIENCE_S = 20.0
 
 
 class Inbox:
@@ -135,7 +134,7 @@ async def test_a_pull_consumer_selects_by_properties_too() -> None:
             await consumer.subscribe("orders", Sql("n > 7"))
             bodies = []
             while len(bodies) < 2:
-                bodies += [message.body for message in await consumer.poll(timeout=5)]
+                bodies += [message.body for message in await consumer.poll(timeout=PATIENCE_S)]
             assert sorted(bodies) == [b"8", b"9"]
             with pytest.raises(BrokerError, match="n >"):
                 await consumer.subscribe("orders", Sql("n >"))

@@ -11,6 +11,7 @@ import sys
 import threading
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeCluster, until
 from tests.unit.client.test_blocking import threaded_cluster
 
@@ -135,7 +136,11 @@ def test_consumers_of_a_forked_child_are_told_too() -> None:
 
 def output_of(program: str, namesrv: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", program, namesrv], capture_output=True, text=True, timeout=60, env=cli_environment()
+        [sys.executable, "-c", program, namesrv],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=cli_environment(),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -131,7 +131,7 @@ def test_keys_that_are_no_text_are_refused() -> None:
         properties_of(Message("T", b"x", keys=[42]))  # type: ignore[list-item]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20),
@@ -146,7 +146,7 @@ def test_whatever_is_accepted_arrives(properties: dict[str, str]) -> None:
 ODD = st.text("ab \x01\x02ü", max_size=3) | st.just("x" * 9000)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.none() | ODD, st.lists(ODD, max_size=2), st.booleans())
 def test_the_short_way_to_join_tag_and_keys_says_the_same(tag: str | None, keys: list[str], wait: bool) -> None:
     message = Message("T", b"x", tag=tag, keys=keys, wait_stored=wait)
@@ -216,7 +216,7 @@ def test_a_batch_over_the_limit_says_how_to_go_on() -> None:
         make_batch([Message("T", bytes(600))] * 2, SendOptions(max_message_bytes=1000))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 900), TEXT), max_size=30))
 def test_split_batches_fit_and_keep_order(sizes: list[tuple[int, str]]) -> None:
     messages = [

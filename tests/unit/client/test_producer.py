@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, SILENCE, FakeBroker, FakeCluster, own_tasks, until
 
 from rocketline.client import Producer, SendStatus
@@ -90,7 +91,7 @@ async def test_messages_in_flight_are_bounded(cluster: FakeCluster) -> None:
         return reply
 
     cluster.broker.on[SEND] = wait
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=30.0) as producer:
+    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=PATIENCE_S) as producer:
         sending = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(10)]
         await cluster.broker.request(SEND, 3)
         assert len(cluster.broker.requests_of(SEND)) == 3
@@ -366,7 +367,7 @@ async def test_sends_in_flight_fail_when_the_producer_is_closed(cluster: FakeClu
     cluster.add_topic("T")
     cluster.broker.script(SEND, SILENCE)
     async with Producer(cluster.namesrv, group="shop", timing=QUICK, retries=0) as producer:
-        sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=30.0))
+        sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=PATIENCE_S))
         await cluster.broker.request(SEND)
     with pytest.raises(ClientError):
         await sending
@@ -374,7 +375,7 @@ async def test_sends_in_flight_fail_when_the_producer_is_closed(cluster: FakeClu
 
 async def test_cancelling_a_send_is_a_cancellation(producer: Producer, cluster: FakeCluster) -> None:
     cluster.broker.script(SEND, SILENCE)
-    sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=30.0))
+    sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=PATIENCE_S))
     await cluster.broker.request(SEND)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -407,7 +408,7 @@ async def test_a_route_with_more_queues_is_used_after_its_refresh(cluster: FakeC
         async def reached() -> bool:
             return (await producer.send(Message("T", b"x"))).queue.queue_id == 1
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not await reached():
                 await asyncio.sleep(0.005)
 

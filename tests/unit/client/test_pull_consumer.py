@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
 
 from rocketline.client import ConsumeFrom, PullConsumer, SeekTo
@@ -43,7 +44,7 @@ def fill(cluster: FakeCluster, queue_id: int, count: int, start: int = 0) -> Non
 async def polled(consumer: PullConsumer, count: int, **options: Any) -> list[MessageView]:
     messages: list[MessageView] = []
     while len(messages) < count:
-        batch = await consumer.poll(timeout=5.0, **options)
+        batch = await consumer.poll(timeout=PATIENCE_S, **options)
         assert batch, f"only {len(messages)} of {count} messages came"
         messages += batch
     return messages
@@ -81,7 +82,7 @@ async def test_poll_returns_what_is_there_and_waits_when_nothing_is(
 ) -> None:
     consumer.assign(queues)
     assert await consumer.poll(timeout=0.01) == []
-    waiting = asyncio.create_task(consumer.poll(timeout=10.0))
+    waiting = asyncio.create_task(consumer.poll(timeout=PATIENCE_S))
     await cluster.broker.request(PULL, 2)
     fill(cluster, 1, 1)
     assert [message.body for message in await waiting] == [b"1-0"]
@@ -333,7 +334,7 @@ async def test_a_paused_queue_gives_nothing_until_resumed(
     assert {message.queue_id for message in await polled(consumer, 2)} == {1}
     assert await consumer.poll(timeout=0) == []
     assert consumer.paused == {queues[0]}
-    waiting = asyncio.create_task(consumer.poll(timeout=10.0))
+    waiting = asyncio.create_task(consumer.poll(timeout=PATIENCE_S))
     consumer.resume(queues[:1])
     assert [message.body for message in await waiting] == [b"0-0", b"0-1"]
     assert not [r for r in cluster.broker.requests_of(PULL)[:2] if (r.ext or {})["queueId"] == "0"]
@@ -375,7 +376,7 @@ async def test_iterating_ends_with_the_consumer(cluster: FakeCluster, queues: li
 
         running = asyncio.create_task(run())
         await cluster.broker.request(PULL)
-    assert await asyncio.wait_for(running, 10.0) == 0
+    assert await asyncio.wait_for(running, PATIENCE_S) == 0
 
 
 async def test_progress_is_committed_by_itself_once_the_next_poll_says_it_is_done(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeBroker, FakeCluster, until
 
 from rocketline.client import ConsumeFrom, MessageModel, PullConsumer
@@ -39,7 +40,7 @@ def fill(broker: FakeBroker, queue_id: int, count: int, topic: str = "T") -> Non
 async def polled(consumer: PullConsumer, count: int, **options: Any) -> list[MessageView]:
     messages: list[MessageView] = []
     while len(messages) < count:
-        batch = await consumer.poll(timeout=5.0, **options)
+        batch = await consumer.poll(timeout=PATIENCE_S, **options)
         assert batch, f"only {len(messages)} of {count} messages came"
         messages += batch
     return messages
@@ -221,7 +222,7 @@ async def test_other_queues_of_a_topic_are_told_of(cluster: FakeCluster, queues:
     async with pulling(cluster, timing=replace(QUICK, route_refresh_s=0.01)) as consumer:
         await consumer.on_queues_changed("T", changed)
         more = cluster.add_topic("T", 6)
-        assert await asyncio.wait_for(heard.get(), 10.0) == ("T", more)
+        assert await asyncio.wait_for(heard.get(), PATIENCE_S) == ("T", more)
         asked = len(cluster.name_server.requests)
         await until(lambda: len(cluster.name_server.requests) > asked + 2)
         assert heard.empty()

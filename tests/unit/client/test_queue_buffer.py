@@ -85,7 +85,7 @@ def test_limits_are_checked() -> None:
         BufferLimits(max_span=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_like_a_set_of_unfinished_offsets(data: st.DataObject) -> None:
     buffer, unfinished, following = QueueBuffer(), set[int](), 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster, until
 
 from rocketline.client import ClientTiming, ConsumeFrom, MessageModel, Producer, PushConsumer
@@ -29,9 +30,9 @@ async def ignore(message: MessageView) -> None:
 
 
 def test_intervals_are_rocketmqs() -> None:
-    timing = ClientTiming()
-    assert (timing.route_refresh_s, timing.heartbeat_s, timing.persist_s) == (30, 30, 5)
-    assert (timing.rebalance_s, timing.call_s, timing.pull_retry_s, timing.retry_here_s) == (20, 3, 1, 5)
+    timing = {item.name: item.default for item in fields(ClientTiming)}
+    assert [timing[name] for name in ("route_refresh_s", "heartbeat_s", "persist_s")] == [30, 30, 5]
+    assert [timing[name] for name in ("rebalance_s", "call_s", "pull_retry_s", "retry_here_s")] == [20, 3, 1, 5]
 
 
 def test_a_unit_can_be_said_as_part_of_the_instance_name() -> None:
@@ -74,7 +75,7 @@ async def test_a_start_that_failed_can_be_made_again(cluster: FakeCluster) -> No
                 return False
             return True
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not await starts():
                 await asyncio.sleep(0.01)
         await cluster.broker.request(PULL)
@@ -156,7 +157,7 @@ async def test_a_name_server_that_comes_back_is_used_again(cluster: FakeCluster)
         async def sees_the_change() -> bool:
             return len(await producer.queues("T")) == 2
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not await sees_the_change():
                 await asyncio.sleep(0.01)
 

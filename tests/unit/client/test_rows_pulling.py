@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster, own_tasks, until
 
 from rocketline.client import ConsumeFrom, MessageModel, PullConsumer, PushConsumer
@@ -172,7 +173,7 @@ async def test_a_plain_handler_that_is_slow_delays_no_other_answer(cluster: Fake
     release, others = threading.Event(), []
 
     def slow(message: MessageView) -> None:
-        assert release.wait(10)
+        assert release.wait(PATIENCE_S)
 
     async with PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe("T", "*", slow)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster, fake_cluster, own_tasks, until
 
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
@@ -305,7 +306,7 @@ async def test_timers_go_on_after_failures(cluster: FakeCluster) -> None:
     await cluster.broker.request(BEAT, 5)
     for _ in range(3):
         member.persisted.clear()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await member.persisted.wait()
     await session.release()
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
 from tests.unit.client.test_blocking import threaded_cluster
 
@@ -65,7 +66,7 @@ async def test_the_window_is_bounded_and_the_next_waits_for_room(cluster: FakeCl
     cluster.add_topic("T")
     go_on = asyncio.Event()
     cluster.broker.on[SEND] = answered_when(cluster, go_on)  # type: ignore[assignment]
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=30.0) as producer:
+    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=PATIENCE_S) as producer:
         for _ in range(3):
             await producer.submit(Message("T", b"x"))
         fourth = asyncio.create_task(producer.submit(Message("T", b"x")))
@@ -80,7 +81,7 @@ async def test_a_submit_that_waits_for_room_can_be_cancelled(cluster: FakeCluste
     cluster.add_topic("T")
     go_on = asyncio.Event()
     cluster.broker.on[SEND] = answered_when(cluster, go_on)  # type: ignore[assignment]
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=1, timeout=30.0) as producer:
+    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=1, timeout=PATIENCE_S) as producer:
         await producer.submit(Message("T", b"x"))
         second = asyncio.create_task(producer.submit(Message("T", b"x")))
         await cluster.broker.request(SEND)
@@ -108,7 +109,7 @@ async def test_a_close_that_is_cancelled_while_it_waits_leaves_nothing(cluster: 
     cluster.broker.on[SEND] = lambda request: None
 
     async def work() -> None:
-        async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=60.0, retries=0) as producer:
+        async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=PATIENCE_S, retries=0) as producer:
             await producer.submit(Message("T", b"x"), outcomes.append)
 
     working = asyncio.create_task(work())

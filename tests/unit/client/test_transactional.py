@@ -179,7 +179,7 @@ async def test_a_word_that_gets_lost_is_left_to_the_brokers_question(
 ) -> None:
     broker.script(END, reply)
     async with TransactionalProducer(
-        cluster.namesrv, group="payers", check=commits, timing=QUICK, timeout=0.3
+        cluster.namesrv, group="payers", check=commits, timing=QUICK, timeout=2.0
     ) as producer:
         done = await producer.send_in_transaction(Message("T", b"pay"), commits)
     assert (done.outcome, done.is_settled) == (Transaction.COMMIT, False)

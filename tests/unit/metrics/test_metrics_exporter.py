@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.broker.config import BrokerConfig
 from rocketline.errors import ConfigError
@@ -46,7 +47,7 @@ async def test_reports_go_to_a_log(caplog: pytest.LogCaptureFixture, quiet_repor
     exporter = MetricsExporter(config, families, CONSTANT, lambda: "")
     assert exporter.address == ""
     await exporter.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(caplog.records) < 3:
             await asyncio.sleep(0.001)
     await exporter.close()
@@ -106,7 +107,7 @@ async def test_a_collector_is_told_everything() -> None:
     exporter = MetricsExporter(config, families, CONSTANT, lambda: "")
     await exporter.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             request, metadata = await told.get()
     finally:
         await exporter.close()

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.clock import ManualClock
 from rocketline.nameserver import NameServer, NameServerConfig
@@ -20,7 +21,7 @@ class Visitor:
         self.client = RemotingClient()
 
     async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **options: int) -> Command:
-        return await self.client.call(self.server.address, Command(code, ext or {}, body, **options), 10)
+        return await self.client.call(self.server.address, Command(code, ext or {}, body, **options), PATIENCE_S)
 
     async def register(
         self, header: RegisterBrokerHeader, body: RegisterBrokerBody, *, compressed: bool = False, **options: int

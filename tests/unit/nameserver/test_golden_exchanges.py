@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.nameserver.brokers import body, header
 from tests.unit.nameserver.conftest import Visitor
 
@@ -52,7 +53,7 @@ async def test_answers_mean_what_apaches_mean(server: NameServer, encoding: str)
 
     async def compare(request: Command, response: Command) -> None:
         expected = _meaning(request.code, response)
-        answer = await broker.client.call(server.address, request, 10)
+        answer = await broker.client.call(server.address, request, PATIENCE_S)
         assert _meaning(request.code, answer) == expected, request
         assert answer.encoding == request.encoding
 
@@ -82,7 +83,7 @@ async def test_old_clients_get_bare_keys_as_from_apache(server: NameServer, enco
     ]
     assert len(old) == 2
     for request, response in old:
-        answer = await broker.client.call(server.address, request, 10)
+        answer = await broker.client.call(server.address, request, PATIENCE_S)
         pieces = (b'"brokerAddrs":{0:"127.0.0.1:20911"}', b'"filterServerTable":{}')
         assert all(piece in response.body and piece in answer.body for piece in pieces)
     await broker.leave()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.nameserver.brokers import body, header
 from tests.unit.nameserver.conftest import Visitor
 
@@ -26,7 +27,7 @@ SLAVE = "10.0.0.2:10911"
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -240,7 +241,7 @@ class TestRegistration:
         clock.advance(11)
         server.scan()
         assert _known(server) == []
-        await asyncio.wait_for(channel.wait_closed(), 10)
+        await asyncio.wait_for(channel.wait_closed(), PATIENCE_S)
 
 
 class TestLeaving:
@@ -422,7 +423,7 @@ class TestLowestBrokerId:
             await master.register(header(acting=True), body())
             await slave.register(header(address=slave_address, broker_id=1, acting=True), body())
             await master.leave()
-            notice = await asyncio.wait_for(heard.get(), 10)
+            notice = await asyncio.wait_for(heard.get(), PATIENCE_S)
             assert notice.is_oneway
             assert notice.ext == {
                 "minBrokerId": "1", "brokerName": "broker-a", "minBrokerAddr": slave_address, "offlineBrokerAddr": MASTER,

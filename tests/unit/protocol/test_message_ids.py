@@ -10,6 +10,7 @@ from ipaddress import ip_address
 
 import pytest
 from tests.golden.wire.load import ids
+from tests.support.patience import PATIENCE_S
 
 from rocketline.clock import ManualClock
 from rocketline.errors import ProtocolError
@@ -108,7 +109,9 @@ print(os.getpid(), unique.next())
 
 def test_a_forked_child_makes_its_own() -> None:
     # A program of its own: this process may have threads, which must not be copied.
-    found = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     (child_pid, child), (parent_pid, parent) = (line.split() for line in found.stdout.splitlines())
     assert int(child[8:12], 16) == int(child_pid) & 0xFFFF
     assert int(parent[8:12], 16) == int(parent_pid) & 0xFFFF

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.errors import StoreError
 from rocketline.store.config import ExtQueueConfig, StoreConfig
@@ -45,7 +46,7 @@ class HeldUp(MemoryDisk):
         self.may_go = threading.Event()
 
     def remove_tree(self, folder: Path) -> None:
-        if not self.may_go.wait(30):
+        if not self.may_go.wait(PATIENCE_S):
             raise StoreError("nobody let it go")
         super().remove_tree(folder)
 
@@ -199,7 +200,7 @@ class TestNobodyWaits:
         remover = Remover(disk, 0, lambda: True)
         remover.add([Path("/s/index/1")])
         remover.start()
-        assert disk.began.wait(30)
+        assert disk.began.wait(PATIENCE_S)
         remover.forget(Path("/s/consumequeue/orders"))
         disk.may_end.set()
         remover.close()
@@ -212,7 +213,7 @@ class TestNobodyWaits:
         files = [Path("/s/consumequeue/orders/0") / f"{base:020d}" for base in (0, 200)]
         remover.add(files)
         remover.start()
-        assert disk.began.wait(30)
+        assert disk.began.wait(PATIENCE_S)
         forgetting = threading.Thread(target=remover.forget, args=(Path("/s/consumequeue/orders"),))
         forgetting.start()
         forgetting.join(0.05)
@@ -231,5 +232,5 @@ class _SlowToRemove(MemoryDisk):
 
     def remove(self, path: Path, durably: bool = False) -> None:
         self.began.set()
-        assert self.may_end.wait(30)
+        assert self.may_end.wait(PATIENCE_S)
         self.removed.append(path)

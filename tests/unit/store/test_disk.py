@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
 from rocketline.files import backup_of
@@ -227,7 +228,7 @@ except OSError:
 def test_the_lock_is_javas_record_lock_on_the_first_byte(tmp_path: Path) -> None:
     def other_process() -> str:
         command = [sys.executable, "-c", TRY_LOCK, str(tmp_path / "lock")]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout.strip()
 
     lock = RealDisk().lock(tmp_path / "lock")
     assert other_process() == "kept out"

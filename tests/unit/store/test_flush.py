@@ -2,6 +2,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError, StoreReadOnly
@@ -10,8 +11,6 @@ from rocketline.store.message_store import AppendStatus, MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import ROOT, message, new_store, opened, sync_flush, tiny
-
-WAIT_S = 30
 
 
 class GatedDisk(FaultyDisk):
@@ -27,7 +26,7 @@ class GatedDisk(FaultyDisk):
     def check(self, operation: str, path: Path) -> None:
         if operation == "sync" and "commitlog" in str(path):
             self.waiting.release()
-            assert self.gate.wait(WAIT_S)
+            assert self.gate.wait(PATIENCE_S)
             self.log_syncs += 1
         super().check(operation, path)
 
@@ -54,11 +53,11 @@ class Flushed:
 
     def wait_for(self, next_log_offset: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.reports and self.reports[-1] >= next_log_offset, WAIT_S)
+            assert self._changed.wait_for(lambda: self.reports and self.reports[-1] >= next_log_offset, PATIENCE_S)
 
     def wait_for_failure(self) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.failures, WAIT_S)
+            assert self._changed.wait_for(lambda: self.failures, PATIENCE_S)
 
 
 def flush_config(**changes: object) -> FlushConfig:
@@ -85,7 +84,7 @@ class TestSyncFlush:
         disk.waiting = threading.Semaphore(0)
         disk.gate.clear()
         first = store.append(message())
-        assert disk.waiting.acquire(timeout=WAIT_S), "a sync is under way"
+        assert disk.waiting.acquire(timeout=PATIENCE_S), "a sync is under way"
         rest = [store.append(message()) for _ in range(100)]
         assert store.flushed_offset < first.next_log_offset
         before = disk.log_syncs

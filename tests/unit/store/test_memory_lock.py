@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.files.memory_lock import LockedWindow, PageLocks
@@ -136,7 +137,9 @@ for start in range(0, 1 << 20, 1 << 18):
 
 
 def test_a_refusal_is_explained_once_and_the_work_goes_on() -> None:
-    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     lines = done.stdout.splitlines()
     assert lines[1] == "pool locked: False taken: True"
     assert [line.split(":")[0] for line in (lines[0], *lines[2:])] == [

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.clock import ManualClock
 from rocketline.store.files.disk import MappedFile
@@ -16,7 +17,6 @@ from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import message, opened, tiny
 
-WAIT_S = 30
 SECOND = f"{PREPARE_FROM_BYTES:020d}"
 BODY = bytes(1 << 20)
 
@@ -95,7 +95,7 @@ def fill(store: MessageStore, end: int) -> None:
 def wait_until_prepared(store: MessageStore) -> None:
     prepared = store._log.file._next
     assert prepared is not None
-    prepared.exception(WAIT_S)
+    prepared.exception(PATIENCE_S)
 
 
 @pytest.mark.parametrize("pooled", [False, True])

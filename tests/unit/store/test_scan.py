@@ -286,7 +286,7 @@ def test_the_collector_rests_during_a_walk_and_is_as_it_was_afterwards() -> None
         gc.enable()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 10**9), st.integers(1, 12), st.booleans())
 def test_whatever_is_damaged_it_agrees_with_the_careful_walk(seed: int, flips: int, check_crc: bool) -> None:
     log = _COPIES.fresh()

@@ -14,6 +14,7 @@ from random import Random
 from typing import TypeVar
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, StoreError
@@ -29,7 +30,6 @@ from .samples import HOST, ROOT, item, locked_bytes, message, new_store, opened,
 
 T = TypeVar("T")
 
-WAIT_S = 30
 FOREVER_MS = 10**9
 FIRST = ROOT / "commitlog" / f"{0:020d}"
 PAGE = 4096
@@ -80,7 +80,7 @@ class WatchedDisk(FaultyDisk):
         if "commitlog" in str(path) and operation in ("write", "sync"):
             if operation == "write":
                 self.reached.release()
-                assert self.gate.wait(WAIT_S)
+                assert self.gate.wait(PATIENCE_S)
             super().check(operation, path)
             self.done.append(operation)
         else:
@@ -115,7 +115,7 @@ class Reports:
 
     def _wait(self, is_so: Callable[[], bool]) -> None:
         with self._changed:
-            assert self._changed.wait_for(is_so, WAIT_S)
+            assert self._changed.wait_for(is_so, PATIENCE_S)
 
 
 class TestPool:
@@ -395,7 +395,7 @@ class TestOrderOnTheDisk:
         reports = Reports(store)
         disk.gate.clear()
         store.append(message())
-        assert disk.reached.acquire(timeout=WAIT_S), "a commit is under way"
+        assert disk.reached.acquire(timeout=PATIENCE_S), "a commit is under way"
         for _ in range(100):
             last = store.append(message())
         assert (store.dispatch(), store.committed_offset) == (0, 0)
@@ -619,7 +619,7 @@ class TestAKilledProcess:
             [sys.executable, "-c", KILLED, str(tmp_path)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(root)])},
         )
         assert done.returncode == 9, done.stderr

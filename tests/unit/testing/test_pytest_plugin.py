@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_S
+
 import rocketline.testing
 from rocketline.cli.servers.child import cli_environment
 
@@ -14,7 +16,7 @@ import socket
 
 def reach(cluster):
     host, _, port = cluster.namesrv.rpartition(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
+    socket.create_connection((host, int(port)), timeout=60).close()
 
 def test_own(rocketline_cluster, seen=set()):
     reach(rocketline_cluster)
@@ -45,7 +47,7 @@ def python(*arguments: str, folder: Path | None = None) -> subprocess.CompletedP
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         env={**cli_environment(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
@@ -28,7 +29,7 @@ from rocketline.transport import RemotingClient
 async def route_of(namesrv: str, topic: str) -> dict[str, Any] | None:
     """What a name server says of a topic; None when it does not know it."""
     async with RemotingClient() as client:
-        answer = await client.call(namesrv, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}), 5)
+        answer = await client.call(namesrv, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}), PATIENCE_S)
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
     assert answer.code == ResponseCode.SUCCESS
@@ -38,7 +39,7 @@ async def route_of(namesrv: str, topic: str) -> dict[str, Any] | None:
 
 async def route_when_told(namesrv: str, topic: str) -> dict[str, Any]:
     """The same, once the broker has told the name server: it does so right after the send was answered."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (route := await route_of(namesrv, topic)) is None:
             await asyncio.sleep(0.005)
         return route

@@ -7,13 +7,12 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
+from tests.support.patience import PATIENCE_S
+
 from rocketline.errors import RequestRejected
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.transport import Channel, Limits, RemotingServer, Router
-
-PATIENCE_S = 10.0
-"""No test waits longer than this for something that must happen."""
 
 ECHO = 1
 HOLD = 2

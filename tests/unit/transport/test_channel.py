@@ -8,6 +8,7 @@ import struct
 from collections.abc import Awaitable
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.transport.peers import BLOAT, ECHO, FAIL, HOLD, REJECT, RawPeer, Scripted, eventually, request, serving
 
 from rocketline.errors import ConnectionLost, RequestRejected, RequestTimeout, TransportError
@@ -240,7 +241,7 @@ async def test_waiting_requests_are_given_up_when_their_connection_closes():
         await peer.send_commands(request(1))
         await eventually(lambda: any(channel.waiting_count for channel in server.channels))
         peer.abort()
-        await asyncio.wait_for(cancelled.wait(), 10)
+        await asyncio.wait_for(cancelled.wait(), PATIENCE_S)
         await eventually(lambda: not server.channels)
 
 
@@ -299,10 +300,10 @@ async def test_both_ends_ask_and_answer_at_once_on_the_same_ids():
     async with serving(script.router) as server:
         loop = asyncio.get_running_loop()
         _, near = await loop.create_connection(lambda: Channel(client_router, Limits()), "127.0.0.1", server.port)
-        await near.call(request(ECHO), 5)
+        await near.call(request(ECHO), PATIENCE_S)
         (far,) = server.channels
-        calls = [near.call(request(ECHO, body=b"%d" % number), 5) for number in range(100)]
-        calls += [far.call(request(ECHO, body=b"%d" % number), 5) for number in range(100)]
+        calls = [near.call(request(ECHO, body=b"%d" % number), PATIENCE_S) for number in range(100)]
+        calls += [far.call(request(ECHO, body=b"%d" % number), PATIENCE_S) for number in range(100)]
         bodies = [answer.body for answer in await asyncio.gather(*calls)]
         assert bodies == [b"%d" % number for number in range(100)] + [b"client %d" % number for number in range(100)]
         assert near.pending_count == far.pending_count == 0
@@ -332,7 +333,7 @@ async def test_a_call_ends_with_its_timeout_and_a_late_answer_goes_nowhere():
             await channel.call(request(HOLD), 0.05)
         assert channel.pending_count == 0
         script.release.set()
-        assert (await channel.call(request(ECHO, body=b"fine"), 5)).body == b"fine"
+        assert (await channel.call(request(ECHO, body=b"fine"), PATIENCE_S)).body == b"fine"
         channel.close()
         await channel.wait_closed()
 
@@ -341,14 +342,14 @@ async def test_a_cancelled_call_leaves_nothing_behind():
     script = Scripted()
     async with serving(script.router) as server:
         channel = await _connected(server.port)
-        call = asyncio.ensure_future(channel.call(request(HOLD), 5))
+        call = asyncio.ensure_future(channel.call(request(HOLD), PATIENCE_S))
         await script.wait_held()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         assert channel.pending_count == 0
         script.release.set()
-        assert (await channel.call(request(ECHO), 5)).code == 0
+        assert (await channel.call(request(ECHO), PATIENCE_S)).code == 0
         channel.close()
         await channel.wait_closed()
 
@@ -357,7 +358,7 @@ async def test_calls_fail_when_their_connection_is_lost():
     script = Scripted()
     async with serving(script.router) as server:
         channel = await _connected(server.port)
-        calls = [asyncio.ensure_future(channel.call(request(HOLD), 30)) for _ in range(3)]
+        calls = [asyncio.ensure_future(channel.call(request(HOLD), PATIENCE_S)) for _ in range(3)]
         await script.wait_held(3)
         for far in list(server.channels):
             far.abort()
@@ -365,7 +366,7 @@ async def test_calls_fail_when_their_connection_is_lost():
             with pytest.raises(ConnectionLost, match="closed the connection before answering"):
                 await call
         with pytest.raises(ConnectionLost, match="is closed"):
-            await channel.call(request(ECHO), 1)
+            await channel.call(request(ECHO), PATIENCE_S)
         with pytest.raises(ConnectionLost, match="is closed"):
             channel.send_oneway(request(ECHO))
 
@@ -375,19 +376,21 @@ async def test_a_ready_frame_is_a_call_like_any_other():
         channel = await _connected(server.port, Limits(max_calls=2))
         opaque = channel.take_opaque()
         frame = frame_bytes(request(ECHO, opaque=opaque, n="1"))
-        answer, other = await asyncio.gather(channel.call_ready(frame, opaque, ECHO, 5), channel.call(request(ECHO), 5))
+        answer, other = await asyncio.gather(
+            channel.call_ready(frame, opaque, ECHO, PATIENCE_S), channel.call(request(ECHO), PATIENCE_S)
+        )
         assert answer.ext == {"n": "1"} and answer.opaque == opaque != other.opaque
         held = [channel.take_opaque() for _ in range(2)]
         calls = [channel.call_ready(frame_bytes(request(HOLD, opaque=number)), number, HOLD, 0.02) for number in held]
         with pytest.raises(TransportError, match=r"2 requests to .* already waiting"):
-            channel.call_ready(frame, opaque, ECHO, 1)
+            channel.call_ready(frame, opaque, ECHO, PATIENCE_S)
         for call in calls:
             with pytest.raises(RequestTimeout, match=f"request {HOLD} within 0.02 s"):
                 await call
         channel.close()
         await channel.wait_closed()
         with pytest.raises(ConnectionLost, match="is closed"):
-            channel.call_ready(frame, opaque, ECHO, 1)
+            channel.call_ready(frame, opaque, ECHO, PATIENCE_S)
         assert channel.pending_count == 0
 
 
@@ -396,7 +399,7 @@ async def test_a_read_makes_little_room():
         channel = await _connected(server.port)
         assert getattr(channel._transport, "max_size", READ_BYTES) == READ_BYTES  # uvloop has none
         body = b"x" * (3 * READ_BYTES)
-        assert (await channel.call(request(ECHO, body=body), 5)).body == body
+        assert (await channel.call(request(ECHO, body=body), PATIENCE_S)).body == body
         channel.close()
         await channel.wait_closed()
 
@@ -405,10 +408,10 @@ async def test_calls_beyond_the_limit_fail_at_once():
     script = Scripted()
     async with serving(script.router) as server:
         channel = await _connected(server.port, Limits(max_calls=2))
-        calls = [asyncio.ensure_future(channel.call(request(HOLD), 30)) for _ in range(2)]
+        calls = [asyncio.ensure_future(channel.call(request(HOLD), PATIENCE_S)) for _ in range(2)]
         await script.wait_held(2)
         with pytest.raises(TransportError, match=r"2 requests to .* already waiting"):
-            await channel.call(request(ECHO), 1)
+            await channel.call(request(ECHO), PATIENCE_S)
         script.release.set()
         assert [answer.remark for answer in await asyncio.gather(*calls)] == ["late", "late"]
         channel.close()
@@ -419,8 +422,8 @@ async def test_calls_that_were_given_up_do_not_count():
     async with serving(Scripted().router) as server:
         channel = await _connected(server.port, Limits(max_calls=2))
         for _ in range(5):
-            channel.call(request(HOLD), 30).cancel()
-        assert (await channel.call(request(ECHO), 5)).code == 0
+            channel.call(request(HOLD), PATIENCE_S).cancel()
+        assert (await channel.call(request(ECHO), PATIENCE_S)).code == 0
         assert channel.pending_count == 0
         channel.close()
         await channel.wait_closed()
@@ -525,7 +528,7 @@ async def test_addresses_are_known_at_both_ends():
     script = Scripted()
     async with serving(script.router) as server:
         channel = await _connected(server.port)
-        await channel.call(request(ECHO), 5)
+        await channel.call(request(ECHO), PATIENCE_S)
         (far,) = server.channels
         assert channel.remote == far.local == f"127.0.0.1:{server.port}"
         assert channel.local == far.remote

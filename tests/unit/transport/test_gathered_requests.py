@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.transport.peers import request
 
 from rocketline.errors import ConnectionLost
@@ -71,7 +72,7 @@ async def turns(count: int) -> None:
 
 async def test_one_after_another_each_is_written_at_once(channel: Channel, writes: Writes) -> None:
     for number in range(5):
-        call = asyncio.ensure_future(channel.call(request(number), 5))
+        call = asyncio.ensure_future(channel.call(request(number), PATIENCE_S))
         await turns(1)
         assert writes.counts == [1] * (number + 1), "in the very turn it was made"
         channel.data_received(answers(writes.written[-1]))
@@ -80,8 +81,8 @@ async def test_one_after_another_each_is_written_at_once(channel: Channel, write
 
 async def test_callers_whose_answers_came_together_send_together(channel: Channel, writes: Writes) -> None:
     async def two_calls(number: int) -> None:
-        await channel.call(request(number), 5)
-        await channel.call(request(100 + number), 5)
+        await channel.call(request(number), PATIENCE_S)
+        await channel.call(request(100 + number), PATIENCE_S)
 
     callers = [asyncio.ensure_future(two_calls(number)) for number in range(FEW_CALLS)]
     await turns(1)
@@ -97,7 +98,7 @@ async def test_many_of_one_turn_leave_together_in_order_and_not_too_many_at_once
     channel: Channel, writes: Writes
 ) -> None:
     count = FEW_CALLS + 2 * JOINED_BUFFERS + 3
-    callers = [asyncio.ensure_future(channel.call(request(number), 5)) for number in range(count)]
+    callers = [asyncio.ensure_future(channel.call(request(number), PATIENCE_S)) for number in range(count)]
     await turns(3)
     assert writes.counts == [*[1] * FEW_CALLS, JOINED_BUFFERS, JOINED_BUFFERS, 3]
     assert [each.code for each in writes.all] == list(range(count))
@@ -106,8 +107,8 @@ async def test_many_of_one_turn_leave_together_in_order_and_not_too_many_at_once
 
 
 async def test_a_large_one_does_not_wait(channel: Channel, writes: Writes) -> None:
-    callers = [asyncio.ensure_future(channel.call(request(1), 5)) for _ in range(FEW_CALLS + 2)]
-    callers.append(asyncio.ensure_future(channel.call(request(2, body=bytes(100_000)), 5)))
+    callers = [asyncio.ensure_future(channel.call(request(1), PATIENCE_S)) for _ in range(FEW_CALLS + 2)]
+    callers.append(asyncio.ensure_future(channel.call(request(2, body=bytes(100_000)), PATIENCE_S)))
     await turns(1)
     assert [each.code for each in writes.written[-1]] == [1, 1, 2]
     for caller in callers:
@@ -116,7 +117,7 @@ async def test_a_large_one_does_not_wait(channel: Channel, writes: Writes) -> No
 
 
 async def test_closing_writes_what_waits_and_a_lost_connection_forgets_it(channel: Channel, writes: Writes) -> None:
-    callers = [asyncio.ensure_future(channel.call(request(1), 5)) for _ in range(FEW_CALLS + 2)]
+    callers = [asyncio.ensure_future(channel.call(request(1), PATIENCE_S)) for _ in range(FEW_CALLS + 2)]
     asyncio.get_running_loop().call_soon(channel.close)
     await turns(1)
     assert sum(writes.counts) == FEW_CALLS + 2

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.transport.peers import BLOAT, ECHO, HOLD, Scripted, eventually, request, serving
 
 from rocketline.errors import ConnectFailed, ConnectionLost, RequestTimeout
@@ -31,7 +32,7 @@ def _address(server: RemotingServer) -> str:
 async def test_many_calls_share_one_connection_and_each_gets_its_own_answer():
     script = Scripted()
     async with serving(script.router) as server, RemotingClient() as client:
-        calls = [client.call(_address(server), request(ECHO, n=str(number)), 5) for number in range(200)]
+        calls = [client.call(_address(server), request(ECHO, n=str(number)), PATIENCE_S) for number in range(200)]
         answers = await asyncio.gather(*calls)
         assert [answer.ext for answer in answers] == [{"n": str(number)} for number in range(200)]
         assert len(server.channels) == 1
@@ -40,9 +41,9 @@ async def test_many_calls_share_one_connection_and_each_gets_its_own_answer():
 async def test_answers_out_of_order_find_their_calls():
     script = Scripted()
     async with serving(script.router) as server, RemotingClient() as client:
-        held = asyncio.ensure_future(client.call(_address(server), request(HOLD), 10))
+        held = asyncio.ensure_future(client.call(_address(server), request(HOLD), PATIENCE_S))
         await script.wait_held()
-        assert (await client.call(_address(server), request(ECHO, n="quick"), 5)).ext == {"n": "quick"}
+        assert (await client.call(_address(server), request(ECHO, n="quick"), PATIENCE_S)).ext == {"n": "quick"}
         assert not held.done()
         script.release.set()
         assert (await held).remark == "late"
@@ -67,10 +68,10 @@ async def test_the_server_may_ask_the_client():
 
     script = Scripted()
     async with serving(script.router) as server, RemotingClient(Router({40: serve})) as client:
-        await client.call(_address(server), request(ECHO), 5)
+        await client.call(_address(server), request(ECHO), PATIENCE_S)
         (channel,) = server.channels
-        assert (await channel.call(Command(40), 5)).body == b"from the client"
-        assert (await channel.call(Command(41), 5)).code == 3
+        assert (await channel.call(Command(40), PATIENCE_S)).body == b"from the client"
+        assert (await channel.call(Command(41), PATIENCE_S)).code == 3
         channel.send_oneway(Command(40))
         await eventually(lambda: len(asked) == 2)
 
@@ -80,33 +81,33 @@ async def test_a_call_that_is_not_answered_in_time_fails_and_the_next_one_works(
     async with serving(script.router) as server, RemotingClient() as client:
         with pytest.raises(RequestTimeout, match="did not answer request 2"):
             await client.call(_address(server), request(HOLD), 0.05)
-        assert (await client.call(_address(server), request(ECHO), 5)).code == 0
+        assert (await client.call(_address(server), request(ECHO), PATIENCE_S)).code == 0
 
 
 async def test_a_lost_connection_fails_its_calls_and_is_made_anew():
     script = Scripted()
     async with serving(script.router) as server, RemotingClient() as client:
-        call = asyncio.ensure_future(client.call(_address(server), request(HOLD), 30))
+        call = asyncio.ensure_future(client.call(_address(server), request(HOLD), PATIENCE_S))
         await script.wait_held()
         for channel in list(server.channels):
             channel.abort()
         with pytest.raises(ConnectionLost):
             await call
-        assert (await client.call(_address(server), request(ECHO), 5)).code == 0
+        assert (await client.call(_address(server), request(ECHO), PATIENCE_S)).code == 0
 
 
 async def test_refused_connections_name_the_address_and_the_reason():
     async with RemotingClient() as client:
         address = f"127.0.0.1:{_free_port()}"
         with pytest.raises(ConnectFailed, match=f"cannot connect to {address}: .*refused"):
-            await client.call(address, request(ECHO), 5)
+            await client.call(address, request(ECHO), PATIENCE_S)
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1", ":1", "127.0.0.1:port", "127.0.0.1:99999", "h:-1", ""])
 async def test_an_address_that_is_none_says_so(address: str):
     async with RemotingClient() as client:
         with pytest.raises(ConnectFailed, match="is not an address: host:port expected"):
-            await client.call(address, request(ECHO), 5)
+            await client.call(address, request(ECHO), PATIENCE_S)
 
 
 async def test_a_host_that_cannot_exist_is_a_failure_to_connect():
@@ -122,10 +123,10 @@ async def test_after_a_failure_calls_fail_at_once_until_the_next_attempt_is_due(
     port = _free_port()
     async with RemotingClient() as client:
         with pytest.raises(ConnectFailed, match="refused"):
-            await client.call(f"127.0.0.1:{port}", request(ECHO), 5)
+            await client.call(f"127.0.0.1:{port}", request(ECHO), PATIENCE_S)
         async with RemotingServer(Scripted().router, "127.0.0.1", port):
             with pytest.raises(ConnectFailed, match=r"refused.*; next attempt in \d+\.\d s"):
-                await client.call(f"127.0.0.1:{port}", request(ECHO), 5)
+                await client.call(f"127.0.0.1:{port}", request(ECHO), PATIENCE_S)
 
 
 async def test_pauses_between_attempts_double_up_to_a_cap_and_end_with_success(monkeypatch: pytest.MonkeyPatch):
@@ -140,7 +141,7 @@ async def test_pauses_between_attempts_double_up_to_a_cap_and_end_with_success(m
             link = client._links.get(address)
             await eventually(lambda: link is None or link.retry_at <= asyncio.get_running_loop().time())
             with pytest.raises(ConnectFailed):
-                await client.call(address, request(ECHO), 5)
+                await client.call(address, request(ECHO), PATIENCE_S)
             pauses.append(client._links[address].backoff_s)
 
         for _ in range(5):
@@ -149,7 +150,7 @@ async def test_pauses_between_attempts_double_up_to_a_cap_and_end_with_success(m
         server = RemotingServer(Scripted().router, "127.0.0.1", port)
         await server.start()
         await eventually(lambda: client._links[address].retry_at <= asyncio.get_running_loop().time())
-        assert (await client.call(address, request(ECHO), 5)).code == 0
+        assert (await client.call(address, request(ECHO), PATIENCE_S)).code == 0
         await server.close()
         await eventually(lambda: client.connected(address) is None)
         await attempt_fails()
@@ -159,7 +160,7 @@ async def test_pauses_between_attempts_double_up_to_a_cap_and_end_with_success(m
 async def test_callers_of_one_address_share_one_attempt():
     script = Scripted()
     async with serving(script.router) as server, RemotingClient() as client:
-        await asyncio.gather(*(client.call(_address(server), request(ECHO), 5) for _ in range(20)))
+        await asyncio.gather(*(client.call(_address(server), request(ECHO), PATIENCE_S) for _ in range(20)))
         assert len({id(channel) for channel in script.channels}) == 1
 
 
@@ -189,7 +190,7 @@ async def test_connecting_is_covered_by_the_calls_time_and_by_its_own(
 @pytest.mark.parametrize("ending", ["close", "drop"])
 async def test_a_call_that_is_connecting_fails_cleanly_when_the_client_lets_go(deaf_address: str, ending: str):
     client = RemotingClient(connect_timeout_s=30)
-    call = asyncio.ensure_future(client.call(deaf_address, request(ECHO), 30))
+    call = asyncio.ensure_future(client.call(deaf_address, request(ECHO), PATIENCE_S))
     await eventually(lambda: deaf_address in client._links)
     await asyncio.sleep(0)
     if ending == "close":
@@ -203,7 +204,7 @@ async def test_a_call_that_is_connecting_fails_cleanly_when_the_client_lets_go(d
 
 async def test_a_callers_own_cancellation_stays_one(deaf_address: str):
     async with RemotingClient(connect_timeout_s=30) as client:
-        call = asyncio.ensure_future(client.call(deaf_address, request(ECHO), 30))
+        call = asyncio.ensure_future(client.call(deaf_address, request(ECHO), PATIENCE_S))
         await eventually(lambda: deaf_address in client._links)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -213,22 +214,22 @@ async def test_a_callers_own_cancellation_stays_one(deaf_address: str):
 async def test_dropping_an_address_closes_its_connection_and_the_next_call_makes_another():
     script = Scripted()
     async with serving(script.router) as server, RemotingClient() as client:
-        await client.call(_address(server), request(ECHO), 5)
+        await client.call(_address(server), request(ECHO), PATIENCE_S)
         client.drop(_address(server))
         client.drop(_address(server))
         await eventually(lambda: not server.channels)
         assert client.connected(_address(server)) is None
-        assert (await client.call(_address(server), request(ECHO), 5)).code == 0
+        assert (await client.call(_address(server), request(ECHO), PATIENCE_S)).code == 0
 
 
 async def test_a_closed_client_refuses_calls_and_leaves_no_connection():
     script = Scripted()
     async with serving(script.router) as server:
         async with RemotingClient() as client:
-            await client.call(_address(server), request(ECHO), 5)
+            await client.call(_address(server), request(ECHO), PATIENCE_S)
         await eventually(lambda: not server.channels)
         with pytest.raises(ConnectFailed, match="this client is closed"):
-            await client.call(_address(server), request(ECHO), 5)
+            await client.call(_address(server), request(ECHO), PATIENCE_S)
 
 
 async def test_oneway_senders_are_held_back_while_the_server_does_not_read():
@@ -236,7 +237,7 @@ async def test_oneway_senders_are_held_back_while_the_server_does_not_read():
     script = Scripted()
     small = Limits(write_high_water_bytes=64 * 1024)
     async with serving(script.router, small) as server, RemotingClient(limits=small) as client:
-        await client.call(_address(server), request(ECHO), 5)
+        await client.call(_address(server), request(ECHO), PATIENCE_S)
         channel = client.connected(_address(server))
         assert channel is not None
         channel._transport.pause_reading()

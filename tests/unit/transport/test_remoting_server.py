@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.transport.peers import BLOAT, ECHO, HOLD, RawPeer, Scripted, eventually, request, serving
 
 from rocketline.errors import ConfigError
@@ -140,7 +141,7 @@ async def test_a_connection_tells_those_who_watch_it_that_it_closed():
         await peer.receive()
         assert not closed.is_set()
         await peer.close()
-        await asyncio.wait_for(closed.wait(), 10)
+        await asyncio.wait_for(closed.wait(), PATIENCE_S)
 
 
 async def test_a_watcher_that_fails_does_not_keep_the_others_from_hearing():
@@ -156,7 +157,7 @@ async def test_a_watcher_that_fails_does_not_keep_the_others_from_hearing():
         await peer.send_commands(request(ECHO))
         await peer.receive()
         await peer.close()
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(told.wait(), PATIENCE_S)
         await eventually(lambda: not server.channels)
 
 

@@ -7,6 +7,7 @@ import struct
 from functools import partial
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.transport.peers import ECHO, RawPeer, Scripted, eventually, request, serving
 
 from rocketline.errors import RequestTimeout
@@ -58,7 +59,9 @@ async def test_ten_calls_answered_in_reverse_each_get_their_own_answer() -> None
         return waiting[-1]
 
     async with serving(Router({1: hold})) as server, RemotingClient() as client:
-        calls = [asyncio.ensure_future(client.call(_address(server), request(1, n=str(n)), 10)) for n in range(10)]
+        calls = [
+            asyncio.ensure_future(client.call(_address(server), request(1, n=str(n)), PATIENCE_S)) for n in range(10)
+        ]
         await eventually(lambda: len(waiting) == 10)
         for command, answer in reversed(list(zip(requests, waiting))):
             answer.set_result(command.reply(0, dict(command.ext or {})))
@@ -98,7 +101,7 @@ async def test_waiting_not_waiting_and_oneway_against_a_server_that_never_answer
         address = _address(server)
         with pytest.raises(RequestTimeout):
             await client.call(address, request(SILENT), 0.5)  # long enough for a busy machine to connect and send it
-        later = asyncio.ensure_future(client.call(address, request(SILENT), 30))
+        later = asyncio.ensure_future(client.call(address, request(SILENT), PATIENCE_S))
         await client.send_oneway(address, request(SILENT))
         await eventually(lambda: len(served) == 3)
         assert not later.done()
@@ -110,10 +113,10 @@ async def test_a_client_that_does_not_answer_the_server_costs_it_only_that_call(
     script = Scripted()
     client_router = Router({SILENT: _silent, ECHO: lambda channel, command: command.reply(0, body=b"here")})
     async with serving(script.router) as server, RemotingClient(client_router) as client:
-        await client.call(_address(server), request(ECHO), 5)
+        await client.call(_address(server), request(ECHO), PATIENCE_S)
         (channel,) = server.channels
         with pytest.raises(RequestTimeout, match=f"did not answer request {SILENT}"):
             await channel.call(request(SILENT), 0.02)
         assert channel.pending_count == 0
-        assert (await channel.call(request(ECHO), 5)).body == b"here"
-        assert (await client.call(_address(server), request(ECHO), 5)).code == 0
+        assert (await channel.call(request(ECHO), PATIENCE_S)).body == b"here"
+        assert (await client.call(_address(server), request(ECHO), PATIENCE_S)).code == 0

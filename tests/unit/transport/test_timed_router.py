@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.clock import ManualClock
 from rocketline.errors import RequestRejected
@@ -225,7 +226,7 @@ async def test_on_a_real_connection(server: tuple[RemotingServer, TimedRouter]) 
     listening, router = server
     async with RemotingClient() as client:
         for code in (ASK, WAIT, ASK):
-            answer = await client.call(f"127.0.0.1:{listening.port}", Command(code), 10)
+            answer = await client.call(f"127.0.0.1:{listening.port}", Command(code), PATIENCE_S)
             assert answer.code == ResponseCode.SUCCESS
     times = {kind.request_name: found for kind, found in router.times()}
     assert sum(times["get_max_offset"].counts) == 2

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.support.tls import CA_FILE, CLIENT_CERTIFICATE, TLS_DATA, is_signed_by, server_context, tls_front
-from tests.unit.transport.peers import ECHO, PATIENCE_S, Scripted, request
+from tests.unit.transport.peers import ECHO, Scripted, request
 
 from rocketline.errors import ConfigError, ConnectFailed, ConnectionLost, TlsFailed, TransportError
 from rocketline.protocol.command import Command

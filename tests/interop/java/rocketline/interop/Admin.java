@@ -10,7 +10,6 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** The commands of an operator, through the admin tool of the client's own version. */
 final class Admin {
-    private static final long REQUEST_TIMEOUT_MS = 5000;
     private static final int READ_AND_WRITE = 6;
 
     private final Open<DefaultMQAdminExt> open = new Open<>("admin", DefaultMQAdminExt::shutdown);
@@ -24,7 +23,7 @@ final class Admin {
         for (String address : masters.values()) {
             admin.createAndUpdateTopicConfig(address, topic);
         }
-        awaitRoute(admin, topic.getTopicName(), queues, masters.keySet(), args.number("timeout_ms", 15_000));
+        awaitRoute(admin, topic.getTopicName(), queues, masters.keySet(), Patience.MS);
         return null;
     }
 
@@ -60,7 +59,7 @@ final class Admin {
         Object mode = Reflect.constant("message.MessageRequestMode", args.string("mode"));
         for (String address : masters(admin).values()) {
             Reflect.call(admin, "setMessageRequestMode", address, args.string("topic"), args.string("group"), mode,
-                args.integer("share", 0), REQUEST_TIMEOUT_MS);
+                args.integer("share", 0), (long) Patience.MS);
         }
         return null;
     }
@@ -110,7 +109,7 @@ final class Admin {
         Reflect.call(header, "setQueueId", args.integer("queue_id"));
         String address = masters(admin).get(args.string("broker"));
         try {
-            return Reflect.call(clientApi(args), "queryConsumerOffset", address, header, REQUEST_TIMEOUT_MS);
+            return Reflect.call(clientApi(args), "queryConsumerOffset", address, header, (long) Patience.MS);
         } catch (Exception e) {
             Integer code = Driver.responseCode(e);
             if (code != null && code == 22) {
@@ -191,7 +190,7 @@ final class Admin {
         String name = Open.sharedName("admin", args.string("namesrv"));
         DefaultMQAdminExt admin = open.find(name);
         if (admin == null) {
-            admin = new DefaultMQAdminExt(REQUEST_TIMEOUT_MS);
+            admin = new DefaultMQAdminExt((long) Patience.MS);
             admin.setNamesrvAddr(args.string("namesrv"));
             admin.setInstanceName(name);
             admin.start();

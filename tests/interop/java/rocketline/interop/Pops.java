@@ -12,7 +12,7 @@ import java.util.concurrent.TimeUnit;
  * theirs with. By name only: 4.9.7 has none of it.
  */
 final class Pops {
-    private static final long TIMEOUT_MS = 5000;
+    private static final long TIMEOUT_MS = Patience.MS;
     private static final int QUEUE_ID = 6;
     private static final int QUEUE_OFFSET = 7;
 

@@ -33,7 +33,7 @@ final class Producers {
         producer.setUnitMode(args.has("unit_name"));
         producer.setNamesrvAddr(args.string("namesrv"));
         producer.setInstanceName(name);
-        producer.setSendMsgTimeout(args.integer("timeout_ms", 5000));
+        producer.setSendMsgTimeout(args.integer("timeout_ms", Patience.MS));
         producer.setRetryTimesWhenSendFailed(args.integer("retries", 2));
         producer.setRetryTimesWhenSendAsyncFailed(args.integer("retries", 2));
         producer.setCompressMsgBodyOverHowmuch(args.integer("compress_over", 4096));

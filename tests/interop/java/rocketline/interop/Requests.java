@@ -70,7 +70,7 @@ final class Requests {
                     ByteArrayOutputStream body = new ByteArrayOutputStream();
                     body.write("re ".getBytes(java.nio.charset.StandardCharsets.UTF_8));
                     body.write(message.getBody());
-                    producer.send(MessageUtil.createReplyMessage(message, body.toByteArray()), 5000);
+                    producer.send(MessageUtil.createReplyMessage(message, body.toByteArray()), Patience.MS);
                 } catch (Exception e) {
                     // What is no request, or whose sender is gone: nobody waits.
                     System.err.println("no reply to " + message.getMsgId() + ": " + e);
