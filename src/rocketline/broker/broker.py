@@ -72,6 +72,7 @@ class Broker:
         the store."""
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
+        config.refuse_replication()
         self.config = config
         self._clock = clock
         self._disk = disk or RealDisk()
@@ -215,9 +216,8 @@ class Broker:
 
     def _build_registration(self) -> Registration:
         config = self.config
-        ha_address = f"{self._host}:{self.port + 1}"
         return Registration(
-            Identity(config.name, config.cluster, config.broker_id, self.address, ha_address),
+            Identity(config.name, config.cluster, config.broker_id, self.address),
             self.parts.name_servers(),
             self.parts.topics,
             self._client,

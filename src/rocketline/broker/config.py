@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from rocketline.errors import ConfigError
@@ -12,7 +14,7 @@ from rocketline.protocol.bodies import POP, PULL
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.namespaces import TRACE_TOPIC
 from rocketline.protocol.pop_info import ORDER_REVIVE_QUEUE
-from rocketline.settings import load, parse_properties, section, setting
+from rocketline.settings import load, parse_properties, section, setting, values_of
 from rocketline.store.config import StoreConfig
 
 MESSAGE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -172,13 +174,47 @@ class PopConfig:
             raise ConfigError(f"defaultMessageRequestMode={self.request_mode!r} is neither {PULL} nor {POP}")
 
 
+WITHOUT_REPLICATION = {
+    "brokerId": "0",
+    "brokerRole": "ASYNC_MASTER",
+    "enableControllerMode": "false",
+    "enableDLegerCommitLog": "false",
+}
+"""What a broker can be told about other copies of its log: that there are none."""
+
+
+class BrokerRole(Enum):
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True)
+class ReplicationConfig:
+    """What a file for a group of brokers says. There is no replication yet: only the default of each can be served."""
+
+    role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        "brokerRole",
+        "ASYNC_MASTER; a broker with SYNC_MASTER or SLAVE does not start: there is no replication yet.",
+    )
+    has_controller: bool = setting(
+        False, "enableControllerMode", "Roles given out by a controller; true: the broker does not start."
+    )
+    has_raft_log: bool = setting(
+        False, "enableDLegerCommitLog", "A commit log agreed on by raft; true: the broker does not start."
+    )
+
+
 @dataclass(frozen=True)
 class BrokerConfig:
     """Everything a broker can be told."""
 
-    name: str = setting("broker-a", "brokerName", "Name of this broker; master and slaves of one log share it.")
+    name: str = setting("broker-a", "brokerName", "Name of this broker, its own in the cluster.")
     cluster: str = setting("DefaultCluster", "brokerClusterName", "Cluster the broker belongs to.")
-    broker_id: int = setting(0, "brokerId", "0 is the master, others are slaves.")
+    broker_id: int = setting(
+        0, "brokerId", "0: a master. With another one the broker does not start: there are no slaves yet."
+    )
     bind_host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; loopback unless told otherwise.")
     advertised_host: str = setting(
         "", "brokerIP1", "Address clients are told to use; empty: the bind address, or this host's when bound to all."
@@ -229,6 +265,7 @@ class BrokerConfig:
     )
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
+    replication: ReplicationConfig = section(ReplicationConfig)
     registration: RegistrationConfig = section(RegistrationConfig)
     filters: FilterConfig = section(FilterConfig)
     transactions: TransactionConfig = section(TransactionConfig)
@@ -257,6 +294,22 @@ class BrokerConfig:
         if self.permission & ~6:
             raise ConfigError(f"brokerPermission={self.permission} must be 0, 2, 4 or 6")
         parse_delay_levels(self.delay_levels)
+
+    def refuse_replication(self) -> None:
+        """ConfigError when these settings ask for copies of the log: a slave without replication would take messages that
+        its master never sees, and two masters of one name hide each other."""
+        values = values_of(self)
+        asked = {key: values[key] for key, served in WITHOUT_REPLICATION.items() if values[key] != served}
+        if asked:
+            hint = "; flushDiskType=SYNC_FLUSH waits for its own disk" if "SYNC_MASTER" in asked.values() else ""
+            raise ConfigError(
+                f"{_pairs(asked)}: that needs replication, which rocketline does not have yet. To run this broker "
+                f"by itself, set {_pairs(WITHOUT_REPLICATION, asked)} and a brokerName that no other broker has{hint}"
+            )
+
+
+def _pairs(values: Mapping[str, str], keys: Iterable[str] | None = None) -> str:
+    return " and ".join(f"{key}={values[key]}" for key in (values if keys is None else keys))
 
 
 def _above_zero(**values: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.replicas import WANTING_REPLICAS
 
-from rocketline.broker.config import BrokerConfig, load_broker_config, parse_delay_levels
+from rocketline.broker.config import BrokerConfig, BrokerRole, load_broker_config, parse_delay_levels
 from rocketline.errors import ConfigError
-from rocketline.settings import describe
+from rocketline.settings import describe, load
 from rocketline.store.config import FlushDiskType
 
 # conf/broker.conf of Apache RocketMQ 5.4.0, without its licence text.
@@ -62,7 +63,8 @@ def test_apaches_own_file_loads_and_what_means_nothing_here_is_named(tmp_path: P
     assert (config.cluster, config.name, config.broker_id) == ("DefaultCluster", "broker-a", 0)
     assert config.store.flush.disk_type is FlushDiskType.ASYNC_FLUSH
     assert (config.store.retention.reserved_hours, config.store.retention.delete_hours) == (48, {4})
-    assert unknown == ["brokerRole"]
+    assert (config.replication.role, unknown) == (BrokerRole.ASYNC_MASTER, [])
+    config.refuse_replication()
 
 
 def test_a_file_of_an_operator_sets_what_it_says(tmp_path: Path) -> None:
@@ -104,6 +106,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("listenPort=70000", ["listenPort=70000"]),
         ("listenPort=-1", ["listenPort=-1"]),
         ("brokerId=-1", ["brokerId=-1"]),
+        ("brokerRole=MASTER", ["brokerRole='MASTER'"]),
         ("brokerPermission=8", ["brokerPermission=8"]),
         ("traceOn=yes", ["traceOn='yes'", "bool"]),
         ("flushDiskType=SOMETIMES", ["flushDiskType='SOMETIMES'"]),
@@ -127,6 +130,16 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
 def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, line: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load_broker_config(write(tmp_path, APACHE + line + "\n"))
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(("settings", "words"), WANTING_REPLICAS)
+def test_what_needs_replication_loads_but_is_refused_for_a_start(settings: dict[str, str], words: list[str]) -> None:
+    """It loads, because a flag may still say otherwise than the file."""
+    config, unknown = load(BrokerConfig, settings)
+    assert unknown == []
+    with pytest.raises(ConfigError) as caught:
+        config.refuse_replication()
     assert all(word in str(caught.value) for word in words), caught.value
 
 
