@@ -166,7 +166,10 @@ class Broker:
         self._install_handlers()
         self.parts.groups.auto_create = config.groups.auto_create
         if "autoCreateTopicEnable" in keys:
-            self.parts.topics.create_by_itself(config.topics.auto_create)
+            self.parts.topics.create_by_itself(config.topics)
+        if "longPollingEnable" in keys:
+            # Nothing wakes them any more, or they are held for less than they asked for: they ask anew.
+            self.parts.waiters.answer_all()
         self.parts.store.set_retention(config.store.retention)
         self.parts.checker.use(config.transactions)
         self.parts.timers.use(config.store.timers)

@@ -224,11 +224,15 @@ class BrokerConfig:
     permission: int = setting(6, "brokerPermission", "4 readable + 2 writable.")
     region: str = setting("DefaultRegion", "regionId", "Region name given to producers for traces.")
     trace_on: bool = setting(True, "traceOn", "Whether clients may trace messages of this broker.")
-    long_polling: bool = setting(True, "longPollingEnable", "Hold a pull that finds nothing.")
+    long_polling: bool = setting(
+        True, "longPollingEnable", "Hold a pull that finds nothing until something arrives, for as long as it asks for."
+    )
     slave_read: bool = setting(
         False, "slaveReadEnable", "Send groups to the brokers their settings name, above all when they lag behind."
     )
-    short_polling_ms: int = setting(1000, "shortPollingTimeMills", "How long a pull is held without long polling.")
+    short_polling_ms: int = setting(
+        1000, "shortPollingTimeMills", "How long a pull is held without long polling, whatever arrives."
+    )
     max_held_pulls: int = setting(100_000, None, "Pulls held at once, over all connections.")
     max_connections: int = setting(10_000, None, "Connections open at once.")
     fails_fast: bool = setting(True, "brokerFastFailureEnable", "Refuse sends that waited too long to be served.")
