@@ -174,6 +174,15 @@ class PopConfig:
             raise ConfigError(f"defaultMessageRequestMode={self.request_mode!r} is neither {PULL} nor {POP}")
 
 
+@dataclass(frozen=True)
+class BrokerMetricsConfig(MetricsConfig):
+    requests: bool = setting(True, "enableRequestMetrics", "Measure messages in and out.")
+    lag: bool = setting(True, "enableLagAndDlqMetrics", "Measure how far groups are behind.")
+    transactions: bool = setting(True, "enableTransactionMetrics", "Measure transactions.")
+    store: bool = setting(True, "enableMessageStoreMetrics", "Measure the store and its timers.")
+    pop: bool = setting(True, "enablePopMetrics", "Measure pop mode.")
+
+
 WITHOUT_REPLICATION = {
     "brokerId": "0",
     "brokerRole": "ASYNC_MASTER",
@@ -274,7 +283,7 @@ class BrokerConfig:
     filters: FilterConfig = section(FilterConfig)
     transactions: TransactionConfig = section(TransactionConfig)
     pop: PopConfig = section(PopConfig)
-    metrics: MetricsConfig = section(MetricsConfig)
+    metrics: BrokerMetricsConfig = section(BrokerMetricsConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:
