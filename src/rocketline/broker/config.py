@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
@@ -14,7 +15,7 @@ from rocketline.protocol.bodies import POP, PULL
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.namespaces import TRACE_TOPIC
 from rocketline.protocol.pop_info import ORDER_REVIVE_QUEUE
-from rocketline.settings import load, parse_properties, section, setting, values_of
+from rocketline.settings import load, parse_properties, section, setting
 from rocketline.store.config import StoreConfig
 
 MESSAGE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -219,6 +220,16 @@ class ReplicationConfig:
 class BrokerConfig:
     """Everything a broker can be told."""
 
+    IGNORED: ClassVar[Mapping[str, str]] = {
+        "bitMapLengthConsumeQueueExt": "maxErrorRateOfBloomFilter and expectConsumerNumUseFilter say how long bitmaps are, "
+        "as with Apache.",
+        "haListenPort": "There is no replication, and nobody listens there.",
+        "pullMessageThreadPoolNums": "One event loop serves all requests.",
+        "sendMessageThreadPoolNums": "One event loop serves all requests.",
+        "useReentrantLockWhenPutMessage": "Only the event loop appends, and needs no lock.",
+    }
+    """Keys of RocketMQ that files may have and that change nothing here, with the reason."""
+
     name: str = setting("broker-a", "brokerName", "Name of this broker, its own in the cluster.")
     cluster: str = setting("DefaultCluster", "brokerClusterName", "Cluster the broker belongs to.")
     broker_id: int = setting(
@@ -311,8 +322,14 @@ class BrokerConfig:
     def refuse_replication(self) -> None:
         """ConfigError when these settings ask for copies of the log: a slave without replication would take messages that
         its master never sees, and two masters of one name hide each other."""
-        values = values_of(self)
-        asked = {key: values[key] for key, served in WITHOUT_REPLICATION.items() if values[key] != served}
+        wanted = self.replication
+        values = {
+            "brokerId": str(self.broker_id),
+            "brokerRole": wanted.role.value,
+            "enableControllerMode": str(wanted.has_controller).lower(),
+            "enableDLegerCommitLog": str(wanted.has_raft_log).lower(),
+        }
+        asked = {key: value for key, value in values.items() if value != WITHOUT_REPLICATION[key]}
         if asked:
             hint = "; flushDiskType=SYNC_FLUSH waits for its own disk" if "SYNC_MASTER" in asked.values() else ""
             raise ConfigError(
