@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.request_table import NOT_ANSWERED_CODES
 from tests.unit.nameserver.brokers import body, header
 from tests.unit.nameserver.conftest import Visitor
 
@@ -402,7 +403,8 @@ class TestOperators:
         assert server.config == before
 
     async def test_unknown_requests_are_3(self, visitor: Visitor):
-        assert (await visitor.ask(9999)).code == 3
+        for code in (9999, *NOT_ANSWERED_CODES):
+            assert (await visitor.ask(code)).code == 3, code
 
 
 class TestLowestBrokerId:
