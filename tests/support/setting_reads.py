@@ -33,7 +33,7 @@ def sections(kind: type[Any]) -> Iterator[type[Any]]:
     hints = get_type_hints(kind)
     for item in fields(kind):
         if is_dataclass(hints[item.name]):
-            yield from sections(hints[item.name])  # type: ignore[arg-type]
+            yield from sections(hints[item.name])
 
 
 def all_settings(kind: type[Any]) -> set[Setting]:
