@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.config_sources import variable_of
 from rocketline.nameserver.config import RUNTIME_KEYS, NameServerConfig
-from rocketline.settings import Described, describe
+from rocketline.settings import Described, describe, ignored_keys
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "config.md"
@@ -43,6 +43,14 @@ loopback unless told otherwise.
 """
 
 LINE = 120
+IGNORED = """### Broker: accepted without an effect
+
+These are in many files of Apache's brokers. They are taken, and a warning says why they change nothing.
+
+| setting | why |
+| --- | --- |
+"""
+
 UNITS = {"_ms": "ms", "_s": "s", "_bytes": "bytes"}
 
 
@@ -50,9 +58,12 @@ def page() -> str:
     """The whole page."""
     broker = "\n".join(_section(BrokerConfig, "Broker", 2))
     name_server = "\n".join(_section(NameServerConfig, "Name server", 2))
+    ignored = "\n".join(f"| `{key}` | {reason} |" for key, reason in sorted(ignored_keys(BrokerConfig).items()))
     runtime = ", ".join(f"`{key}`" for key in sorted(RUNTIME_KEYS))
     may_change = fill(f"Operators may change these while it runs: {runtime}.", LINE, break_on_hyphens=False)
     return f"{INTRODUCTION}\n{broker}\n{name_server}\n{may_change}\n"
+    rest = f"{name_server}\nOperators may change these while it runs: {runtime}.\n"
+    return f"{INTRODUCTION}\n{broker}\n{IGNORED}{ignored}\n\n{rest}"
 
 
 def _section(kind: type[Any], title: str, level: int) -> Iterator[str]:

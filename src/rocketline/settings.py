@@ -53,6 +53,12 @@ def describe(kind: type[Any]) -> Iterator[Described]:
             yield Described(item.metadata.get("key"), item.name, _default_of(item), item.metadata.get("doc", ""))
 
 
+def ignored_keys(kind: type[Any]) -> Mapping[str, str]:
+    """Keys of RocketMQ that are accepted for a section and have no effect, each with the reason: its `IGNORED`."""
+    ignored: Mapping[str, str] = getattr(kind, "IGNORED", {})
+    return ignored
+
+
 _known_hints: dict[type[Any], dict[str, Any]] = {}
 
 
@@ -107,7 +113,7 @@ def load(kind: type[T], values: Mapping[str, str], where: str = "settings") -> t
     """(section filled from RocketMQ keys, keys nobody knows); ConfigError names key and value of a wrong one."""
     used: set[str] = set()
     result = _load(kind, values, used, where)
-    return result, sorted(set(values) - used)
+    return result, sorted(set(values) - used - ignored_keys(kind).keys())
 
 
 def _load(kind: type[T], values: Mapping[str, str], used: set[str], where: str) -> T:

@@ -122,6 +122,27 @@ async def test_what_is_deleted_has_no_series() -> None:
         assert "orders" in page["rocketmq_messages_in_total"].label_values("topic")
 
 
+SWITCHES = {
+    "enableStatsMetrics": "rocketmq_broker_permission",
+    "enableConnectionMetrics": "rocketmq_producer_connections",
+    "enableRemotingMetrics": "rocketmq_rpc_latency_milliseconds",
+    "enableRequestMetrics": "rocketmq_messages_in_total",
+    "enableLagAndDlqMetrics": "rocketline_lag_left_out",
+    "enableTransactionMetrics": "rocketmq_half_messages",
+    "enableMessageStoreMetrics": "rocketmq_storage_size_bytes",
+    "enablePopMetrics": "rocketmq_pop_offset_buffer_size",
+}
+"""Each with something that it switches off."""
+
+
+@pytest.mark.parametrize("only", SWITCHES)
+async def test_only_what_is_switched_on_is_measured(only: str) -> None:
+    settings = {**SETTINGS, **{switch: switch == only for switch in SWITCHES}}
+    async with LocalCluster(config=settings) as cluster, traffic(cluster.namesrv):
+        page = await scrape_until(cluster.brokers[0].metrics_address, lambda page: SWITCHES[only] in page)
+    assert SWITCHES.values() & page.keys() == {SWITCHES[only]}
+
+
 async def test_topics_over_the_limit_are_added_up() -> None:
     settings = {**SETTINGS, "metricsOtelCardinalityLimit": 3}
     async with LocalCluster(config=settings) as cluster, Producer(cluster.namesrv, group="shop") as producer:

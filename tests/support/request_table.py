@@ -67,6 +67,15 @@ NOT_ANSWERED = {
         "AUTH_CREATE_USER 3001, AUTH_UPDATE_USER 3002, AUTH_DELETE_USER 3003, AUTH_GET_USER 3004, AUTH_LIST_USER 3005, "
         "AUTH_CREATE_ACL 3006, AUTH_UPDATE_ACL 3007, AUTH_DELETE_ACL 3008, AUTH_GET_ACL 3009, AUTH_LIST_ACL 3010"
     ),
+    "ACL of RocketMQ 4.9 and early 5.x, gone from 5.4": (
+        "UPDATE_AND_CREATE_ACL_CONFIG 50, DELETE_ACL_CONFIG 51, GET_BROKER_CLUSTER_ACL_INFO 52, "
+        "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG 53, GET_BROKER_CLUSTER_ACL_CONFIG 54"
+    ),
+    "lite topics, new in 5.5": (
+        "POP_LITE_MESSAGE 200070, LITE_SUBSCRIPTION_CTL 200071, ACK_LITE_MESSAGE 200072, NOTIFY_UNSUBSCRIBE_LITE 200073, "
+        "GET_BROKER_LITE_INFO 200074, GET_PARENT_TOPIC_INFO 200075, GET_LITE_TOPIC_INFO 200076, "
+        "GET_LITE_CLIENT_INFO 200077, GET_LITE_GROUP_INFO 200078, TRIGGER_LITE_DISPATCH 200079"
+    ),
     "cold data": (
         "UPDATE_COLD_DATA_FLOW_CTR_CONFIG 2001, REMOVE_COLD_DATA_FLOW_CTR_CONFIG 2002, GET_COLD_DATA_FLOW_CTR_INFO 2003, "
         "SET_COMMITLOG_READ_MODE 2004"
@@ -82,6 +91,8 @@ NOT_ANSWERED = {
         "REGISTER_FILTER_SERVER 301, REGISTER_MESSAGE_FILTER_CLASS 302"
     ),
 }
+
+NOT_ANSWERED_CODES = sorted(int(number) for names in NOT_ANSWERED.values() for number in re.findall(r" (\d+)", names))
 
 INTRODUCTION = """# Requests
 
@@ -167,8 +178,6 @@ def page() -> str:
     refused += [f"| {what} | {names} |" for what, names in NOT_ANSWERED.items()]
     rest = "\n".join(refused)
     return (
-        f"{INTRODUCTION}\n"
-        + "\n".join(lines)
-        + "\n\n## Not answered\n\nCodes of RocketMQ 5.4 that are answered with 3 "
+        f"{INTRODUCTION}\n" + "\n".join(lines) + "\n\n## Not answered\n\nCodes of RocketMQ that are answered with 3 "
         f"(not supported):\n\n{rest}\n"
     )

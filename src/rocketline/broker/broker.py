@@ -72,6 +72,7 @@ class Broker:
         the store."""
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
+        config.refuse_replication()
         self.config = config
         self._clock = clock
         self._disk = disk or RealDisk()
@@ -165,7 +166,10 @@ class Broker:
         self._install_handlers()
         self.parts.groups.auto_create = config.groups.auto_create
         if "autoCreateTopicEnable" in keys:
-            self.parts.topics.create_by_itself(config.topics.auto_create)
+            self.parts.topics.create_by_itself(config.topics)
+        if "longPollingEnable" in keys:
+            # Nothing wakes them any more, or they are held for less than they asked for: they ask anew.
+            self.parts.waiters.answer_all()
         self.parts.store.set_retention(config.store.retention)
         self.parts.checker.use(config.transactions)
         self.parts.timers.use(config.store.timers)
@@ -215,9 +219,8 @@ class Broker:
 
     def _build_registration(self) -> Registration:
         config = self.config
-        ha_address = f"{self._host}:{self.port + 1}"
         return Registration(
-            Identity(config.name, config.cluster, config.broker_id, self.address, ha_address),
+            Identity(config.name, config.cluster, config.broker_id, self.address),
             self.parts.name_servers(),
             self.parts.topics,
             self._client,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
@@ -173,12 +176,65 @@ class PopConfig:
 
 
 @dataclass(frozen=True)
+class BrokerMetricsConfig(MetricsConfig):
+    requests: bool = setting(True, "enableRequestMetrics", "Measure messages in and out.")
+    lag: bool = setting(True, "enableLagAndDlqMetrics", "Measure how far groups are behind.")
+    transactions: bool = setting(True, "enableTransactionMetrics", "Measure transactions.")
+    store: bool = setting(True, "enableMessageStoreMetrics", "Measure the store and its timers.")
+    pop: bool = setting(True, "enablePopMetrics", "Measure pop mode.")
+
+
+WITHOUT_REPLICATION = {
+    "brokerId": "0",
+    "brokerRole": "ASYNC_MASTER",
+    "enableControllerMode": "false",
+    "enableDLegerCommitLog": "false",
+}
+"""What a broker can be told about other copies of its log: that there are none."""
+
+
+class BrokerRole(Enum):
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True)
+class ReplicationConfig:
+    """What a file for a group of brokers says. There is no replication yet: only the default of each can be served."""
+
+    role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        "brokerRole",
+        "ASYNC_MASTER; a broker with SYNC_MASTER or SLAVE does not start: there is no replication yet.",
+    )
+    has_controller: bool = setting(
+        False, "enableControllerMode", "Roles given out by a controller; true: the broker does not start."
+    )
+    has_raft_log: bool = setting(
+        False, "enableDLegerCommitLog", "A commit log agreed on by raft; true: the broker does not start."
+    )
+
+
+@dataclass(frozen=True)
 class BrokerConfig:
     """Everything a broker can be told."""
 
-    name: str = setting("broker-a", "brokerName", "Name of this broker; master and slaves of one log share it.")
+    IGNORED: ClassVar[Mapping[str, str]] = {
+        "bitMapLengthConsumeQueueExt": "maxErrorRateOfBloomFilter and expectConsumerNumUseFilter say how long bitmaps are, "
+        "as with Apache.",
+        "haListenPort": "There is no replication, and nobody listens there.",
+        "pullMessageThreadPoolNums": "One event loop serves all requests.",
+        "sendMessageThreadPoolNums": "One event loop serves all requests.",
+        "useReentrantLockWhenPutMessage": "Only the event loop appends, and needs no lock.",
+    }
+    """Keys of RocketMQ that files may have and that change nothing here, with the reason."""
+
+    name: str = setting("broker-a", "brokerName", "Name of this broker, its own in the cluster.")
     cluster: str = setting("DefaultCluster", "brokerClusterName", "Cluster the broker belongs to.")
-    broker_id: int = setting(0, "brokerId", "0 is the master, others are slaves.")
+    broker_id: int = setting(
+        0, "brokerId", "0: a master. With another one the broker does not start: there are no slaves yet."
+    )
     bind_host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; loopback unless told otherwise.")
     advertised_host: str = setting(
         "", "brokerIP1", "Address clients are told to use; empty: the bind address, or this host's when bound to all."
@@ -188,11 +244,15 @@ class BrokerConfig:
     permission: int = setting(6, "brokerPermission", "4 readable + 2 writable.")
     region: str = setting("DefaultRegion", "regionId", "Region name given to producers for traces.")
     trace_on: bool = setting(True, "traceOn", "Whether clients may trace messages of this broker.")
-    long_polling: bool = setting(True, "longPollingEnable", "Hold a pull that finds nothing.")
+    long_polling: bool = setting(
+        True, "longPollingEnable", "Hold a pull that finds nothing until something arrives, for as long as it asks for."
+    )
     slave_read: bool = setting(
         False, "slaveReadEnable", "Send groups to the brokers their settings name, above all when they lag behind."
     )
-    short_polling_ms: int = setting(1000, "shortPollingTimeMills", "How long a pull is held without long polling.")
+    short_polling_ms: int = setting(
+        1000, "shortPollingTimeMills", "How long a pull is held without long polling, whatever arrives."
+    )
     max_held_pulls: int = setting(100_000, None, "Pulls held at once, over all connections.")
     max_connections: int = setting(10_000, None, "Connections open at once.")
     fails_fast: bool = setting(True, "brokerFastFailureEnable", "Refuse sends that waited too long to be served.")
@@ -229,11 +289,12 @@ class BrokerConfig:
     )
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
+    replication: ReplicationConfig = section(ReplicationConfig)
     registration: RegistrationConfig = section(RegistrationConfig)
     filters: FilterConfig = section(FilterConfig)
     transactions: TransactionConfig = section(TransactionConfig)
     pop: PopConfig = section(PopConfig)
-    metrics: MetricsConfig = section(MetricsConfig)
+    metrics: BrokerMetricsConfig = section(BrokerMetricsConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:
@@ -257,6 +318,28 @@ class BrokerConfig:
         if self.permission & ~6:
             raise ConfigError(f"brokerPermission={self.permission} must be 0, 2, 4 or 6")
         parse_delay_levels(self.delay_levels)
+
+    def refuse_replication(self) -> None:
+        """ConfigError when these settings ask for copies of the log: a slave without replication would take messages that
+        its master never sees, and two masters of one name hide each other."""
+        wanted = self.replication
+        values = {
+            "brokerId": str(self.broker_id),
+            "brokerRole": wanted.role.value,
+            "enableControllerMode": str(wanted.has_controller).lower(),
+            "enableDLegerCommitLog": str(wanted.has_raft_log).lower(),
+        }
+        asked = {key: value for key, value in values.items() if value != WITHOUT_REPLICATION[key]}
+        if asked:
+            hint = "; flushDiskType=SYNC_FLUSH waits for its own disk" if "SYNC_MASTER" in asked.values() else ""
+            raise ConfigError(
+                f"{_pairs(asked)}: that needs replication, which rocketline does not have yet. To run this broker "
+                f"by itself, set {_pairs(WITHOUT_REPLICATION, asked)} and a brokerName that no other broker has{hint}"
+            )
+
+
+def _pairs(values: Mapping[str, str], keys: Iterable[str] | None = None) -> str:
+    return " and ".join(f"{key}={values[key]}" for key in (values if keys is None else keys))
 
 
 def _above_zero(**values: int) -> None:

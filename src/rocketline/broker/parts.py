@@ -276,10 +276,12 @@ class BrokerParts:
         return max(0, asked_ms if self.config.long_polling else self.config.short_polling_ms) / 1000
 
     def _arrived(self, entries: Arrivals) -> None:
-        self.waiters.on_arrivals(entries)
+        if self.config.long_polling:
+            self.waiters.on_arrivals(entries)
+            self.pops.wake_waiters(entries)
         self.delays.on_arrivals(entries)
         self.timers.on_arrivals()
-        self.pops.on_arrivals(entries)
+        self.pops.reviver.on_arrivals(entries)
 
     def topic_gone(self) -> None:
         self.waiters.answer_all()

@@ -43,7 +43,6 @@ class Identity:
     cluster: str
     broker_id: int
     address: str
-    ha_address: str
 
 
 class _NameServer:
@@ -145,7 +144,7 @@ class Registration:
             broker_name=self._identity.name,
             broker_addr=self._identity.address,
             cluster_name=self._identity.cluster,
-            ha_server_addr=self._identity.ha_address,
+            ha_server_addr="",  # no slave can follow this broker; Apache's name server insists on the field
             broker_id=self._identity.broker_id,
             compressed=False,
             body_crc32=crc32(body) & 0x7FFFFFFF,

@@ -1,4 +1,4 @@
-"""What is measured, and where the numbers go. Apache's keys; the address is loopback unless told otherwise."""
+"""What every server measures, and where the numbers go. Apache's keys; the address is loopback unless told otherwise."""
 
 from __future__ import annotations
 
@@ -48,16 +48,11 @@ class MetricsConfig:
     series_limit: int = setting(
         DEFAULT_LIMIT,
         "metricsOtelCardinalityLimit",
-        "Series of one metric; topics and groups beyond are added up in one called `__other__`.",
+        "Series of one metric; topics, groups and clusters beyond are added up in one called `__other__`.",
     )
-    stats: bool = setting(True, "enableStatsMetrics", "Measure the broker as such.")
-    requests: bool = setting(True, "enableRequestMetrics", "Measure messages in and out.")
-    connections: bool = setting(True, "enableConnectionMetrics", "Measure the clients.")
-    lag: bool = setting(True, "enableLagAndDlqMetrics", "Measure how far groups are behind.")
-    transactions: bool = setting(True, "enableTransactionMetrics", "Measure transactions.")
+    stats: bool = setting(True, "enableStatsMetrics", "Measure the server as such, and its process.")
+    connections: bool = setting(True, "enableConnectionMetrics", "Measure who is connected.")
     remoting: bool = setting(True, "enableRemotingMetrics", "Measure how long requests take.")
-    store: bool = setting(True, "enableMessageStoreMetrics", "Measure the store and its timers.")
-    pop: bool = setting(True, "enablePopMetrics", "Measure pop mode.")
     slow_request_ms: int = setting(
         0, "rocketline.slowRequestMs", "Log requests that took this long, one line a second at most; 0: none."
     )

@@ -1,7 +1,7 @@
 """Families of series: a name, a kind, and samples that differ in their labels.
 
-A family holds a bounded number of series. Topics and groups come from clients, so there can be any number of them: what
-comes after the limit is added up in one series whose topic and group are called `__other__`.
+A family holds a bounded number of series. Topics, groups and clusters come from peers, so there can be any number of them:
+what comes after the limit is added up in one series whose topic, group and cluster are called `__other__`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 OTHER = "__other__"
-MANY = ("topic", "consumer_group")
-"""Labels whose values clients choose."""
+MANY = ("topic", "consumer_group", "cluster")
+"""Labels whose values peers choose."""
 DEFAULT_LIMIT = 10_000
 A_TURN = 256
 """Things looked at before other work gets its turn."""

@@ -135,7 +135,7 @@ class RouteTable:
         self._live[key] = self._live_broker(key, header, topics.data_version, channel)
         self._set_filter_servers(key, body.filter_server_list)
         if header.broker_id < lowest_before:
-            self._tell(_min_id_change(group, ha_address=header.ha_server_addr))
+            self._tell(_min_id_change(group, ha_address=header.ha_server_addr or None))
         return self._master_of(header, group)
 
     def unregister(self, cluster: str, address: str, broker_name: str) -> None:
@@ -309,7 +309,7 @@ class RouteTable:
         if header.broker_id == MASTER_ID or master is None:
             return RegisterBrokerResponseHeader()
         live = self._live.get(BrokerKey(header.cluster_name, master))
-        return RegisterBrokerResponseHeader(live.ha_address, master) if live else RegisterBrokerResponseHeader()
+        return RegisterBrokerResponseHeader(live.ha_address or None, master) if live else RegisterBrokerResponseHeader()
 
     def _unregister_all(self, leaving: Iterable[LiveBroker]) -> list[LiveBroker]:
         brokers = list(leaving)

@@ -85,7 +85,7 @@ class NameServer:
             max_connections=config.max_connections,
             channel_type=TimedChannel if timed else Channel,
         )
-        metrics = NameServerMetrics(self.routes, timed, lambda: len(server.channels))
+        metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels))
         self._exporter = MetricsExporter(timing, metrics.collect, CONSTANT, lambda: "")
         await self._exporter.start()
         try:

@@ -98,6 +98,8 @@ class Setup:
     sync_flush: bool = False
     sync_timeout_s: float = PATIENCE_S
     max_held: int = 100
+    long_polling: bool = True
+    short_polling_ms: int = 1000
     levels_ms: tuple[int, ...] = LEVELS_MS
     server_side_reset: bool = True
     holds_locks: Callable[[str], bool] | None = None
@@ -133,6 +135,8 @@ class Setup:
             store_root=str(ROOT),
             permission=self.permission,
             max_held_pulls=self.max_held,
+            long_polling=self.long_polling,
+            short_polling_ms=self.short_polling_ms,
             slave_read=self.slave_read,
             recall_enabled=self.recall_enabled,
             recall_when_read_only=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,15 +16,17 @@ from tests.unit.broker.parts import ROOT, Parts, eventually, pull_request, send_
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.changes import CHANGEABLE, NUMBERS, SWITCHES, Change, SavedChanges
-from rocketline.broker.config import RegistrationConfig
+from rocketline.broker.config import RegistrationConfig, TopicConfigDefaults
 from rocketline.protocol.bodies import DataVersion, decode_body, decode_registration, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
 from rocketline.settings import describe, parse_properties
 from rocketline.store.config import StoreConfig
 from rocketline.transport import RemotingClient
 
 SMALL = StoreConfig(log_segment_bytes=1 << 20, queue_segment_bytes=2000, index_slots=100, index_entries=500)
+HELD = SUBSCRIPTION | SUSPEND
 FILE = ROOT / "config" / "rocketline.settings.json"
 
 
@@ -180,10 +183,28 @@ async def test_topics_and_groups_are_made_by_themselves_or_not(config: BrokerCon
 
 
 async def test_topics_are_made_when_the_broker_was_started_without(config: BrokerConfig) -> None:
-    async with running(replace(config, topics=replace(config.topics, auto_create=False))) as it:
+    topics = TopicConfigDefaults(auto_create=False, queue_count=3)
+    async with running(replace(config, topics=topics)) as it:
         assert await it.code(send_request("new")) == ResponseCode.TOPIC_NOT_EXIST
         await it.change("autoCreateTopicEnable=true")
         assert await it.code(send_request("new")) == ResponseCode.SUCCESS
+        assert it.broker.parts.topics.require("new").write_queue_nums == 3, "defaultTopicQueueNums counts"
+
+
+async def test_pulls_are_woken_by_arrivals_or_not(config: BrokerConfig) -> None:
+    async with running(config) as it:
+        await it.ask(send_request())
+        held = asyncio.ensure_future(it.ask(pull_request(queue_offset=1, sys_flag=HELD, suspend_ms=1_000_000)))
+        await eventually(lambda: len(it.broker.parts.waiters) == 1)
+        await it.change("longPollingEnable=false\nshortPollingTimeMills=60000")
+        assert (await held).code == ResponseCode.PULL_NOT_FOUND, "held for longer than pulls are now: it asks anew"
+        held = asyncio.ensure_future(it.ask(pull_request(queue_offset=1, sys_flag=HELD, suspend_ms=1_000_000)))
+        await eventually(lambda: len(it.broker.parts.waiters) == 1)
+        await it.ask(send_request())
+        await eventually(lambda: it.broker.parts.store.max_offset("orders", 0) == 2)
+        assert len(it.broker.parts.waiters) == 1
+        await it.change("longPollingEnable=true")
+        assert (await held).code == ResponseCode.SUCCESS
 
 
 async def test_parts_that_live_on_work_by_the_new_settings(config: BrokerConfig) -> None:

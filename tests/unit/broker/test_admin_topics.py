@@ -93,6 +93,7 @@ async def test_what_makes_no_topic_is_refused(parts: Parts, changes: dict[str, s
         "+queue.type=BatchCQ",
         "+cleanup.policy=COMPACTION",
         "+reserve.time=soon",
+        "+reserve.time=72",
         "+",
         "=",
     ],
@@ -102,6 +103,16 @@ async def test_attributes_that_mean_nothing_here_are_refused_and_not_remembered(
     answer = parts.peer().ask(create(attributes=attributes))
     assert (answer.code, "attribute" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
     assert parts.topics.get("orders") is None
+
+
+async def test_a_reserve_time_that_came_with_a_folder_is_kept_and_can_be_taken_away(parts: Parts) -> None:
+    """Apache's broker keeps it in topics.json, and only its tiered storage goes by it."""
+    parts.topics.put([TopicConfig("orders", attributes={"reserve.time": "72"})])
+    answer = parts.peer().ask(create(attributes="+reserve.time=24"))
+    assert "fileReservedTime" in answer.remark
+    assert parts.topics.require("orders").attributes == {"reserve.time": "72"}
+    assert parts.peer().ask(create(attributes="-reserve.time")).code == ResponseCode.SUCCESS
+    assert parts.topics.require("orders").attributes == {}
 
 
 async def test_deleting_takes_topic_queues_and_offsets(parts: Parts) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE_S
+from tests.support.replicas import WANTING_REPLICAS
 from tests.unit.broker.name_servers import FakeNameServer
 from tests.unit.broker.parts import GatedDisk, eventually, heartbeat, pull_request, send_request
 
@@ -32,6 +33,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from rocketline.protocol.records import decode_messages
+from rocketline.settings import with_values
 from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig, TimerConfig
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 from rocketline.transport import RemotingClient, Router
@@ -234,6 +236,16 @@ async def test_it_needs_a_folder() -> None:
         Broker(BrokerConfig(port=0))
 
 
+@pytest.mark.parametrize(("settings", "words"), WANTING_REPLICAS)
+async def test_what_only_replication_could_do_is_refused_before_anything_is_touched(
+    config: BrokerConfig, settings: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Broker(with_values(config, settings))
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert not Path(config.store_root).exists()
+
+
 async def test_a_port_in_use_is_named_and_the_folder_stays_free(config: BrokerConfig) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -377,6 +389,8 @@ async def test_name_servers_are_told_at_start_of_new_topics_and_at_the_end(confi
             assert second.topics() == {"%RETRY%readers"}
             await client.close()
         assert [request.code for request in first.told] == [103, 103, 103, 104]
+        # Apache's name server insists on the field; nobody listens there, so no address is in it.
+        assert {(request.ext or {})["haServerAddr"] for request in first.told[:3]} == {""}
 
 
 async def test_a_broker_starts_and_serves_while_its_name_server_is_down(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.replicas import WANTING_REPLICAS
 
-from rocketline.broker.config import BrokerConfig, load_broker_config, parse_delay_levels
+from rocketline.broker.config import BrokerConfig, BrokerRole, load_broker_config, parse_delay_levels
 from rocketline.errors import ConfigError
-from rocketline.settings import describe
+from rocketline.settings import describe, ignored_keys, load
 from rocketline.store.config import FlushDiskType
 
 # conf/broker.conf of Apache RocketMQ 5.4.0, without its licence text.
@@ -62,7 +63,8 @@ def test_apaches_own_file_loads_and_what_means_nothing_here_is_named(tmp_path: P
     assert (config.cluster, config.name, config.broker_id) == ("DefaultCluster", "broker-a", 0)
     assert config.store.flush.disk_type is FlushDiskType.ASYNC_FLUSH
     assert (config.store.retention.reserved_hours, config.store.retention.delete_hours) == (48, {4})
-    assert unknown == ["brokerRole"]
+    assert (config.replication.role, unknown) == (BrokerRole.ASYNC_MASTER, [])
+    config.refuse_replication()
 
 
 def test_a_file_of_an_operator_sets_what_it_says(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_a_file_of_an_operator_sets_what_it_says(tmp_path: Path) -> None:
     assert (config.topics.auto_create, config.topics.queue_count) == (False, 16)
     assert (config.groups.auto_create, config.permission, config.long_polling) == (False, 4, False)
     assert parse_delay_levels(config.delay_levels) == (1000, 2000, 180_000)
-    assert unknown == ["sendMessageThreadPoolNums", "storePathCommitLog"]
+    assert unknown == ["storePathCommitLog"], "sendMessageThreadPoolNums is known to have no effect"
 
 
 def test_what_is_not_said_is_apaches_default_and_loopback() -> None:
@@ -104,6 +106,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("listenPort=70000", ["listenPort=70000"]),
         ("listenPort=-1", ["listenPort=-1"]),
         ("brokerId=-1", ["brokerId=-1"]),
+        ("brokerRole=MASTER", ["brokerRole='MASTER'"]),
         ("brokerPermission=8", ["brokerPermission=8"]),
         ("traceOn=yes", ["traceOn='yes'", "bool"]),
         ("flushDiskType=SOMETIMES", ["flushDiskType='SOMETIMES'"]),
@@ -130,6 +133,16 @@ def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, line: str, words: l
     assert all(word in str(caught.value) for word in words), caught.value
 
 
+@pytest.mark.parametrize(("settings", "words"), WANTING_REPLICAS)
+def test_what_needs_replication_loads_but_is_refused_for_a_start(settings: dict[str, str], words: list[str]) -> None:
+    """It loads, because a flag may still say otherwise than the file."""
+    config, unknown = load(BrokerConfig, settings)
+    assert unknown == []
+    with pytest.raises(ConfigError) as caught:
+        config.refuse_replication()
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.conf", tmp_path):
         with pytest.raises(ConfigError, match=str(path)):
@@ -149,6 +162,6 @@ def test_delay_levels(text: str, levels: tuple[int, ...]) -> None:
 
 def test_every_setting_says_what_it_is_for_and_no_key_is_used_twice() -> None:
     settings = list(describe(BrokerConfig))
-    keys = [item.key for item in settings if item.key]
+    keys = [*(item.key for item in settings if item.key), *ignored_keys(BrokerConfig)]
     assert len(keys) == len(set(keys))
     assert all(item.doc.endswith(".") for item in settings)

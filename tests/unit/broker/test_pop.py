@@ -350,6 +350,19 @@ async def test_a_held_pop_is_answered_by_a_message(parts: Parts) -> None:
     assert len(parts.pops.waiters) == 0
 
 
+async def test_without_long_polling_no_arrival_ends_a_pop_or_a_notification(make_parts: MakeParts) -> None:
+    """As with Apache's broker, where both are held for the time they ask for."""
+    parts = make_parts(long_polling=False)
+    parts.put_topic("orders")
+    peer = parts.peer()
+    peer.send(pop_request(poll_ms=60), notification_request(group="watchers", poll_ms=60))
+    put(parts, b"0")
+    assert (peer.received(), len(parts.pops.waiters), len(parts.pops.notifications)) == ([], 1, 1)
+    answers = {answer.opaque: answer for answer in [await peer.next(), await peer.next()]}
+    assert bodies(popped(answers[1])) == [b"0"]
+    assert (answers[2].ext or {})["hasMsg"] == "true"
+
+
 async def test_a_held_pop_is_answered_when_its_time_is_over(parts: Parts) -> None:
     parts.put_topic("orders", 1)
     peer = parts.peer()

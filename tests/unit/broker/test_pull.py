@@ -423,6 +423,20 @@ async def test_a_held_pull_whose_filter_matched_nothing_moves_on_when_its_time_i
     assert (answer.code, offsets(answer)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, (4, 0, 4))
 
 
+async def test_without_long_polling_a_pull_waits_its_short_time_and_no_arrival_ends_it(make_parts: MakeParts) -> None:
+    parts = make_parts(long_polling=False, short_polling_ms=1)
+    fill(parts, 2)
+    peer = parts.peer()
+    for _ in range(2):  # the second one takes the lane
+        peer.send(pull_request(queue_offset=2, sys_flag=HELD, suspend_ms=1_000_000))
+    assert len(parts.waiters) == 2
+    fill(parts, 3)
+    assert (peer.received(), len(parts.waiters)) == ([], 2)
+    for _ in range(2):
+        answer = await peer.next()
+        assert (answer.code, bodies(answer), offsets(answer)) == (ResponseCode.SUCCESS, [0, 1, 2], (5, 0, 5))
+
+
 async def test_nobody_is_held_longer_than_two_minutes(make_parts: MakeParts) -> None:
     parts = make_parts()
     parts.put_topic("orders")

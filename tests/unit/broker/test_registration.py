@@ -25,7 +25,7 @@ from rocketline.protocol.headers import RegisterBrokerHeader, UnregisterBrokerHe
 from rocketline.testing.disks import MemoryDisk
 from rocketline.transport import RemotingClient
 
-IDENTITY = Identity("broker-a", "DefaultCluster", 0, "10.9.8.7:10911", "10.9.8.7:10912")
+IDENTITY = Identity("broker-a", "DefaultCluster", 0, "10.9.8.7:10911")
 NEVER_S = 1000.0
 
 
@@ -76,7 +76,7 @@ async def test_every_name_server_is_told_everything(topics: Topics) -> None:
             [request] = name_server.told
             header = RegisterBrokerHeader.decode(request)
             assert (header.broker_name, header.cluster_name, header.broker_id) == ("broker-a", "DefaultCluster", 0)
-            assert (header.broker_addr, header.ha_server_addr) == (IDENTITY.address, IDENTITY.ha_address)
+            assert (header.broker_addr, (request.ext or {})["haServerAddr"]) == (IDENTITY.address, "")
             assert (header.compressed, header.body_crc32) == (False, crc32(request.body) & 0x7FFFFFFF)
             wrapper = decode_registration(request.body, False, request.version).topic_config_serialize_wrapper
             assert wrapper.topic_config_table == topics.table

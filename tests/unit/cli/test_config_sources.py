@@ -8,6 +8,7 @@ import pytest
 
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.config_sources import environment_values, is_loopback, merged_values, variable_of
+from rocketline.cli.servers.flags import given_settings
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServerConfig
 from rocketline.settings import describe, load
@@ -46,6 +47,18 @@ def test_unknown_keys_of_a_file_are_warned_about_together_and_left_out(
     assert merged_values(BrokerConfig, file, {}, {}) == {"brokerName": "file"}
     (record,) = caplog.records
     assert "apple, zebra" in record.getMessage()
+
+
+def test_keys_without_an_effect_are_accepted_and_the_warning_says_why(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("brokerName=file\nhaListenPort=10912\n")
+    flags = given_settings(BrokerConfig, ["bitMapLengthConsumeQueueExt=64"])
+    assert merged_values(BrokerConfig, file, {}, flags) == {"brokerName": "file"}
+    of_file, of_flag = (record.getMessage() for record in caplog.records)
+    assert of_file.startswith(f"{file}: haListenPort has no effect: ")
+    assert of_flag.startswith("flags: bitMapLengthConsumeQueueExt has no effect: ")
+    assert "maxErrorRateOfBloomFilter" in of_flag
 
 
 @pytest.mark.parametrize(

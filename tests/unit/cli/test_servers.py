@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE_S
+from tests.support.replicas import WANTING_REPLICAS
 
 from rocketline.cli.servers.child import cli_command, cli_environment
 
@@ -70,6 +71,24 @@ def test_a_port_in_use_is_named(rocketline: Run, tmp_path: Path, command: str) -
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("settings", "words"), WANTING_REPLICAS)
+def test_a_broker_refuses_what_only_replication_could_do(
+    rocketline: Run, tmp_path: Path, settings: dict[str, str], words: list[str]
+) -> None:
+    flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    result = rocketline("broker", "--data", tmp_path / "data", "-n", "127.0.0.1:1", "--port", 0, *flags)
+    assert (result.returncode, result.stdout, len(result.stderr.splitlines())) == (1, "", 1)
+    assert all(word in result.stderr for word in words), result.stderr
+
+
+def test_a_flag_makes_a_master_of_a_slaves_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerId=1\nbrokerRole=SLAVE\nlistenPort=0\nnamesrvAddr=127.0.0.1:1\n")
+    flags = ("-c", file, "--data", tmp_path / "data", "--set", "brokerId=0", "--set", "brokerRole=ASYNC_MASTER")
+    with serving("broker", *flags) as line:
+        assert line.startswith("ready brokers=broker-a@127.0.0.1:")
 
 
 def test_a_name_server_takes_a_file_of_settings(rocketline: Run, tmp_path: Path) -> None:

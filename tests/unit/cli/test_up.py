@@ -197,6 +197,17 @@ def test_a_wrong_value_is_named_with_its_source(rocketline: Run, tmp_path: Path)
     assert "flushDiskType='SOMETIMES'" in line
 
 
+@pytest.mark.parametrize("processes", [(), ("--processes", "--brokers", "2")])
+def test_a_slaves_file_is_refused(rocketline: Run, tmp_path: Path, processes: tuple[str, ...]) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerId=1\nbrokerRole=SLAVE\n")
+    result = rocketline("up", "--config", file, "--data", tmp_path / "data", *FREE_PORTS, *processes)
+    assert (result.returncode, result.stdout) == (1, "")
+    line = _only_line(result.stderr)
+    assert "brokerId=1 and brokerRole=SLAVE" in line
+    assert "set brokerId=0 and brokerRole=ASYNC_MASTER" in line
+
+
 def test_a_child_that_cannot_start_tells_why(taken_port: int, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"127.0.0.1:{taken_port}"):
         ChildCluster(["--data", str(tmp_path)], ports=(taken_port, 0)).start()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE_S
+from tests.support.request_table import NOT_ANSWERED_CODES
 from tests.unit.nameserver.brokers import body, header
 from tests.unit.nameserver.conftest import Visitor
 
@@ -403,7 +404,8 @@ class TestOperators:
         assert server.config == before
 
     async def test_unknown_requests_are_3(self, visitor: Visitor):
-        assert (await visitor.ask(9999)).code == 3
+        for code in (9999, *NOT_ANSWERED_CODES):
+            assert (await visitor.ask(code)).code == 3, code
 
 
 class TestLowestBrokerId:

@@ -160,6 +160,11 @@ class TestRegistration:
         tables.unregister("C", MASTER, "broker-a")
         assert tables.register(header(address=SLAVE, broker_id=1), body(), "s").encode() == {}
 
+    def test_a_master_without_replication_is_named_without_an_address_for_it(self, tables: Tables):
+        tables.register(header(ha=""), body(), "m")
+        answer = tables.register(header(address=SLAVE, broker_id=1), body(), "s")
+        assert answer.encode() == {"masterAddr": MASTER}
+
     def test_filter_servers_are_shown_with_their_broker_and_leave_with_it(self, tables: Tables):
         tables.register(header(), body(filter_servers=["10.0.0.1:1", "10.0.0.1:2"]), "c")
         assert tables.route_of("orders").filter_server_table == {MASTER: ["10.0.0.1:1", "10.0.0.1:2"]}
@@ -265,6 +270,14 @@ class TestLowestBrokerId:
         assert change.header.encode() == {
             "minBrokerId": "0", "brokerName": "broker-a", "minBrokerAddr": MASTER, "haBrokerAddr": "10.0.0.1:10912",
         }  # fmt: skip
+
+    def test_nobody_is_told_of_an_address_that_is_none(self):
+        tables = TestActingMaster._group()
+        tables.unregister("C", MASTER, "broker-a")
+        tables.told.clear()
+        tables.register(header(acting=True, ha=""), body(), "m")
+        (change,) = tables.told
+        assert change.header.encode() == {"minBrokerId": "0", "brokerName": "broker-a", "minBrokerAddr": MASTER}
 
     def test_a_lone_broker_under_a_lower_id_is_told_itself(self, tables: Tables):
         tables.register(header(broker_id=3), body(), "c")

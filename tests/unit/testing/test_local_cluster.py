@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.replicas import WANTING_REPLICAS
 
 from rocketline.client import ConsumeFrom, Producer, PullConsumer
 from rocketline.errors import ConfigError, RouteNotFound
@@ -77,6 +78,18 @@ async def test_settings_go_by_rocketmqs_names() -> None:
 def test_settings_that_cannot_be_are_refused_by_name(config: dict[str, str | int | bool]) -> None:
     with pytest.raises(ConfigError, match=next(iter(config))):
         LocalCluster(config=config)
+
+
+@pytest.mark.parametrize(("settings", "words"), WANTING_REPLICAS)
+async def test_what_only_replication_could_do_is_refused(settings: dict[str, str], words: list[str]) -> None:
+    before = threading.active_count()
+    with pytest.raises(ConfigError) as caught, LocalCluster(config=settings):
+        pass
+    assert threading.active_count() == before
+    assert all(word in str(caught.value) for word in words), caught.value
+    with pytest.raises(ConfigError, match=words[0]):
+        async with LocalCluster(config=settings):
+            pass
 
 
 def test_two_clusters_do_not_meet() -> None:

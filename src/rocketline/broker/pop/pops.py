@@ -115,10 +115,10 @@ class Pops:
         """What runs as long as the broker does. A slave keeps and delivers nothing: its master does."""
         return [self.checkpoints.run(), self.reviver.run()] if self._needs.is_master else []
 
-    def on_arrivals(self, entries: Arrivals) -> None:
+    def wake_waiters(self, entries: Arrivals) -> None:
+        """Messages became readable: those who wait for them are to try."""
         self.waiters.on_arrivals(entries)
         self.notifications.on_arrivals(entries)
-        self.reviver.on_arrivals(entries)
 
     def answer_woken(self) -> None:
         self.waiters.answer_woken()

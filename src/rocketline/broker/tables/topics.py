@@ -134,13 +134,13 @@ class Topics:
         """The topics every broker has; there may be more whose names are reserved."""
         return sorted(self._system)
 
-    def create_by_itself(self, wanted: bool) -> None:
+    def create_by_itself(self, defaults: TopicConfigDefaults) -> None:
         """Whether a first message makes its topic, from now on: the template has the right to be inherited, or not."""
-        self._auto_create = wanted
+        wanted = self._auto_create = defaults.auto_create
         template = self.table.get(DEFAULT_TOPIC)
         if template is None:
             if wanted:
-                self.put([_topic(DEFAULT_TOPIC, TopicConfigDefaults().queue_count, READ | WRITE | INHERIT)])
+                self.put([_topic(DEFAULT_TOPIC, defaults.queue_count, READ | WRITE | INHERIT)])
         elif bool(template.perm & INHERIT) != wanted:
             perm = template.perm | INHERIT if wanted else template.perm & ~INHERIT
             self.put([_topic(DEFAULT_TOPIC, template.write_queue_nums, perm)])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketline.errors import ConfigError
-from rocketline.settings import describe, load, parse_properties
+from rocketline.settings import describe, ignored_keys, load, parse_properties
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def environment_values(kind: type[Any], environ: Mapping[str, str]) -> dict[str,
 def merged_values(
     kind: type[Any], file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings in force, by RocketMQ key; a file's unknown keys are named in one warning and left out."""
+    """The settings in force, by RocketMQ key; those without an effect are warned about and left out."""
     from_file = file_values(file)
     from_environment = environment_values(kind, environ)
     _, unknown = load(kind, from_file, str(file))
@@ -62,9 +62,12 @@ def merged_values(
     load(kind, dict(flags), "flags")
     if unknown:
         log.warning("%s: rocketline does not know these keys and ignores them: %s", file, ", ".join(unknown))
-        for key in unknown:
-            del from_file[key]
-    return {**from_file, **from_environment, **flags}
+    ignored = ignored_keys(kind)
+    for where, values in ((file, from_file), ("flags", flags)):
+        for key in sorted(values.keys() & ignored.keys()):
+            log.warning("%s: %s has no effect: %s", where, key, ignored[key])
+    merged = {**from_file, **from_environment, **flags}
+    return {key: value for key, value in merged.items() if key not in unknown and key not in ignored}
 
 
 def is_loopback(host: str) -> bool:

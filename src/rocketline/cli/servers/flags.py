@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rocketline.cli.logs import LogFormat, LogLevel
 from rocketline.cli.usage import Parser, UsageProblem
-from rocketline.settings import describe
+from rocketline.settings import describe, ignored_keys
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -143,7 +143,7 @@ def metrics_settings(port: int | None) -> dict[str, str]:
 
 def given_settings(kind: type[Any], given: Iterable[str] | None) -> dict[str, str]:
     """The `--set` flags; unlike in a file, which may be Apache's own, an unknown key is a mistake here."""
-    known = {item.key for item in describe(kind)}
+    known = {item.key for item in describe(kind)} | ignored_keys(kind).keys()
     values = {}
     for item in given or ():
         key, separator, value = item.partition("=")

@@ -44,9 +44,15 @@ ATTRIBUTES = {
     "queue.type": re.compile("SimpleCQ"),
     "cleanup.policy": re.compile("DELETE"),
     "message.type": re.compile("UNSPECIFIED|NORMAL|FIFO|DELAY|TRANSACTION|MIXED"),
-    "reserve.time": re.compile("-?[0-9]{1,18}"),
+    "reserve.time": re.compile("-1"),
 }
-"""Attributes a topic may have, and their values. Apache also has BatchCQ and COMPACTION: we store neither kind."""
+"""Attributes a topic may have, and their values."""
+ABSENT = {
+    "queue.type": "there are no batch consume queues here",
+    "cleanup.policy": "there is no compaction here",
+    "reserve.time": "there is no tiered storage here, and fileReservedTime counts for all topics",
+}
+"""Why Apache's other values of them are refused: a topic that promises something else than it does misleads everybody."""
 
 
 @wired
@@ -175,8 +181,9 @@ def _changed(attributes: dict[str, str], text: str) -> dict[str, str]:
             )
         if sign == "+":
             if not ATTRIBUTES[name].fullmatch(value):
+                reason = f"; {ABSENT[name]}" if name in ABSENT else ""
                 raise RequestRejected(
-                    ResponseCode.SYSTEM_ERROR, f"attribute {item!r}: {ATTRIBUTES[name].pattern} is expected"
+                    ResponseCode.SYSTEM_ERROR, f"attribute {item!r}: {ATTRIBUTES[name].pattern} is expected{reason}"
                 )
             result[name] = value
         else:

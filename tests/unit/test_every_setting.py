@@ -1,0 +1,177 @@
+"""Every setting is gone by: servers run through what there are settings for, and no setting is left that nobody read.
+
+Who adds a setting has the scenarios here reach the code that goes by it. A key that is only accepted, because Apache's
+files have it, is no setting but an entry of `IGNORED`, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+import pytest
+from tests.support.scraping import scrape
+from tests.support.setting_reads import PACKAGE, all_settings, noted_reads, sections
+from tests.unit.broker.parts import heartbeat, pull_request, send_request
+from tests.unit.broker.popper import pop_request
+from tests.unit.nameserver.brokers import body, header
+from tests.unit.nameserver.conftest import Visitor
+
+import rocketline
+from rocketline.broker import BrokerConfig
+from rocketline.client.timing import ClientTiming
+from rocketline.nameserver import NameServer, NameServerConfig
+from rocketline.protocol.bodies import QueryAssignmentRequestBody, encode_body
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
+from rocketline.settings import load, setting
+from rocketline.testing.sim import SimWorld, run_world
+from rocketline.transport import RemotingClient
+
+WALKED = (BrokerConfig, NameServerConfig, ClientTiming)
+PATIENCE_S = 10.0
+NEVER_MS = "1000000000"
+COLLECTOR = {
+    "metricGrpcExporterIntervalInMills": NEVER_MS,
+    "metricsExporterType": "OTLP_GRPC",
+    "metricsGrpcExporterTarget": "http://127.0.0.1:9",
+}
+
+
+def test_every_class_with_settings_is_walked() -> None:
+    known = {section for kind in WALKED for section in sections(kind)}
+    bases = {base for section in known for base in section.__mro__}
+    assert {kind for kind in classes_with_settings() if kind not in bases} == set()
+
+
+def classes_with_settings() -> Iterator[type[Any]]:
+    for module in walk_packages(rocketline.__path__, "rocketline."):
+        source = Path(PACKAGE, *module.name.split(".")[1:]).with_suffix(".py")
+        if source.is_file() and re.search(r"import .*\bsetting\b", source.read_text("utf-8")):
+            for value in vars(import_module(module.name)).values():
+                if is_dataclass(value) and isinstance(value, type) and any("key" in f.metadata for f in fields(value)):
+                    yield value
+
+
+# A broker
+
+BUSY = {
+    "defaultMessageRequestMode": "POP",
+    "enablePopBufferMerge": "true",
+    "enablePopMessageThreshold": "true",
+    "enableRetryTopicV2": "true",
+    "flushDiskType": "ASYNC_FLUSH",
+    "longPollingEnable": "false",
+    "metricLoggingExporterIntervalInMills": "150000",
+    "metricsExporterType": "LOG",
+    "traceTopicEnable": "true",
+    "transientStorePoolEnable": "true",
+}
+"""Without these, others have nothing to say."""
+
+
+def test_those_of_a_broker() -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc")
+    with noted_reads(BrokerConfig) as seen:
+        run_world(brokers_at_work)
+    assert all_settings(BrokerConfig) - seen == set()
+
+
+async def brokers_at_work(world: SimWorld) -> None:
+    await world.start_name_server("n1")
+    await world.start_broker("read-only", {"brokerPermission": "4"})
+    await world.start_broker("reporting", COLLECTOR)
+    await world.start_broker("busy", BUSY)
+    await world.inside(world.new_process("client"), keep_busy(world.broker_address("busy")))
+
+
+async def keep_busy(address: str) -> None:
+    """Messages of every kind, two members of a group, pulls, pops, and time for what a broker does by itself."""
+    assignment = QueryAssignmentRequestBody("orders", "readers", "client-1", "AVG")
+    async with RemotingClient() as one, RemotingClient() as other:
+        await one.call(address, heartbeat("client-1", producers=("payers",)), PATIENCE_S)
+        await other.call(address, heartbeat("client-2"), PATIENCE_S)
+        for command in (
+            send_request(),
+            send_request(properties={"UNIQ_KEY": "A", "DELAY": "1"}),
+            send_request(properties={"UNIQ_KEY": "B", "TIMER_DELAY_SEC": "200000"}),
+            send_request(properties={"UNIQ_KEY": "C", "TRAN_MSG": "true", "PGROUP": "payers"}, sys_flag=4),
+            pull_request(queue_id=3, sys_flag=SUBSCRIPTION | SUSPEND),
+            Command(RequestCode.QUERY_ASSIGNMENT, {}, encode_body(assignment)),
+        ):
+            await one.call(address, command, PATIENCE_S)
+        for _ in range(5):
+            await one.call(address, send_request(), PATIENCE_S)
+            await asyncio.sleep(2)
+            await one.call(address, pop_request(group="poppers", init_mode=1, invisible_ms=10_000), PATIENCE_S)
+        await asyncio.sleep(200)
+        for _ in range(5):  # what nobody acknowledged comes again
+            await one.call(address, pop_request(group="poppers", init_mode=1), PATIENCE_S)
+
+
+# A name server
+
+
+async def test_those_of_a_name_server(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc")
+    with noted_reads(NameServerConfig) as seen:
+        await name_server_at_work(NameServerConfig, kvConfigPath=str(tmp_path / "kv.json"), needWaitForService="true")
+        await name_server_at_work(NameServerConfig, **COLLECTOR)
+        await name_server_at_work(NameServerConfig, metricsExporterType="LOG")
+    assert all_settings(NameServerConfig) - seen == set()
+
+
+async def name_server_at_work(kind: type[NameServerConfig], **settings: str) -> None:
+    """A pair of brokers comes and goes, somebody asks for everything."""
+    metrics = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+    config, _ = load(kind, {"listenPort": "0", **metrics, **settings})
+    async with NameServer(config) as server:
+        visitor = Visitor(server)
+        await visitor.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:4"})
+        await visitor.register(header(acting=True), body())
+        await visitor.register(header(address="10.0.0.2:10911", broker_id=1, acting=True), body())
+        for code in (105, 106, 206, 224):
+            await visitor.ask(code, {"topic": "orders", "cluster": "C"})
+        server.scan()
+        server.routes.unregister("C", "10.0.0.1:10911", "broker-a")
+        if server.metrics_address:
+            await scrape(server.metrics_address)
+        await visitor.leave()
+
+
+# A client
+
+
+def test_those_of_a_client() -> None:
+    """All of its names are used for nothing else, so the source shows who reads them."""
+    sources = [path.read_text("utf-8") for path in Path(PACKAGE, "client").rglob("*.py")]
+    unread = {item.name for item in fields(ClientTiming)}
+    unread -= {name for source in sources for name in re.findall(r"timing\.(\w+)", source)}
+    assert unread == set()
+
+
+# The walk itself
+
+
+@dataclass(frozen=True)
+class WithOneMore(NameServerConfig):
+    colour: str = setting("red", "colour", "Nobody looks at it.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.colour
+
+
+async def test_a_setting_that_nobody_goes_by_is_found() -> None:
+    """Although it is checked, shown and copied as all are."""
+    with noted_reads(WithOneMore) as seen:
+        await name_server_at_work(WithOneMore, colour="blue")
+    assert ("WithOneMore", "colour") not in seen
+    assert ("WithOneMore", "scan_interval_ms") in seen
