@@ -80,6 +80,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--twins", action="store_true", help="our compiled broker against our Python one, without Apache"
     )
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="against our broker of another checkout, without Apache"
+    )
     parser.add_argument("--ours-command", default=OURS_COMMAND, help="how to start ours; {data} is its directory")
     parser.add_argument("--heap", type=int, default=2048, metavar="MB", help="heap of Apache's broker (2048)")
     parser.add_argument("--no-freeze", action="store_true", help="leave the side not measured running")
@@ -118,6 +121,11 @@ def sides_of(args: argparse.Namespace, flush: Flush) -> list[Side]:
             CommandSide(label, core, f"env ROCKETLINE_IMPL={choice} {args.ours_command}", flush=flush.value)
             for label, choice in (("compiled", "c"), ("python", "python"))
         ]
+    if args.before:
+        return [
+            CommandSide(label, core, f"env PYTHONPATH={tree / 'src'} {args.ours_command}", flush=flush.value)
+            for label, tree in (("rocketline", ROOT), ("before", args.before.resolve()))
+        ]
     settings = {"flushDiskType": f"{flush.name}_FLUSH"}
     peer = ApacheSide("apache", core, args.heap, quick=args.smoke, settings=settings)
     if args.ours == "apache":
@@ -130,7 +138,7 @@ def about_of(args: argparse.Namespace) -> dict[str, str]:
     about = machine.describe(ROOT)
     about["implementation"] = "both" if args.twins else args.ours if args.ours == "apache" else our_implementation()
     about["versions"] = f"CPython {about['python']} ({about['implementation']})"
-    if not args.twins:
+    if not (args.twins or args.before):
         about["versions"] += f", Apache RocketMQ {APACHE_VERSION}, heap {args.heap} MiB"
     about["when"] = time.strftime("%Y-%m-%d %H:%M")
     about["server_core"] = str(args.server_core)

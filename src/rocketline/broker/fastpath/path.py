@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from rocketline.broker.fastpath.pulls import FastPulls
+from rocketline.broker.fastpath.pulls import HEADER_AT, PULL_STARTS, FastPulls
 from rocketline.broker.fastpath.sends import FastSends, Read, ServedReads
-from rocketline.broker.fastpath.state import ConnectionState, is_worth_a_look
+from rocketline.broker.fastpath.state import EVERY, MISSES, ConnectionState
 from rocketline.protocol.records import Buffer
 from rocketline.transport import Channel
 
@@ -46,16 +46,17 @@ class BrokerFastPath:
             state = channel.fast = ConnectionState()
         elif state.is_kept:
             self.settle_all()
-        if channel.is_inside_frame:
-            return _NOTHING
-        pulled = None if self._pulls is None else self._pulls.serve(channel, state, data)
-        if pulled is None:
-            return _NOTHING if self._sends is None else self._serve_sends(self._sends, channel, state, data)
-        position, answers = pulled
-        if position == len(data) or self._sends is None:
-            return position, answers
-        consumed, more = self._serve_sends(self._sends, channel, state, data[position:])
-        return position + consumed, [*answers, *more]
+            if channel.is_inside_frame:
+                return _NOTHING
+        if self._pulls is not None and data.startswith(PULL_STARTS, HEADER_AT):
+            pulled = self._pulls.serve(channel, state, data)
+            if pulled is not None:
+                position, answers = pulled
+                consumed, more = (
+                    self._serve_sends(channel, state, data[position:]) if position < len(data) else _NOTHING
+                )
+                return position + consumed, [*answers, *more]
+        return self._serve_sends(channel, state, data)
 
     def settle(self, channel: Channel) -> None:
         state: ConnectionState | None = channel.fast  # type: ignore[assignment]
@@ -71,11 +72,10 @@ class BrokerFastPath:
             self._serve_kept(self._sends, reads)
             router.began = before
 
-    def _serve_sends(
-        self, sends: FastSends, channel: Channel, state: ConnectionState, data: bytes
-    ) -> tuple[int, Sequence[Buffer]]:
-        if not is_worth_a_look(state.send_misses):
-            state.send_misses += 1
+    def _serve_sends(self, channel: Channel, state: ConnectionState, data: bytes) -> tuple[int, Sequence[Buffer]]:
+        sends, misses = self._sends, state.send_misses
+        if sends is None or (misses >= MISSES and misses % EVERY):
+            state.send_misses = misses + 1
             return _NOTHING
         read = data, channel.remote_host, channel
         if self._keeps:

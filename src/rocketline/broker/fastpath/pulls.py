@@ -19,7 +19,7 @@ from typing import NamedTuple
 from rocketline._impl import compiled_only
 from rocketline.broker.fastpath.answers import PullAnswer
 from rocketline.broker.fastpath.held_pull import HeldPull
-from rocketline.broker.fastpath.state import ConnectionState, is_worth_a_look
+from rocketline.broker.fastpath.state import EVERY, MISSES, ConnectionState
 from rocketline.broker.handlers.pull import MAX_SUSPEND_S, PullHandlers
 from rocketline.broker.selection import Selection
 from rocketline.protocol.bodies import TAG, SubscriptionData
@@ -44,7 +44,9 @@ MAX_JOINED_BYTES = 1 << 20
 """Answers of one read are gathered up to this; then the general path looks whether the peer still reads."""
 
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-_STARTS = tuple(start for code in _CODES for start in (b'{"code":%d,' % code, code.to_bytes(2, "big")))
+PULL_STARTS = tuple(start for code in _CODES for start in (b'{"code":%d,' % code, code.to_bytes(2, "big")))
+"""How the headers of pulls begin, as clients write them; they stand at HEADER_AT of a frame."""
+HEADER_AT = 8
 _AT_END = ReadStatus.OFFSET_OVERFLOW_ONE
 
 
@@ -86,10 +88,9 @@ class FastPulls:
     def serve(self, channel: Channel, state: ConnectionState, data: bytes) -> tuple[int, list[Buffer]] | None:
         """Serve the pulls that a read begins with, as long as they are plain: where the rest begins, and the answers to
         those that are not held. None when none was served."""
-        if not data.startswith(_STARTS, 8) or self._parts.offsets.has_resets:
-            return None
-        if not is_worth_a_look(state.pull_misses):
-            state.pull_misses += 1
+        misses = state.pull_misses
+        if self._parts.offsets.has_resets or (misses >= MISSES and misses % EVERY):
+            state.pull_misses = misses + 1
             return None
         self._follow_tables()
         asked, unknown = take_pulls(data, *self._limits, self._plans)

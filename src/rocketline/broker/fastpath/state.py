@@ -23,7 +23,3 @@ class ConnectionState:
     @property
     def waiting(self) -> int:
         return self.late_answers + self.is_kept
-
-
-def is_worth_a_look(misses: int) -> bool:
-    return misses < MISSES or misses % EVERY == 0
