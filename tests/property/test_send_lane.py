@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count, pairwise
 from math import inf
 from random import Random
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from tests.support.twins import few, unhurried
 from tests.unit.broker.parts import GatedDisk, Parts, Peer, Setup
 
-from rocketline.broker.handler_wiring import routers
 from rocketline.broker.handlers.send import MAX_LANE_QUEUES
 from rocketline.broker.waiting_answers import NOT_IN_TIME
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -376,10 +374,7 @@ async def test_a_topic_of_very_many_queues_keeps_no_key_of_each() -> None:
 
 
 async def test_the_lane_goes_by_the_limits_of_its_server() -> None:
-    parts = Parts(Setup(timer_slots=120))
-    parts.around = replace(parts.around, limits=Limits(max_header_bytes=100))
-    for router in routers(parts):
-        parts.router.take(router)
+    parts = Parts(Setup(timer_slots=120, limits=Limits(max_header_bytes=100)))
     parts.put_topic("plain")
     peer = parts.peer()
     for number in range(3):

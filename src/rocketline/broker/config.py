@@ -50,6 +50,11 @@ class RegistrationConfig:
     def __post_init__(self) -> None:
         _above_zero(registerNameServerPeriod=self.interval_ms, registerBrokerTimeoutMills=self.timeout_ms)
 
+    @property
+    def name_servers(self) -> list[str]:
+        """Address of each name server."""
+        return [address for item in self.namesrv.split(";") if (address := item.strip())]
+
 
 @dataclass(frozen=True)
 class FilterConfig:

@@ -16,7 +16,7 @@ PULSES = 5
 """Times that the loop is asked to show up within the limit."""
 
 
-class QueueTime:
+class LoopDelay:
     """Says of the request being served whether it may have waited longer than a limit."""
 
     __slots__ = ("_clock", "_last", "_longest_s", "_pulse_s")

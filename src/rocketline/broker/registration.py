@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from rocketline.broker.tables.topics import Topics
+from rocketline.broker.config import RegistrationConfig
+from rocketline.broker.tables.topics import INHERIT, READ, WRITE, Topics
 from rocketline.clock import Clock
 from rocketline.errors import BrokerError, RocketlineError
 from rocketline.protocol.bodies import (
@@ -71,23 +71,24 @@ class Registration:
     def __init__(
         self,
         identity: Identity,
-        name_servers: Sequence[str],
+        config: RegistrationConfig,
         topics: Topics,
         client: RemotingClient,
         clock: Clock,
-        *,
-        interval_s: float = 30.0,
-        timeout_s: float = 24.0,
-        broker_perm: int = 6,
+        permission: int = READ | WRITE,
     ) -> None:
         self._identity = identity
-        self._name_servers = [_NameServer(address) for address in name_servers]
+        self._name_servers = [_NameServer(address) for address in config.name_servers]
         self._topics = topics
         self._client = client
         self._clock = clock
-        self._interval_s = interval_s
-        self._timeout_s = timeout_s
-        self.broker_perm = broker_perm
+        self._interval_s = config.interval_ms / 1000
+        self._timeout_s = config.timeout_ms / 1000
+        self._permission = permission
+
+    def set_permission(self, permission: int) -> None:
+        """What the broker may do from now on: 4 be read + 2 be written to."""
+        self._permission = permission
 
     def topics_changed(self, topics: list[TopicConfig]) -> None:
         """Announce these soon."""
@@ -168,13 +169,13 @@ class Registration:
 
     def _visible(self, topic: TopicConfig) -> TopicConfig:
         """A broker that may not be written to (or read) says so for each of its topics."""
-        if self.broker_perm & 6 == 6:
+        if self._permission & (READ | WRITE) == READ | WRITE:
             return topic
         return TopicConfig(
             topic_name=topic.topic_name,
             read_queue_nums=topic.read_queue_nums,
             write_queue_nums=topic.write_queue_nums,
-            perm=topic.perm & (self.broker_perm | 1),
+            perm=topic.perm & (self._permission | INHERIT),
             topic_filter_type=topic.topic_filter_type,
             topic_sys_flag=topic.topic_sys_flag,
             order=topic.order,

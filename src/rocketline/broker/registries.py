@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rocketline.broker.disagreements import Disagreements
+from rocketline.broker.tables.filters import ConsumerFilters
 from rocketline.clock import Clock
 from rocketline.errors import TransportError
 from rocketline.protocol.bodies import ConsumerData, SubscriptionData
@@ -83,15 +84,19 @@ class ConsumerGroup:
 class ConsumerRegistry:
     """All live consumer groups by name."""
 
-    def __init__(self, clock: Clock, expiry_s: float, may_notify: Callable[[str], bool] = lambda group: True) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        expiry_s: float,
+        may_notify: Callable[[str], bool] = lambda group: True,
+        filters: ConsumerFilters | None = None,
+    ) -> None:
+        """`filters` are told what each heartbeat subscribes to, and of groups whose last member left."""
         self._clock = clock
         self._expiry_s = expiry_s
         self._may_notify = may_notify
+        self._filters = filters
         self._groups: dict[str, ConsumerGroup] = {}
-        self.on_subscriptions: Callable[[str, list[SubscriptionData]], None] | None = None
-        """Told what each heartbeat says about a group."""
-        self.on_gone: Callable[[str], None] | None = None
-        """Told of a group whose last member left."""
 
     def get(self, group: str) -> ConsumerGroup | None:
         return self._groups.get(group)
@@ -114,8 +119,8 @@ class ConsumerRegistry:
         if not keeps_subscriptions:
             changed |= group.subscribe(data.subscription_data_set)
             group.disagreements.note(channel, client.client_id, data)
-            if self.on_subscriptions is not None:
-                self.on_subscriptions(group.name, data.subscription_data_set)
+            if self._filters is not None:
+                self._filters.register(group.name, data.subscription_data_set)
         if changed:
             self._tell_members(group)
         return changed
@@ -148,8 +153,8 @@ class ConsumerRegistry:
             self._tell_members(group)
         else:
             del self._groups[group_name]
-            if self.on_gone is not None:
-                self.on_gone(group_name)
+            if self._filters is not None:
+                self._filters.unregister(group_name)
 
     def channel_closed(self, channel: Channel) -> None:
         for group in self:

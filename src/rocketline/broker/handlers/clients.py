@@ -19,11 +19,11 @@ from rocketline.protocol.bodies import (
     encode_body,
 )
 from rocketline.protocol.bodies.filters import CheckClientBody
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
 from rocketline.protocol.names import retry_topic
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 MAX_GROUPS = 4096
 """Groups one heartbeat may name: each may become a group and a topic, saved before the answer."""
@@ -41,6 +41,14 @@ class ClientHandlers:
     producers: ProducerRegistry
     clock: Clock
     selections: Selections
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check,
+        }
 
     def heartbeat(self, channel: Channel, request: Command) -> Reply:
         beat = decode_body(HeartbeatData, request.body)

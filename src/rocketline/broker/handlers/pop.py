@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
-from rocketline.broker.pop.popping import Pop, Popping
-from rocketline.broker.pop.waiters import PopWaiters, WaitKey
+from rocketline.broker.pop.popping import Pop
+from rocketline.broker.pop.pops import Pops
+from rocketline.broker.pop.waiters import WaitKey
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.groups import Groups
@@ -20,7 +21,7 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import TopicConfig
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     NotificationHeader,
@@ -41,7 +42,7 @@ from rocketline.protocol.pop_info import (
     encode_start_offsets,
 )
 from rocketline.store.message_store import MessageStore, ReadStatus
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 LATE_MS = 500
 """A request that is older than it wanted to wait, by more than this, is not worth answering."""
@@ -58,25 +59,32 @@ _OLD_OFFSET = (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_OVERFLOW_BADLY)
 class PopParts:
     """What popping needs of a broker."""
 
-    popping: Popping
+    pops: Pops
     store: MessageStore
     topics: Topics
     groups: Groups
     selections: Selections
     statistics: BrokerStatistics
     clock: Clock
-    waiters: PopWaiters
-    notifications: PopWaiters
     readable: bool
     has_timers: bool
     max_invisible_ms: int
-    revive_queue_count: int
 
 
 class PopHandlers:
     def __init__(self, parts: PopParts) -> None:
         self._parts = parts
+        self._popping = parts.pops.popping
+        self._waiters = parts.pops.waiters
         self._numbers = count()
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notification,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
 
     # 200050
 
@@ -94,18 +102,17 @@ class PopHandlers:
         self._check_pop(header)
         selected = self._parts.selections.of_expression(header.exp_type, header.exp)
         pop = self._run(header, selected)
-        waiters = self._parts.waiters
         key = _key(header)
         if pop.count:
             if pop.rest:
-                waiters.wake_soon(key)
+                self._waiters.wake_soon(key)
             return self._found(request, pop)
         wait_ms = _wait_ms(header.poll_ms, header.born_ms, now_ms)
         if wait_ms <= 0:
             return self._answer(request, pop, ResponseCode.POLLING_TIMEOUT)
-        waiter = waiters.hold(
+        waiter = self._waiters.hold(
             key,
-            () if header.order else self._parts.popping.retry_topics(header.consumer_group, header.topic),
+            () if header.order else self._popping.retry_topics(header.consumer_group, header.topic),
             wait_ms / 1000,
             partial(self._again, request, header, selected),
             partial(self._at_last, request, header, selected),
@@ -135,7 +142,7 @@ class PopHandlers:
             )
         self._check(header.consumer_group, header.topic, header.queue_id)
         for name in (
-            *parts.popping.retry_topics(header.consumer_group, header.topic),
+            *self._popping.retry_topics(header.consumer_group, header.topic),
             dlq_topic(header.consumer_group),
         ):
             # Where its messages may have to go. A topic is a folder, and folders have names of 255 characters.
@@ -181,10 +188,12 @@ class PopHandlers:
             selected=selected,
             # Never before a message it takes was stored: that would look like a check point of an earlier topic.
             pop_ms=max(parts.clock.now_ms(), parts.store.last_store_ms),
-            revive_queue_id=ORDER_REVIVE_QUEUE if ordered else next(self._numbers) % parts.revive_queue_count,
+            revive_queue_id=ORDER_REVIVE_QUEUE
+            if ordered
+            else next(self._numbers) % parts.pops.config.revive_queue_count,
         )
         started = parts.clock.monotonic()
-        parts.popping.run(pop)
+        self._popping.run(pop)
         if pop.count:
             parts.statistics.got(pop.group, pop.topic, pop.count, pop.size, parts.clock.monotonic() - started)
         return pop
@@ -199,7 +208,7 @@ class PopHandlers:
     def _wake_when_free(self, key: WaitKey, pop: Pop) -> None:
         """Nobody tells when a queue that is popped in order becomes free because its messages are visible again."""
         if pop.blocked_ms:
-            self._parts.waiters.wake_later(key, pop.blocked_ms / 1000)
+            self._waiters.wake_later(key, pop.blocked_ms / 1000)
 
     def _at_last(self, request: Command, header: PopMessageHeader, selected: Selection) -> Command:
         if self._parts.topics.get(header.topic) is None:
@@ -234,9 +243,9 @@ class PopHandlers:
         wait_ms = _wait_ms(header.poll_ms, header.born_ms or now_ms, now_ms)
         if wait_ms <= 0:
             return _notified(request, found=False)
-        waiter = self._parts.notifications.hold(
+        waiter = self._parts.pops.notifications.hold(
             _key(header),
-            self._parts.popping.retry_topics(header.consumer_group, header.topic),
+            self._popping.retry_topics(header.consumer_group, header.topic),
             wait_ms / 1000,
             partial(self._look_again, request, header),
             lambda: _notified(request, found=self._has_messages(header)),
@@ -247,7 +256,7 @@ class PopHandlers:
         return (_notified(request, found=True), True) if self._has_messages(header) else (None, False)
 
     def _has_messages(self, header: NotificationHeader) -> bool:
-        popping, group, topic = self._parts.popping, header.consumer_group, header.topic
+        popping, group, topic = self._popping, header.consumer_group, header.topic
         queue_ids = popping.queue_ids(topic, 0) if header.queue_id < 0 else (header.queue_id,)
         if any(self._has_more(header, topic, queue_id) for queue_id in queue_ids):
             return True
@@ -258,7 +267,7 @@ class PopHandlers:
         )
 
     def _has_more(self, header: NotificationHeader, topic: str, queue_id: int) -> bool:
-        popping, group = self._parts.popping, header.consumer_group
+        popping, group = self._popping, header.consumer_group
         if header.order and popping.ordered.blocked_ms(header.topic, group, queue_id, header.attempt_id):
             return False
         return self._parts.store.max_offset(topic, queue_id) > popping.peek_position(group, topic, queue_id)
@@ -266,7 +275,7 @@ class PopHandlers:
     def polling_info(self, channel: Channel, request: Command) -> Reply:
         header = PollingInfoHeader.decode(request)
         self._check(header.consumer_group, header.topic, header.queue_id)
-        waiting = self._parts.waiters.count(_key(header))
+        waiting = self._waiters.count(_key(header))
         return request.reply(ResponseCode.SUCCESS, PollingInfoResponseHeader(waiting).encode())
 
     # 200052
@@ -283,7 +292,7 @@ class PopHandlers:
         rest = found = size = 0
         chunks: list[memoryview] = []
         for topic, queue_id in self._places(header):
-            position = self._parts.popping.peek_position(group, topic, queue_id)
+            position = self._popping.peek_position(group, topic, queue_id)
             rest += max(0, store.max_offset(topic, queue_id) - position)
             if found < header.max_msg_nums:
                 result = store.read(topic, queue_id, position, header.max_msg_nums - found)
@@ -300,7 +309,7 @@ class PopHandlers:
 
     def _places(self, header: PeekMessageHeader) -> list[tuple[str, int]]:
         """Topics and queues in the order a pop could read them."""
-        popping = self._parts.popping
+        popping = self._popping
         turn = popping.random.randrange(100)
         queue_ids = popping.queue_ids(header.topic, turn) if header.queue_id < 0 else (header.queue_id,)
         normal = [(header.topic, queue_id) for queue_id in queue_ids]

@@ -25,9 +25,9 @@ from rocketline.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
@@ -38,6 +38,13 @@ class AssignmentHandlers:
     modes: RequestModes
     queues: TopicQueues
     shares_queues: bool
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
+        }
 
     def query(self, channel: Channel, request: Command) -> Reply:
         asked = decode_body(QueryAssignmentRequestBody, request.body)

@@ -19,7 +19,7 @@ from rocketline.protocol.message_ids import decode_host, offset_id
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.replies import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from rocketline.store.message_store import AppendStatus, StoreMessage
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,12 @@ class ReplyHandlers:
     producers: ProducerRegistry
     clock: Clock
     stores: bool = True
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
+        }
 
     def reply(self, channel: Channel, request: Command) -> Reply:
         header = SendMessageHeader.decode(request)

@@ -16,7 +16,7 @@ from rocketline._impl import quick
 from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability, Durable
-from rocketline.broker.loop_delay import QueueTime
+from rocketline.broker.loop_delay import LoopDelay
 from rocketline.broker.statistics.statistics import FIFO, NORMAL, BrokerStatistics
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import Topics
@@ -47,7 +47,7 @@ from rocketline.protocol.stored_answer import StoredAnswer
 from rocketline.protocol.transactions import TRAN_MSG, is_half
 from rocketline.store.log.commit_log import Places
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Lane, Limits, Read, Reply, Served
+from rocketline.transport import Channel, Handler, Lane, Limits, Read, Reply, Served
 
 TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
@@ -112,6 +112,13 @@ class SendHandlers:
         self._counts: dict[str, int] = {}
         self._places: Places = {}
 
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
+
     def send(self, channel: Channel, request: Command) -> Reply:
         """10 and 310: one message (a batch too, when its header says so)."""
         if _plain_send is not None and request.code == _V2:
@@ -162,12 +169,12 @@ class SendHandlers:
         if magic == MAGIC_V1 and count <= MAX_LANE_QUEUES and name[0] != "%":
             self._places[name] = name, part, tuple([(name, queue_id) for queue_id in range(count)])
 
-    def lane(self, limits: Limits, queue_time: QueueTime | None) -> Lane | None:
+    def lane(self, limits: Limits, loop_delay: LoopDelay | None) -> Lane | None:
         """The quick road for plain sends, from bytes to bytes; None where there is none."""
         parts = self._parts
         if parts.store.config.transient_pool:
             return None
-        is_late: Callable[[], int] = int if queue_time is None else queue_time.over_limit_ms
+        is_late: Callable[[], int] = int if loop_delay is None else loop_delay.over_limit_ms
         store, topics, statistics, stored = parts.store, self._topics, parts.statistics, parts.stored
         waiting = WaitingAnswers(parts.durability) if parts.sync_flush else None
         known = store.lane(

@@ -14,13 +14,13 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import TAGS, TIMER_DELIVER_MS, UNIQ_KEY
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import RecallMessageHeader, RecallMessageResponseHeader
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.recall import RecallHandle
 from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 RECALL_TAG = "_RECALL_TAG_"
 
@@ -40,6 +40,13 @@ class TimerHandlers:
     recall_enabled: bool
     writable: bool
     """Whether the broker takes messages, or at least recalls."""
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.RECALL_MESSAGE: self.recall,
+            RequestCode.GET_TIMER_CHECK_POINT: self.checkpoint,
+            RequestCode.GET_TIMER_METRICS: self.counts,
+        }
 
     def recall(self, channel: Channel, request: Command) -> Reply:
         """370: stored as a message of its own, which meets the other one when both are due."""

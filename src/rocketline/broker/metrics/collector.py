@@ -16,13 +16,16 @@ from rocketline.metrics.exporter import MetricsExporter
 from rocketline.metrics.families import Family, Labels
 from rocketline.metrics.process import process_families
 from rocketline.transport.request_families import request_family
+from rocketline.transport.timed_router import TimedRouter
 
 
 class BrokerMetrics:
-    def __init__(self, parts: MetricsParts, config: Callable[[], BrokerConfig]) -> None:
-        """`config` gives the settings in force: operators change some."""
+    def __init__(self, parts: MetricsParts, config: Callable[[], BrokerConfig], timed: TimedRouter | None) -> None:
+        """`config` gives the settings in force: operators change some. `timed` knows the times of requests, if anybody
+        takes them."""
         self._parts = parts
         self._config = config
+        self._timed = timed
         self._cleaned = parts.topics.version, parts.groups.version
 
     def exporter(self) -> MetricsExporter:
@@ -58,8 +61,8 @@ class BrokerMetrics:
         if chosen.connections:
             for family in connection_families(parts, limit):
                 yield family
-        if chosen.remoting and parts.timed is not None:
-            yield request_family(parts.timed)
+        if chosen.remoting and self._timed is not None:
+            yield request_family(self._timed)
         for wanted, families in (
             (chosen.requests, traffic_families),
             (chosen.lag, dead_letter_families),

@@ -15,7 +15,6 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.message import DLQ_PREFIX, RETRY_PREFIX
 from rocketline.store.message_store import MessageStore
-from rocketline.transport.timed_router import TimedRouter
 
 
 @wired
@@ -32,8 +31,6 @@ class MetricsParts:
     half_messages: HalfMessages
     pops: Pops
     clock: Clock
-    timed: TimedRouter | None
-    """None: nobody takes the time of requests."""
 
     def is_there(self, topic: str, group: str = "") -> bool:
         """Whether a topic exists, and a group if one is named: what is gone has no series."""

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial, reduce
 from typing import Generic, TypeVar
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.protocol.command import Command
 from rocketline.transport import Reply
 
@@ -66,10 +66,10 @@ Edit = Callable[[T], T]
 _Asked = tuple[Edit[T], Callable[[], None] | None, "asyncio.Future[None]"]
 
 
-class KeptTable(Generic[T]):
+class AsyncTable(Generic[T]):
     """The content of one file. Contents are never changed in place: an edit makes a new one from the former."""
 
-    def __init__(self, file: SavedTable[T], empty: T, use: Callable[[T], None], off_loop: OffLoop | None) -> None:
+    def __init__(self, file: JsonTable[T], empty: T, use: Callable[[T], None], off_loop: OffLoop | None) -> None:
         """`use` is told each content that counts from then on. Without `off_loop` every change is saved on the spot."""
         self._file = file
         self._use = use

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.message import ConsumerOffset
@@ -29,7 +29,10 @@ SEPARATOR = "@"
 class ConsumerOffsets:
     """Next offset to read, by `topic@group` and queue."""
 
-    def __init__(self, file: SavedTable[ConsumerOffsetTable], clock: Clock) -> None:
+    def __init__(
+        self, file: JsonTable[ConsumerOffsetTable], clock: Clock, flushed_offset: Callable[[], int] | None = None
+    ) -> None:
+        """`flushed_offset` says up to where the log is on disk; None: it always is as far as it must be."""
         self._file = file
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
@@ -37,13 +40,12 @@ class ConsumerOffsets:
         self._changed = False
         self._resets: dict[tuple[str, int], int] = {}
         self._pulled: dict[str, dict[int, int]] = {}
+        self._flushed_offset = flushed_offset
         self._rests_on = 0
         """Up to where the log must be on disk before the offsets may be."""
         self._unsaved: tuple[bytes, int] | None = None
         self.loaded_ms = 0
         """When the offsets that were loaded had been saved; 0 when there were none."""
-        self.flushed_offset: Callable[[], int] = lambda: self._rests_on
-        """Up to where the log is on disk."""
 
     def load(self) -> None:
         saved = self._file.load()
@@ -171,7 +173,9 @@ class ConsumerOffsets:
             self._changed = False
             self._version = self._version.advanced(self._clock.now_ms())
             self._unsaved = self._file.encode(self.snapshot()), self._rests_on
-        if self._unsaved is None or self.flushed_offset() < self._unsaved[1]:
+        if self._unsaved is None:
+            return None
+        if self._flushed_offset is not None and self._flushed_offset() < self._unsaved[1]:
             return None
         data, self._unsaved = self._unsaved[0], None
         return data

@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import InvalidExpression, StoreError
 from rocketline.filtering import sql_filter
@@ -76,7 +76,7 @@ class ConsumerFilters:
     """All filters, by topic and group."""
 
     def __init__(
-        self, file: SavedTable[ConsumerFilterTable], clock: Clock, bloom: BloomFilter, keep_dead_ms: int
+        self, file: JsonTable[ConsumerFilterTable], clock: Clock, bloom: BloomFilter, keep_dead_ms: int
     ) -> None:
         self._file = file
         self._clock = clock

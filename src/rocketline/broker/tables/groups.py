@@ -1,7 +1,7 @@
 """Consumer groups as configured on a broker, kept in config/subscriptionGroup.json.
 
 A group comes into being with its first member and is saved soon; what an operator orders is saved before it counts
-(`kept.py`).
+(`async_table.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from rocketline.broker.tables.async_table import KeptTable, OffLoop, Saving
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.async_table import AsyncTable, OffLoop, Saving
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import READ
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
@@ -39,16 +39,16 @@ class Groups:
 
     def __init__(
         self,
-        file: SavedTable[SubscriptionGroupWrapper],
+        file: JsonTable[SubscriptionGroupWrapper],
         clock: Clock,
         *,
         auto_create: bool = True,
         off_loop: OffLoop | None = None,
     ) -> None:
         self._file = file
-        self._kept = KeptTable(file, SubscriptionGroupWrapper(), self._use, off_loop)
+        self._content = AsyncTable(file, SubscriptionGroupWrapper(), self._use, off_loop)
         self._clock = clock
-        self.auto_create = auto_create
+        self._auto_create = auto_create
         self._forbidden: dict[str, dict[str, int]] = {}
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
@@ -60,19 +60,23 @@ class Groups:
             table.setdefault(name, SubscriptionGroupConfig(group_name=name))
         is_saved = saved is not None and saved.subscription_group_table == table
         version, forbidden = (self.version, {}) if saved is None else (saved.data_version, saved.forbidden_table)
-        self._kept.begin(SubscriptionGroupWrapper(version, forbidden, table), is_saved=is_saved)
+        self._content.begin(SubscriptionGroupWrapper(version, forbidden, table), is_saved=is_saved)
 
     def _use(self, content: SubscriptionGroupWrapper) -> None:
         self.table, self._forbidden = content.subscription_group_table, content.forbidden_table
         self.version = content.data_version
 
+    def set_auto_create(self, wanted: bool) -> None:
+        """Whether unknown groups are created when they first appear, from now on."""
+        self._auto_create = wanted
+
     def save_again(self) -> None:
         """Try once more to save what the disk refused."""
-        self._kept.save_again()
+        self._content.save_again()
 
     def save_rest(self) -> None:
         """Blocks until everything is saved: for a stop."""
-        self._kept.save_rest()
+        self._content.save_rest()
 
     def snapshot(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
@@ -92,7 +96,7 @@ class Groups:
         return {name: self.table[name] for name in names if name in self.table}
 
     def _may_create(self, name: str) -> bool:
-        return not group_problem(name, MAX_OLD_GROUP_CHARS) and (self.auto_create or name.startswith(SYSTEM_PREFIX))
+        return not group_problem(name, MAX_OLD_GROUP_CHARS) and (self._auto_create or name.startswith(SYSTEM_PREFIX))
 
     def require(self, name: str) -> SubscriptionGroupConfig:
         group = self.get(name)
@@ -111,16 +115,16 @@ class Groups:
 
     def put(self, *groups: SubscriptionGroupConfig) -> None:
         """Create or change groups at once; saved soon."""
-        self._kept.change(partial(self._with, groups))
+        self._content.change(partial(self._with, groups))
 
     def configure(self, *groups: SubscriptionGroupConfig) -> Saving:
         """Create or change groups by an operator's order: saved before they count."""
-        return self._kept.change_saved(partial(self._with, groups))
+        return self._content.change_saved(partial(self._with, groups))
 
     def remove(self, name: str) -> Saving:
         """Forget a group and what it may not read; one of the broker's own comes back at the next start."""
         if name in self.table or name in self._forbidden:
-            return self._kept.change_saved(partial(self._without, name))
+            return self._content.change_saved(partial(self._without, name))
         return None
 
     def _with(
@@ -147,7 +151,7 @@ class Groups:
         and forgets to save that."""
         if self.may_read(group, topic) == readable:
             return None
-        return self._kept.change_saved(partial(self._allowing, group, topic, readable))
+        return self._content.change_saved(partial(self._allowing, group, topic, readable))
 
     def _allowing(
         self, group: str, topic: str, readable: bool, former: SubscriptionGroupWrapper

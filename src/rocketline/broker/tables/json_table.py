@@ -16,7 +16,7 @@ from rocketline.store.files.disk import Disk, read_with_backup
 T = TypeVar("T")
 
 
-class SavedTable(Generic[T]):
+class JsonTable(Generic[T]):
     """One JSON file and the type of what is in it."""
 
     def __init__(self, disk: Disk, path: Path, kind: type[T]) -> None:

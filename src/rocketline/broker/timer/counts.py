@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.metrics.families import Tally
 from rocketline.protocol.bodies import DataVersion, TimerCount, TimerCounts, encode_body
@@ -39,7 +39,7 @@ class TimerTraffic:
 
 class TimerTopicCounts:
     def __init__(self, disk: Disk, path: Path, clock: Clock) -> None:
-        self._file: SavedTable[TimerCounts] = SavedTable(disk, path, TimerCounts)
+        self._file: JsonTable[TimerCounts] = JsonTable(disk, path, TimerCounts)
         self._clock = clock
         self._table = TimerCounts()
 

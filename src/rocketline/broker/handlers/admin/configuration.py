@@ -7,15 +7,21 @@ from rocketline.broker.tables.async_table import when_saved
 from rocketline.broker.wiring import wired
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.bodies import encode_body
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.settings import as_properties
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
 class ConfigurationHandlers:
     config: ChangingConfig
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_CONFIG: self.get,
+            RequestCode.UPDATE_BROKER_CONFIG: self.update,
+        }
 
     def get(self, channel: Channel, request: Command) -> Reply:
         version = encode_body(self.config.version).decode()

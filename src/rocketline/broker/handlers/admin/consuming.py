@@ -33,7 +33,7 @@ from rocketline.protocol.bodies import (
     encode_body,
     queue_key,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     CloneGroupOffsetHeader,
@@ -46,7 +46,7 @@ from rocketline.protocol.headers import (
     QueryTopicConsumersHeader,
 )
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,18 @@ class ConsumingHandlers:
     clock: Clock
     broker_name: str
     address: str
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUME_STATS: self.stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.all_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
+        }
 
     def stats(self, channel: Channel, request: Command) -> Reply:
         """208."""

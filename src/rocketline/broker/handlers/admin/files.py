@@ -9,10 +9,10 @@ from rocketline.broker.tables.async_table import Saving, when_saved
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,13 @@ class FileHandlers:
     """Told after a deletion, so that held pulls of the topic are answered."""
     mark_store: Callable[[], Saving]
     """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.trim_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.delete_unused_topics,
+        }
 
     def delete_expired(self, channel: Channel, request: Command) -> Reply:
         """Whatever the hour: some files now, the rest in the passes that follow."""

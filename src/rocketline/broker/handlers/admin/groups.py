@@ -18,7 +18,7 @@ from rocketline.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     DeleteGroupHeader,
@@ -27,7 +27,7 @@ from rocketline.protocol.headers import (
     GroupForbiddenHeader,
 )
 from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,16 @@ MAX_GROUPS = 4096
 class GroupHandlers:
     groups: Groups
     offsets: ConsumerOffsets
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_all,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+        }
 
     def create(self, channel: Channel, request: Command) -> Reply:
         group = decode_body(SubscriptionGroupConfig, request.body)

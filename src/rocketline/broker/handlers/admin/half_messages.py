@@ -9,14 +9,14 @@ from rocketline.broker.transactions.half_messages import HalfMessage
 from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import UNIQ_KEY
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ResumeCheckHalfMessageHeader
 from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.records import decode_record
 from rocketline.protocol.transactions import CHECK_TIMES, HALF_TOPIC, MAX_CHECKS_TOPIC
 from rocketline.store.message_store import AppendStatus, MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,11 @@ log = logging.getLogger(__name__)
 class HalfMessageHandlers:
     store: MessageStore
     stored: Callable[[], None]
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+        }
 
     def resume(self, channel: Channel, request: Command) -> Reply:
         """Store the message under the half topic again, as one nobody was asked about yet."""

@@ -25,7 +25,7 @@ from rocketline.protocol.headers import (
 )
 from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel
+from rocketline.transport import Channel, Handler
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,13 @@ class RelayHandlers:
     broker_name: str
     call_timeout_s: float = CALL_TIMEOUT_S
     status_timeout_s: float = STATUS_TIMEOUT_S
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.positions,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
 
     def running_info(self, channel: Channel, request: Command) -> LaterReply:
         """307."""

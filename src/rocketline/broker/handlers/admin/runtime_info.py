@@ -13,11 +13,11 @@ from rocketline.broker.timer.timers import Timers
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import KVTable, encode_body
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.records import decode_record
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 VERSION_NAME = "V5_4_0"
 """The version whose behaviour is ours, and whose number every frame carries."""
@@ -37,6 +37,11 @@ class RuntimeInfoHandlers:
     statistics: BrokerStatistics
     clock: Clock
     started_ms: int
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.show,
+        }
 
     def show(self, channel: Channel, request: Command) -> Reply:
         table = {**self._counted(), **self._rates(), **self._stored(), **self._delayed(), **_pools()}

@@ -22,7 +22,7 @@ from rocketline.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     CreateTopicHeader,
@@ -33,7 +33,7 @@ from rocketline.protocol.headers import (
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,17 @@ class TopicHandlers:
     """Told after a deletion, so that held pulls of the topic are answered."""
     mark_store: Callable[[], Saving]
     """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_all,
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.create_static,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+        }
 
     def create(self, channel: Channel, request: Command) -> Reply:
         header = CreateTopicHeader.decode(request)

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.broker.parts import PATIENCE_S, GatedDisk, Parts, Setup, eventually, send_request
 
 from rocketline.broker import Broker, BrokerConfig
-from rocketline.broker.tables.async_table import Edit, KeptTable, OffLoop, when_saved
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.async_table import AsyncTable, Edit, OffLoop, when_saved
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigSerializeWrapper
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -42,10 +42,10 @@ class Kept:
         memory = MemoryDisk()
         memory.make_folder(FILE.parent)
         self.disk = GatedDisk(memory, "write")
-        self.file = SavedTable(self.disk, FILE, ConsumerOffsetTable)
+        self.file = JsonTable(self.disk, FILE, ConsumerOffsetTable)
         self.off_loop = OffLoop()
         self.counts: list[str] = []
-        self.table = KeptTable(self.file, ConsumerOffsetTable(), self._use, self.off_loop)
+        self.table = AsyncTable(self.file, ConsumerOffsetTable(), self._use, self.off_loop)
 
     def _use(self, content: ConsumerOffsetTable) -> None:
         self.counts = list(content.offset_table)
@@ -232,7 +232,7 @@ async def test_a_send_to_a_new_topic_does_not_wait_for_the_table_and_an_order_do
         disk.gate.set()
         assert (await order).code == ResponseCode.SUCCESS
         assert {"made-by-a-send", "another", "ordered"} <= set(topics.table)
-    saved = SavedTable(disk, Path("/data/config/topics.json"), TopicConfigSerializeWrapper).load()
+    saved = JsonTable(disk, Path("/data/config/topics.json"), TopicConfigSerializeWrapper).load()
     assert saved is not None
     assert (saved.topic_config_table, saved.data_version) == (topics.table, topics.version)
 
@@ -253,7 +253,7 @@ async def test_a_topic_lost_by_a_crash_is_found_by_its_queues() -> None:
         assert (found.read_queue_nums, found.write_queue_nums, found.perm) == (8, 8, 6)
         assert again.broker.parts.topics.require("%RETRY%readers").write_queue_nums == 1
         assert again.broker.parts.store.max_offset("orders", 3) == 1
-        saved = SavedTable(FaultyDisk(after), Path("/data/config/topics.json"), TopicConfigSerializeWrapper)
+        saved = JsonTable(FaultyDisk(after), Path("/data/config/topics.json"), TopicConfigSerializeWrapper)
         await eventually(lambda: "orders" in (saved.load() or TopicConfigSerializeWrapper()).topic_config_table)
 
 
