@@ -1,8 +1,8 @@
 """A broker on a port: its parts (`parts.py`) and their handlers (`handler_wiring.py`), started and stopped in order.
 
-Start: port taken, folder locked and log recovered, tables loaded, name servers told, requests accepted. Stop, the
-reverse: name servers told first, so that clients go elsewhere; then held pulls answered, no new requests, tables saved,
-store closed.
+Start: take the port, lock the folder and recover the log, load the tables, tell the name servers, accept requests.
+Stop: tell the name servers first, so that clients go elsewhere; then answer held pulls, take no new requests, save the
+tables, close the store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SAVE_AGAIN_S = 5.0
 
 
 class _Periodic(Protocol):
-    """A table saved now and then; what `take_changes` returns is for its own `write`."""
+    """A table that is saved periodically; its `write` takes what its `take_changes` returns."""
 
     def take_changes(self) -> Any: ...
 
@@ -59,8 +59,8 @@ class Broker:
         on_failure: FailureHook | None = None,
         workers: Workers = ThreadWorker,
     ) -> None:
-        """`on_failure` is told of every message that a group could not handle and handed back; `workers` make what flushes
-        the store."""
+        """`on_failure` is called for every message that a group hands back because it could not handle it; `workers` make
+        the threads that flush the store."""
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
         self._configured = config
@@ -119,7 +119,7 @@ class Broker:
         await self.close()
 
     async def start(self) -> None:
-        """Serve; what did not work out is given back: port, folder, connections, the word to the name servers."""
+        """Start to serve; on a failure everything is undone: port, folder, connections, registration."""
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as undo:
             # The port is part of every message id, so it is taken before the store is opened.
@@ -137,12 +137,12 @@ class Broker:
             await self._exporter.start()
             undo.push_async_callback(self.parts.registration.unregister)
             await self.parts.registration.register_all()
-            # The first message must not find the loop waiting for the first file.
+            # Or the first message would block the loop until the first file is there.
             await self._off_loop(self.parts.store.wait_prepared)
             await self._server.start()
             undo.pop_all()
         self._running = self._serving = True
-        # A request may have come with the very turn of the loop that began to listen.
+        # A request may have come in the same turn of the loop that began to listen.
         self._dispatch()
         self._start_tasks()
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
@@ -164,7 +164,7 @@ class Broker:
     def _build(self) -> None:
         self.parts.build()
         install_handlers(self._router, self.parts)
-        self._metrics = BrokerMetrics(self.parts.for_metrics(), lambda: self.config, self._timed)
+        self._metrics = BrokerMetrics(self.parts, self._timed)
         self._exporter = self._metrics.exporter()
 
     def _reconfigure(self, keys: frozenset[str]) -> None:
@@ -173,7 +173,7 @@ class Broker:
         self.parts.use_settings(keys)
 
     def _stored(self) -> None:
-        """Something was appended: dispatch once the requests at hand are served."""
+        """Dispatch once the requests at hand are served: something was appended."""
         if not self._dispatch_scheduled:
             self._dispatch_scheduled = True
             self._loop.call_soon(self._dispatch)
@@ -186,7 +186,7 @@ class Broker:
         try:
             parts.store.dispatch()
         except StoreError as error:
-            # Stored but not yet listed: the next append, or this timer, goes on where it stopped.
+            # Stored but not yet dispatched: the next append, or this timer, goes on where it stopped.
             if self._dispatch_again is None:
                 log.error("messages cannot be made readable now: %s", error)
                 self._dispatch_again = self._loop.call_later(DISPATCH_AGAIN_S, self._try_dispatch_again)
@@ -288,14 +288,14 @@ class Broker:
         self.parts.half_messages.ops.write()
         self.parts.pops.checkpoints.write_all()
         try:
-            # Before the tables: they may not speak of messages that are not on disk.
+            # Before the tables: they must not refer to messages that are not on disk.
             self.parts.store.flush_now()
             self.parts.checker.publish()
             saved: tuple[_Periodic, ...] = (
                 self.parts.offsets, self.parts.delays, self.parts.filters, self.parts.timers, self.parts.pops.ordered,
             )  # fmt: skip
             for table in saved:
-                # More than once: what was taken before, and had to wait for the disk, is not the latest.
+                # More than once: changes that were taken earlier, and waited for the disk, are not the latest.
                 while (data := table.take_changes()) is not None:
                     table.write(data)
         except StoreError as error:
@@ -306,7 +306,7 @@ class Broker:
         log.info("broker %s stopped", self.name)
 
     def _save_rest(self) -> bool:
-        """Save what the disk refused so far; False: the next start has to look for topics as after a crash."""
+        """Save what the disk refused so far; False: the next start must look for topics as after a crash."""
         try:
             self.parts.topics.save_rest()
             self.parts.groups.save_rest()

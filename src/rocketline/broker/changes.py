@@ -1,10 +1,10 @@
-"""Settings that an operator changes while the broker runs (25), kept for the next start.
+"""Settings that an operator changes while the broker runs (25); changes are saved for the next start.
 
-Whoever reaches the port may ask, so only what is listed here can be changed: switches, intervals and limits within bounds,
-never an address, a path or a command. A change is taken as a whole or not at all; it is on disk before it counts.
+Anybody who reaches the port may send a change, so only what is listed here can be changed: switches, intervals and limits
+within bounds, never an address, a path or a command. A change is applied as a whole or not at all, after it is on disk.
 
 The file holds, for each key, the new value and the one it replaced. At the next start the new value counts as long as the
-broker is configured as it was then: who changes the configured value later wants that one.
+configured value is the same: whoever changes the configured value later wants that one.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SavedChanges(Body):
 
 
 def checked(text: str) -> dict[str, str]:
-    """The values in properties text; ConfigError names the first key that may not be changed, or not to that."""
+    """The values in a properties text; ConfigError names the first key that must not be changed, or not to that value."""
     values = parse_properties(text)
     if not values:
         raise ConfigError("nothing to change: lines of key=value are expected")
@@ -121,7 +121,7 @@ class ChangingConfig:
         self._file = file
         self._content = AsyncTable(file, SavedChanges(), self._use, off_loop)
         self._is_changing = False
-        """Settings are checked together: what another operator changes must not slip in between check and use."""
+        """Settings are checked together: no other change may come between check and use."""
         self._configured = values_of(configured)
         self._clock = clock
         self._saved = SavedChanges()
@@ -158,9 +158,9 @@ class ChangingConfig:
         self._saved = content
 
     def change(self, text: str, who: str) -> Saving:
-        """Apply an operator's change; ConfigError or StoreError, and nothing happened, when any part of it cannot be."""
+        """Apply an operator's change; on a ConfigError or StoreError nothing is changed."""
         if self._is_changing:
-            raise ConfigError("another change is just being saved; try again")
+            raise ConfigError("another change is being saved; try again")
         values = checked(text)
         new = with_values(self.current, values)
         before, after = values_of(self.current), values_of(new)

@@ -26,7 +26,7 @@ from rocketline.broker.handlers.busy import with_busy_checks
 from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
-from rocketline.broker.handlers.pop import PopHandlers, PopParts
+from rocketline.broker.handlers.pop import PopHandlers
 from rocketline.broker.handlers.pop_acks import PopAckHandlers
 from rocketline.broker.handlers.pop_assignments import AssignmentHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
@@ -177,18 +177,16 @@ def _message_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
 def _pop_handlers(parts: BrokerParts, selections: Selections) -> Iterator[HandlerGroup]:
     config, pops, timers = parts.config, parts.pops, parts.config.store.timers
     yield PopHandlers(
-        PopParts(
-            pops=pops,
-            store=parts.store,
-            topics=parts.topics,
-            groups=parts.groups,
-            selections=selections,
-            statistics=parts.statistics,
-            clock=parts.clock,
-            readable=bool(config.permission & READ),
-            has_timers=timers.enabled,
-            max_invisible_ms=timers.max_delay_s * 1000,
-        )
+        pops=pops,
+        store=parts.store,
+        topics=parts.topics,
+        groups=parts.groups,
+        selections=selections,
+        statistics=parts.statistics,
+        clock=parts.clock,
+        readable=bool(config.permission & READ),
+        has_timers=timers.enabled,
+        max_invisible_ms=timers.max_delay_s * 1000,
     )
     yield PopAckHandlers(
         pops=pops,

@@ -22,7 +22,6 @@ from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send_back import FailureHook
 from rocketline.broker.loop_delay import LoopDelay
-from rocketline.broker.metrics.parts import MetricsParts
 from rocketline.broker.pop.ordered import OrderInfoTable
 from rocketline.broker.pop.pops import PopNeeds, Pops
 from rocketline.broker.queue_locks import QueueLocks
@@ -67,9 +66,9 @@ class OwnerCallbacks:
     """What the owner of the parts does for them."""
 
     stored: Callable[[], None]
-    """Called when something was appended: it is to be dispatched soon."""
+    """Called when something was appended: dispatch soon."""
     dispatch: Callable[[], None]
-    """Called when something became durable that somebody waits for: it is to be dispatched now."""
+    """Called when a flush or a commit is done: dispatch now."""
     settings_changed: Callable[[frozenset[str]], None] = lambda keys: None
     """Called with the keys of settings that an operator changed."""
     on_failure: FailureHook | None = None
@@ -282,22 +281,6 @@ class BrokerParts:
             ),
         )
         self.pops.load(after_crash=self.after_crash)
-
-    def for_metrics(self) -> MetricsParts:
-        return MetricsParts(
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            consumers=self.consumers,
-            producers=self.producers,
-            waiters=self.waiters,
-            statistics=self.statistics,
-            timers=self.timers,
-            half_messages=self.half_messages,
-            pops=self.pops,
-            clock=self.clock,
-        )
 
     def use_settings(self, keys: frozenset[str]) -> None:
         """Have the parts work by the settings in force; `keys` were changed."""

@@ -1,6 +1,6 @@
-"""Telling the name servers what this broker has: all of it at the start and every half minute, a changed topic at once.
+"""Tells the name servers which topics this broker has: all at the start and every half minute, a changed topic at once.
 
-Each name server is told on its own; one that is down costs nothing but a log line, and gets everything when it is back.
+Each name server is told separately; one that is down costs only a log line, and gets everything when it is back.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Registration:
             name_server.note(topics)
 
     async def register_all(self) -> None:
-        """Tell everyone everything; one that does not answer is waited for only a little, `run` will try it again."""
+        """Register with all name servers; one that does not answer is waited for briefly, `run` tries it again."""
         timeout_s = min(FIRST_ANSWER_S, self._timeout_s)
         await asyncio.gather(*(self._tell_all(name_server, timeout_s) for name_server in self._name_servers))
 
@@ -119,7 +119,7 @@ class Registration:
             if not name_server.is_failing:
                 await self._tell(name_server, name_server.take_changes(), self._timeout_s)
             if name_server.is_failing:
-                # It missed something, or was restarted and takes no single topic of a broker it does not know.
+                # It missed something, or was restarted: it accepts no single topic of a broker that it does not know.
                 await self._tell_all(name_server, self._timeout_s)
 
     async def _tell_all(self, name_server: _NameServer, timeout_s: float) -> None:
@@ -168,7 +168,7 @@ class Registration:
         )
 
     def _visible(self, topic: TopicConfig) -> TopicConfig:
-        """A broker that may not be written to (or read) says so for each of its topics."""
+        """The topic as name servers see it: a broker that is not writable (or readable) says so for each of its topics."""
         if self._permission & (READ | WRITE) == READ | WRITE:
             return topic
         return TopicConfig(

@@ -1,9 +1,9 @@
-"""Refusing work that would be stored while the broker cannot keep up.
+"""Refuses sends while the broker cannot keep up.
 
-As Apache's broker does it: the request is not even looked at, the answer is code 2, and clients slow down or go elsewhere.
-Two things say so: the store has no buffer left for it, or the request has waited so long already (see loop_delay.py) that
-its sender will soon give it up. What the broker stores for itself is not asked about; it may still find room in the file
-that is being written.
+As Apache's broker does it: the request is not decoded, the answer is code 2, and clients slow down or go elsewhere. There
+are two reasons: the store has no free buffer, or the request has waited so long already (see loop_delay.py) that its sender
+will soon give up. What the broker stores for itself is not checked; it may still find room in the file that is being
+written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def with_busy_checks(
 
 
 def unless_busy(store: MessageStore, handler: Handler, loop_delay: LoopDelay | None = None) -> Handler:
-    """The handler, behind a look at whatever there is to look at."""
+    """The handler, with the checks that apply here before it."""
     if store.config.transient_pool:
         handler = _unless_full(store, handler)
     return handler if loop_delay is None else _unless_late(loop_delay, handler)

@@ -1,4 +1,4 @@
-"""Queue locks of consumers that keep order: lock (41), unlock (42)."""
+"""Queue locks of ordered consumers: lock (41), unlock (42)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ class LockHandlers:
     groups: Groups
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
-        }
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, channel: Channel, request: Command) -> Reply:
         """41: the answer names exactly the queues that are the client's now; it stops consuming the others."""

@@ -53,7 +53,7 @@ class OffsetHandlers:
         lowest = self.store.min_offset(header.topic, header.queue_id)
         if lowest <= 0 and header.set_zero_if_not_found is not False:
             unit = self.store.unit_at(header.topic, header.queue_id, QueueOffset(0))
-            # An empty queue counts too: a client told "none" would start at the end and could miss what comes first.
+            # An empty queue too: a client told "none" would start at the end and could miss the first messages.
             if unit is None or self.store.in_memory(unit.log_offset):
                 return 0
         raise RequestRejected(

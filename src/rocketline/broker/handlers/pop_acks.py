@@ -1,10 +1,10 @@
-"""What becomes of popped messages: acknowledged (200051, many at once 200151), or hidden for another time (200053).
+"""Popped messages are acknowledged (200051, in batches 200151), or their invisible time is changed (200053).
 
 A receipt handle says where its check point is found; topic, queue and offset come with the request. Nothing is
 remembered about handles, so an acknowledgement that comes twice or too late is answered like any other and changes
-nothing. A handle that cannot be ours is refused: another broker's, one for another queue, one with a revive queue there
-is none of, one that is hidden for longer than a pop may ask for. To hide a message for another time its handle must
-still count: a new check point for what was delivered again already would deliver it twice.
+nothing. A handle that cannot be ours is refused: another broker's, one for another queue, one with a revive queue that
+does not exist, one whose invisible time is longer than a pop may ask for. The invisible time is changed only while the
+handle is valid: a new check point for what was delivered again already would deliver it twice.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class PopAckHandlers:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} entries: at most {MAX_ACKS} at once"
             )
-        # Everything is looked at before anything counts.
+        # All entries are checked before any is applied.
         checked = [self._check_entry(body.broker_name, entry) for entry in body.acks]
         written = None
         for entry, topic, offsets in checked:
@@ -223,13 +223,13 @@ class PopAckHandlers:
         if now_ms >= handle.next_visible_ms + GRACE_MS:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the receipt handle counts no more: its invisible time ended {now_ms - handle.next_visible_ms} ms ago, and "
-                "the message comes, or came, to somebody again",
+                f"the receipt handle is not valid any more: its invisible time ended "
+                f"{now_ms - handle.next_visible_ms} ms ago, and the message is, or was, delivered again",
             )
         # Later than the old one, within one millisecond too: else both were the same, and one ack would settle them.
         pop_ms = max(now_ms, self.store.last_store_ms, handle.pop_ms + 1)
         checkpoint = new_checkpoint(group, topic, queue_id, [offset], pop_ms, header.invisible_ms, self.broker_name)
-        # The new one first: a crash between them means twice, and never not at all.
+        # The new one first: after a crash between them the message comes twice, and is never lost.
         written = self.pops.checkpoints.put_alone(checkpoint, handle.revive_queue_id)
         key = self._key(topic, group, queue_id, handle)
         acked = self.pops.checkpoints.ack(key, [offset], handle.revive_queue_id, handle.next_visible_ms, batch=False)

@@ -1,4 +1,4 @@
-"""Who reads which queues, and how: ask (400), set a group's mode for a topic (401), look at all that are set (402)."""
+"""Assignment of queues to members: query it (400), set a group's mode for a topic (401), show all modes (402)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AssignmentHandlers:
         mode = self.modes.get(asked.topic, asked.consumer_group)
         mine = None if queues is None else self._share(asked, mode, queues)
         if mine is None:
-            # No word about queues means: keep what you have. An empty list would mean: give everything away.
+            # No list of queues means: keep what you have. An empty list would mean: give up all queues.
             return request.reply(ResponseCode.SUCCESS, body=encode_body(QueryAssignmentResponseBody()))
         assignments = [MessageQueueAssignment(QueueBody.of(queue), mode.mode) for queue in mine]
         return request.reply(ResponseCode.SUCCESS, body=encode_body(QueryAssignmentResponseBody(assignments)))

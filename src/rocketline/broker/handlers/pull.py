@@ -71,10 +71,7 @@ class PullHandlers:
         self._parts = parts
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.PULL_MESSAGE: self.pull,
-            RequestCode.LITE_PULL_MESSAGE: self.pull,
-        }
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, channel: Channel, request: Command) -> Reply:
         header = PullMessageHeader.decode(request)

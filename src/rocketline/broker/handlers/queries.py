@@ -19,10 +19,7 @@ class QueryHandlers:
     store: MessageStore
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.QUERY_MESSAGE: self.query,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
-        }
+        return {RequestCode.QUERY_MESSAGE: self.query, RequestCode.VIEW_MESSAGE_BY_ID: self.view}
 
     def query(self, channel: Channel, request: Command) -> Reply:
         header = QueryMessageHeader.decode(request)

@@ -1,4 +1,4 @@
-"""Replies (324, 325): kept in the cluster's reply topic, and handed to the client that waits for them (326).
+"""Replies (324, 325): stored in the cluster's reply topic, and pushed to the client that waits for them (326).
 
 The answer tells the replier whether that client took it; it is stored either way, unless replies are not to be stored.
 """
@@ -34,10 +34,7 @@ class ReplyHandlers:
     stores: bool = True
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
-        }
+        return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
 
     def reply(self, channel: Channel, request: Command) -> Reply:
         header = SendMessageHeader.decode(request)

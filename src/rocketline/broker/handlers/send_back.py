@@ -34,7 +34,7 @@ from rocketline.transport import Channel, Handler, Reply
 log = logging.getLogger(__name__)
 
 FailureHook = Callable[[ConsumerSendMsgBackHeader], None]
-"""Told of every message a group could not handle and the broker took back."""
+"""Called for every message that a group hands back because it could not handle it."""
 
 FIRST_RETRY_LEVEL = 3
 KNOWS_MAX_RECONSUME_TIMES = 121
@@ -56,9 +56,7 @@ class SendBackHandlers:
     on_failure: FailureHook | None = None
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
-        }
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(self, channel: Channel, request: Command) -> Reply:
         header = ConsumerSendMsgBackHeader.decode(request)
@@ -92,7 +90,7 @@ class SendBackHandlers:
             self._tell(self.on_failure, header)
         if self.durability is None:
             return request.reply(ResponseCode.SUCCESS)
-        # The consumer will never ask for the message again: what is promised here must hold like an acknowledged send.
+        # The consumer will never ask for the message again: this answer must be as durable as that of a send.
         return answer_when_durable(self.durability.wait(result.next_log_offset), partial(_answer, request))
 
     @staticmethod

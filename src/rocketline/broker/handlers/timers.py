@@ -1,4 +1,4 @@
-"""Taking back a timer message (370), and the progress and counts of timers for other brokers and tools (60, 61)."""
+"""Recall of a timer message (370); progress (60) and counts (61) of timers for other brokers and tools."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TimerHandlers:
         }
 
     def recall(self, channel: Channel, request: Command) -> Reply:
-        """370: stored as a message of its own, which meets the other one when both are due."""
+        """370: stored as a message of its own, which cancels the other one when both are due."""
         header = RecallMessageHeader.decode(request)
         try:
             handle = self._checked(header)

@@ -1,6 +1,6 @@
 """The end of a transaction (37): the producer says commit or roll back, by itself or because it was asked.
 
-Java's producers want no answer and send it one-way; ours wait. "Not known" is never answered, as Apache does it.
+Java's producers send it one-way and get no answer; ours wait for it. "Unknown" is never answered, as with Apache.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class TransactionHandlers:
     is_slave: bool = False
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.END_TRANSACTION: self.end,
-        }
+        return {RequestCode.END_TRANSACTION: self.end}
 
     def end(self, channel: Channel, request: Command) -> Reply:
         header = EndTransactionHeader.decode(request)

@@ -1,6 +1,6 @@
-"""Consumer groups as configured on a broker, kept in config/subscriptionGroup.json.
+"""Consumer groups as configured on a broker, stored in config/subscriptionGroup.json.
 
-A group comes into being with its first member and is saved soon; what an operator orders is saved before it counts
+A group is created by its first member and saved soon; what an operator orders is saved before it is in force
 (`async_table.py`).
 """
 
@@ -88,7 +88,7 @@ class Groups:
         return self.table.get(name) or self.get_all([name]).get(name)
 
     def get_all(self, names: list[str]) -> dict[str, SubscriptionGroupConfig]:
-        """Those of the groups that are there or may be created; new ones are saved together."""
+        """Those groups that exist or may be created; new ones are saved together."""
         new = [name for name in names if name not in self.table and self._may_create(name)]
         if new:
             log.info("consumer groups created on first use: %s", ", ".join(new))
@@ -103,7 +103,7 @@ class Groups:
         if group is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist, and is not created by itself on this broker",
+                f"subscription group [{name}] does not exist, and is not created automatically on this broker",
             )
         return group
 
@@ -114,15 +114,15 @@ class Groups:
         return group
 
     def put(self, *groups: SubscriptionGroupConfig) -> None:
-        """Create or change groups at once; saved soon."""
+        """Create or change groups at once; they are saved soon."""
         self._content.change(partial(self._with, groups))
 
     def configure(self, *groups: SubscriptionGroupConfig) -> Saving:
-        """Create or change groups by an operator's order: saved before they count."""
+        """Create or change groups by an operator's order: saved before they are in force."""
         return self._content.change_saved(partial(self._with, groups))
 
     def remove(self, name: str) -> Saving:
-        """Forget a group and what it may not read; one of the broker's own comes back at the next start."""
+        """Delete a group and what it must not read; a built-in group comes back at the next start."""
         if name in self.table or name in self._forbidden:
             return self._content.change_saved(partial(self._without, name))
         return None
@@ -142,13 +142,12 @@ class Groups:
         return former.data_version.advanced(self._clock.now_ms())
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether an administrator has not barred this group from this topic."""
+        """Whether no operator has forbidden this group to read this topic."""
         bits = self._forbidden.get(group, {}).get(topic, 0)
-        return bits < 0 or not bits & READ  # a negative number bars nothing, as in Java
+        return bits < 0 or not bits & READ  # a negative number forbids nothing, as in Java
 
     def allow(self, group: str, topic: str, *, readable: bool) -> Saving:
-        """Bar a group from a topic, or let it read again. Java's broker lifts all bars of a group with one of them,
-        and forgets to save that."""
+        """Forbid a group to read a topic, or allow it again; Java's broker then allows all its topics."""
         if self.may_read(group, topic) == readable:
             return None
         return self._content.change_saved(partial(self._allowing, group, topic, readable))

@@ -1,5 +1,5 @@
-"""How many timer messages of each topic wait: for tools, kept in config/timermetrics; and how many came and went since the
-start: for metrics."""
+"""Numbers of timer messages by topic: those that wait, for tools and stored in config/timermetrics; those that came and went
+since the start, for metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELAY_BOUNDS_S = (60, 600, 3600, 12 * 3600, 24 * 3600, 72 * 3600)
 
 
 class TimerTraffic:
-    """Messages that were put on the wheel and taken off it, by topic, and how long they were to wait."""
+    """Messages put on the wheel and delivered from it, by topic, and how long they were to wait."""
 
     def __init__(self) -> None:
         self.put: Counter[str] = Counter()
@@ -38,6 +38,8 @@ class TimerTraffic:
 
 
 class TimerTopicCounts:
+    """Waiting timer messages by topic."""
+
     def __init__(self, disk: Disk, path: Path, clock: Clock) -> None:
         self._file: JsonTable[TimerCounts] = JsonTable(disk, path, TimerCounts)
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The settings of a broker: shown (26), and changed while it runs (25); `broker/changes.py` says which and how."""
+"""The settings of a broker: show them (26), change them while it runs (25); `broker/changes.py` says which and how."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ class ConfigurationHandlers:
     config: ChangingConfig
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.GET_BROKER_CONFIG: self.get,
-            RequestCode.UPDATE_BROKER_CONFIG: self.update,
-        }
+        return {RequestCode.GET_BROKER_CONFIG: self.get, RequestCode.UPDATE_BROKER_CONFIG: self.update}
 
     def get(self, channel: Channel, request: Command) -> Reply:
         version = encode_body(self.config.version).decode()

@@ -1,4 +1,4 @@
-"""Who is connected: the consumers (203) and producers (204) of a group, and all producers (328)."""
+"""Connections: the consumers (203) and producers (204) of a group, and all producers (328)."""
 
 from __future__ import annotations
 

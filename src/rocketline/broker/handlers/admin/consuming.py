@@ -1,5 +1,5 @@
-"""How far groups have come: their lag (208, 317), the times of what they read (303), who reads what (300, 343, 345);
-offsets of one group given to another (314) or compared with all others (308)."""
+"""Progress of groups: lag (208, 317), times of what they read (303), who reads what (300, 343, 345), offsets copied to
+another group (314) or compared with all others (308)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 JAVA_LONG_MAX = (1 << 63) - 1
 GROUPS_AT_ONCE = 100
-"""Groups whose lag is looked up before others get a turn."""
+"""Groups whose lag is read before other work gets its turn."""
 
 
 @wired
@@ -132,7 +132,7 @@ class ConsumingHandlers:
     async def _in_turns(
         self, request: Command, answer: ConsumeStatsList, pairs: Sequence[tuple[str, Iterable[str]]], is_order: bool
     ) -> Command:
-        """Thousands of groups take a while: others are served in between."""
+        """Thousands of groups take a while: other requests are served in between."""
         for start in range(0, len(pairs), GROUPS_AT_ONCE):
             self._add_groups(answer, pairs[start : start + GROUPS_AT_ONCE], is_order)
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Files by hand: expired log files (329), queue files that follow them (306), queues of topics that are no more (316)."""
+"""Deletion of files: expired log files (329), queue files of deleted log files (306), queues of unknown topics (316)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class FileHandlers:
     offsets: ConsumerOffsets
     store: MessageStore
     topic_gone: Callable[[], None]
-    """Told after a deletion, so that held pulls of the topic are answered."""
+    """Called after a deletion, so that held pulls of the topic are answered."""
     mark_store: Callable[[], Saving]
-    """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
+    """Writes down which queues there are, so that no recovery finds messages of deleted ones again."""
 
     def routes(self) -> dict[int, Handler]:
         return {

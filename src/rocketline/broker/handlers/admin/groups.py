@@ -1,5 +1,5 @@
-"""Consumer groups by hand: create or change one (200) or many (225), look at one (352) or all (201), delete (207), bar from
-a topic (353)."""
+"""Consumer groups: create or change one (200) or many (225), show one (352) or all (201), delete (207), forbid a topic
+(353)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class GroupHandlers:
         return request.reply(ResponseCode.SUCCESS, {"totalGroupNum": count}, encode_body(snapshot))
 
     def delete(self, channel: Channel, request: Command) -> Reply:
-        """Members that are still there make an unknown group anew, with the defaults, where that is allowed."""
+        """Members that are still connected create the group again, with the defaults, where that is allowed."""
         header = DeleteGroupHeader.decode(request)
         with_offsets = header.clean_offset or bool(header.remove_offset)
         log.warning("%s deletes group %s%s", channel.remote, header.group_name, " and its offsets" * with_offsets)
@@ -88,7 +88,7 @@ class GroupHandlers:
         return request.reply(ResponseCode.SUCCESS)
 
     def forbid(self, channel: Channel, request: Command) -> Reply:
-        """Without `readable` it only tells."""
+        """Without `readable` nothing is changed, only answered."""
         header = GroupForbiddenHeader.decode(request)
         saving: Saving = None
         if header.readable is not None:

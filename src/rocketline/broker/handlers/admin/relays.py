@@ -1,6 +1,7 @@
-"""Questions passed on to a client: how are you (307), consume this one (309), where are you (223, asked as 221).
+"""Requests relayed to a client: running info (307), consume a message directly (309), positions of a group (223, sent on as
+221).
 
-Each waits in a task of its own for the client's answer, with a limit; nothing else waits with it.
+Each waits in a task of its own for the client's answer, up to a time limit.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class RelayHandlers:
 
 
 def refuse_older(client: ClientInfo) -> None:
-    """Clients that cannot be asked where they are, nor told to go elsewhere."""
+    """Refuse clients that understand neither 220 nor 221."""
     if client.version < ANSWERS_STATUS:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={client.version}"

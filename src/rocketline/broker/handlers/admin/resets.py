@@ -39,9 +39,7 @@ class ResetHandlers:
     server_side: bool = True
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
-        }
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
     def reset(self, channel: Channel, request: Command) -> Reply:
         header = ResetOffsetHeader.decode(request)

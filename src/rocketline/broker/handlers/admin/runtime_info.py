@@ -1,4 +1,4 @@
-"""How the broker is doing (28): a table of texts under Apache's names, all that its tools read.
+"""Runtime information of a broker (28): a table of texts under Apache's names, all that its tools read.
 
 What does not exist here has the value of an idle Apache broker: there are no thread pools, so their queues are empty, and
 the time of a single append is not measured.
@@ -39,9 +39,7 @@ class RuntimeInfoHandlers:
     started_ms: int
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.show,
-        }
+        return {RequestCode.GET_BROKER_RUNTIME_INFO: self.show}
 
     def show(self, channel: Channel, request: Command) -> Reply:
         table = {**self._counted(), **self._rates(), **self._stored(), **self._delayed(), **_pools()}

@@ -24,10 +24,7 @@ class StatisticsHandlers:
     broker_name: str
 
     def routes(self) -> dict[int, Handler]:
-        return {
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.view,
-        }
+        return {RequestCode.GET_TOPIC_STATS_INFO: self.topic, RequestCode.VIEW_BROKER_STATS_DATA: self.view}
 
     def view(self, channel: Channel, request: Command) -> Reply:
         """315."""

@@ -16,7 +16,7 @@ from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Handler, Reply
 
 MAX_UNITS = 4096
-"""Entries shown at once: others wait meanwhile."""
+"""Entries in one answer: other requests wait meanwhile."""
 
 
 @wired

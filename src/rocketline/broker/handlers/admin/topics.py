@@ -1,5 +1,5 @@
-"""Topics by hand: create or change one (17) or many (18), delete (215), look at one (351), all (21) or the broker's own
-(305). Static topics (513) are refused."""
+"""Topics: create or change one (17) or many (18), delete (215), show one (351), all (21) or the broker's own (305).
+Static topics (513) are refused."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class TopicHandlers:
     offsets: ConsumerOffsets
     store: MessageStore
     topic_gone: Callable[[], None]
-    """Told after a deletion, so that held pulls of the topic are answered."""
+    """Called after a deletion, so that held pulls of the topic are answered."""
     mark_store: Callable[[], Saving]
-    """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
+    """Writes down which queues there are, so that no recovery finds messages of deleted ones again."""
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -115,9 +115,7 @@ class TopicHandlers:
 
     def _check(self, topic: TopicConfig) -> None:
         name, counts = topic.topic_name, (topic.read_queue_nums, topic.write_queue_nums)
-        problem = topic_problem(name)
-        if problem is None and self.topics.is_system(name):
-            problem = f"the topic[{name}] is conflict with system topic"
+        problem = self._problem_of(name)
         if problem is None and topic.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
             problem = f"topic filter type {topic.topic_filter_type!r} is neither {SINGLE_TAG} nor {MULTI_TAG}"
         if problem is None and not all(0 <= count <= MAX_QUEUE_COUNT for count in counts):
@@ -127,12 +125,14 @@ class TopicHandlers:
         if problem is not None:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
 
+    def _problem_of(self, name: str) -> str | None:
+        """Why a topic of this name cannot be created or deleted; None when it can."""
+        is_system = self.topics.is_system(name)
+        return topic_problem(name) or (f"the topic[{name}] is conflict with system topic" if is_system else None)
+
     def delete(self, channel: Channel, request: Command) -> Reply:
         header = DeleteTopicHeader.decode(request)
-        problem = topic_problem(header.topic)
-        if problem is None and self.topics.is_system(header.topic):
-            problem = f"the topic[{header.topic}] is conflict with system topic"
-        if problem is not None:
+        if problem := self._problem_of(header.topic):
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
         log.warning("%s deletes topic %s", channel.remote, header.topic)
         names = (header.topic, *self._redelivery_topics(header.topic))
@@ -148,7 +148,7 @@ class TopicHandlers:
         self.store.delete_topic(name)
 
     def _redelivery_topics(self, topic: str) -> list[str]:
-        """Where groups that popped the topic find its messages again: a new topic of this name must not begin with them."""
+        """Topics with redeliveries for groups that popped this one: a new topic of this name must not begin with them."""
         names = [
             pop_retry_topic(group, topic, flag)
             for group in self.offsets.groups_of(topic)
@@ -167,7 +167,7 @@ class TopicHandlers:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(TopicList(self.topics.system_names)))
 
     def get_all(self, channel: Channel, request: Command) -> Reply:
-        # Who asks for a page is given all of them, and told how many those are.
+        # A request for one page gets all topics, and their number.
         GetAllTopicConfigHeader.decode(request)
         snapshot = self.topics.snapshot()
         count = str(len(snapshot.topic_config_table))
