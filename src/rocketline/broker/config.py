@@ -89,10 +89,10 @@ class FilterConfig:
 class TransactionConfig:
     refused: bool = setting(False, "rejectTransactionMessage", "Refuse transactional messages.")
     timeout_ms: int = setting(
-        6_000, "transactionTimeOut", "Age at which a half message that nobody ended is asked about."
+        6_000, "transactionTimeOut", "Age at which the producers of an open half message are asked."
     )
     max_checks: int = setting(
-        15, "transactionCheckMax", "How often a half message is asked about before it is put aside."
+        15, "transactionCheckMax", "How often producers are asked about a half message before it is put aside."
     )
     interval_ms: int = setting(30_000, "transactionCheckInterval", "Pause between two looks for such messages.")
     op_bytes: int = setting(
@@ -152,9 +152,13 @@ class PopConfig:
         True, "initPopOffsetByCheckMsgInMem", "A group that starts at the end of a young queue gets all of it."
     )
     shares_queues: bool = setting(
-        True, "serverLoadBalancerEnable", "Share queues out when asked for an assignment; false: all to everybody."
+        True,
+        "serverLoadBalancerEnable",
+        "Assign each member its share of the queues; false: all queues to every member.",
     )
-    request_mode: str = setting("PULL", "defaultMessageRequestMode", "PULL or POP, for groups that nobody set.")
+    request_mode: str = setting(
+        "PULL", "defaultMessageRequestMode", "PULL or POP, for groups without a mode of their own."
+    )
     share_queue_count: int = setting(
         -1, "defaultPopShareQueueNum", "How many other members share a member's queues in pop mode; below 1: all."
     )
@@ -179,7 +183,7 @@ class PopConfig:
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """Everything a broker can be told."""
+    """All settings of a broker."""
 
     name: str = setting("broker-a", "brokerName", "Name of this broker; master and slaves of one log share it.")
     cluster: str = setting("DefaultCluster", "brokerClusterName", "Cluster the broker belongs to.")

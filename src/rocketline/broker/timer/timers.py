@@ -147,7 +147,7 @@ class Timers:
         await take_turns(self.turn, self._arrived)
 
     def turn(self) -> int | None:
-        """Put some messages on the wheel, deliver some; returns milliseconds until the next turn, None when nothing waits."""
+        """Put some messages on the wheel, deliver some; milliseconds until the next turn, None when nothing waits."""
         if not self._config.enabled:
             return None
         self._files.note_clock(self._clock.now_ms())
