@@ -39,7 +39,7 @@ from bench import machine
 from rocketline.protocol.message_ids import encode_host
 from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
 from rocketline.store.files.mapping import FileMap
-from rocketline.store.message_store import MessageStore, StoreMessage
+from rocketline.store.message_store import MessageStore, StoreEvents, StoreMessage
 from rocketline.store.queue.consume_queue import UNIT
 
 MIB = 1 << 20
@@ -94,9 +94,9 @@ def fill(store: MessageStore, made: list[StoreMessage], count: int) -> None:
     store.dispatch()
 
 
-def open_store(path: Path, config: StoreConfig) -> MessageStore:
+def open_store(path: Path, config: StoreConfig, events: StoreEvents = StoreEvents()) -> MessageStore:
     store = MessageStore(path, config, HOST)
-    store.open()
+    store.open(events)
     return store
 
 
@@ -161,12 +161,13 @@ def _append_row(scratch: Path | None, size: int, mode: str) -> dict[str, Any]:
     made = messages(size, 8)
     count = max(2000, min(100_000, 256 * MIB // size))
     with folder(scratch) as path:
-        store = open_store(path, config)
+        flushed = Event()
+        store = open_store(path, config, StoreEvents(flushed=lambda next_offset: flushed.set()))
         fill(store, made, 1000)
         began, cpu = time.perf_counter(), time.process_time()
         if mode == "sync":
             count = min(count, 20_000)
-            _append_waiting(store, made, count)
+            _append_waiting(store, made, count, flushed)
         else:
             fill(store, made, count)
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -180,9 +181,7 @@ def _append_row(scratch: Path | None, size: int, mode: str) -> dict[str, Any]:
     }
 
 
-def _append_waiting(store: MessageStore, made: list[StoreMessage], count: int) -> None:
-    flushed = Event()
-    store.on_flushed = lambda next_offset: flushed.set()
+def _append_waiting(store: MessageStore, made: list[StoreMessage], count: int, flushed: Event) -> None:
     for number in range(0, count, GROUP):
         for offset in range(GROUP):
             end = store.append(made[(number + offset) % len(made)]).next_log_offset

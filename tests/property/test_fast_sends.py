@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count, pairwise
 from math import inf
 from random import Random
@@ -21,7 +20,6 @@ from tests.unit.broker.parts import GatedDisk, Parts, Peer, Setup
 from rocketline.broker.fastpath import sends as fast_sends
 from rocketline.broker.fastpath.path import MANY_CONNECTIONS as MANY
 from rocketline.broker.fastpath.sends import MAX_QUEUES
-from rocketline.broker.handler_wiring import routers
 from rocketline.broker.handlers.send import NOT_IN_TIME
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import JSON, ONEWAY, ROCKETMQ, Command
@@ -388,10 +386,7 @@ async def test_a_topic_of_very_many_queues_keeps_no_key_of_each() -> None:
 
 
 async def test_the_fast_path_goes_by_the_limits_of_its_server() -> None:
-    parts = Parts(Setup(timer_slots=120))
-    parts.around = replace(parts.around, limits=Limits(max_header_bytes=100))
-    for router in routers(parts):
-        parts.router.take(router)
+    parts = Parts(Setup(timer_slots=120, limits=Limits(max_header_bytes=100)))
     parts.put_topic("plain")
     peer, served = parts.peer(), served_fast(parts)
     for number in range(3):

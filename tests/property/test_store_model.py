@@ -31,7 +31,15 @@ from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.record_layout import BORN_IPV6, TRANSACTION_PREPARED
 from rocketline.protocol.records import BatchItem, Record, decode_record, record_size, topic_part
 from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
-from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, ReadStatus, StoreMessage
+from rocketline.store.message_store import (
+    AppendResult,
+    AppendStatus,
+    MessageStore,
+    ReadStatus,
+    StoreEvents,
+    StoreMessage,
+)
+from rocketline.store.queue.dispatcher import Arrivals
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 ROOT = Path("/data")
@@ -133,26 +141,27 @@ class StoreModel(RuleBasedStateMachine):
     def open_store(self) -> None:
         """Open, and when a fault prevents that, again without it."""
         self.has_failed = False
+        self.arrived: list[tuple[int, str, int]] = []
+        events = StoreEvents(arrived=self.add_arrivals, flush_failed=self.note_failure)
         self.store = MessageStore(ROOT, self.config, HOST, disk=self.disk, clock=self.clock)
         try:
-            self.report = self.store.open()
+            self.report = self.store.open(events)
         except StoreError:
             assert self.is_faulty
             self.heal()
+            self.has_failed = False
             self.store = MessageStore(ROOT, self.config, HOST, disk=self.disk, clock=self.clock)
-            self.report = self.store.open()
+            self.report = self.store.open(events)
         self.stop_threads()
-        self.arrived: list[tuple[int, str, int]] = []
-        self.store.on_flush_failed = self.note_failure
-        self.store.on_arrivals = lambda entries: self.arrived.extend(
-            (entry.log_offset, entry.topic, entry.queue_id) for entry in entries
-        )
 
     def stop_threads(self) -> None:
         """Flushes happen where a rule says so, and a store that was killed does nothing any more."""
         if self.store._upkeep is not None:
             self.store._upkeep.log_flusher.stop()
             self.store._upkeep.queue_flusher.stop()
+
+    def add_arrivals(self, entries: Arrivals) -> None:
+        self.arrived += [(entry.log_offset, entry.topic, entry.queue_id) for entry in entries]
 
     def note_failure(self, error: StoreError) -> None:
         assert self.is_faulty

@@ -22,9 +22,9 @@ from rocketline.protocol.headers import REQUEST_HEADERS
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "requests.md"
 SOURCES = {
-    "broker": ROOT / "src/rocketline/broker/router.py",
-    "name server": ROOT / "src/rocketline/nameserver/handlers.py",
-    "client": ROOT / "src/rocketline/client/incoming.py",
+    "broker": tuple(sorted((ROOT / "src/rocketline/broker/handlers").rglob("*.py"))),
+    "name server": (ROOT / "src/rocketline/nameserver/handlers.py",),
+    "client": (ROOT / "src/rocketline/client/incoming.py",),
 }
 
 
@@ -148,9 +148,11 @@ def requests() -> list[Request]:
 
 
 def served_by(server: str) -> frozenset[int]:
-    """The codes in the table of a server's handlers, as its source has them."""
-    names = re.findall(r"RequestCode\.(\w+): \w", SOURCES[server].read_text("utf-8"))
-    return frozenset(RequestCode[name] for name in names)
+    """The codes in the tables of a server's handlers, as its source has them; each code has one handler."""
+    text = "".join(source.read_text("utf-8") for source in SOURCES[server])
+    codes = [RequestCode[name] for name in re.findall(r"RequestCode\.(\w+): \w", text)]
+    assert len(codes) == len(set(codes)), "two handlers for one code"
+    return frozenset(codes)
 
 
 def _fields(code: int) -> Iterator[Field]:

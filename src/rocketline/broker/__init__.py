@@ -1,6 +1,6 @@
 """The broker: stores messages, hands them out, and knows who produces and consumes.
 
-Names are imported when they are first used: who only plans a broker does not load the whole of it for its settings.
+Names are imported on first use: whoever needs only the settings does not load the whole broker.
 """
 
 from __future__ import annotations

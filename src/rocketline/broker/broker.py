@@ -1,45 +1,36 @@
 """A broker on a port: its parts (`parts.py`) and their handlers (`handler_wiring.py`), started and stopped in order.
 
-Start: port taken, folder locked and log recovered, tables loaded, name servers told, requests accepted. Stop, the
-reverse: name servers told first, so that clients go elsewhere; then held pulls answered, no new requests, tables saved,
-store closed.
+Start: take the port, lock the folder and recover the log, load the tables, tell the name servers, accept requests.
+Stop: tell the name servers first, so that clients go elsewhere; then answer held pulls, take no new requests, save the
+tables, close the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from rocketline.broker.changes import ChangingConfig, SavedChanges
-from rocketline.broker.config import BrokerConfig, parse_delay_levels
-from rocketline.broker.handler_wiring import routers
+from rocketline.broker.address import BrokerAddress, ip_of, own_host
+from rocketline.broker.config import BrokerConfig
+from rocketline.broker.handler_wiring import install_handlers
 from rocketline.broker.handlers.send_back import FailureHook
-from rocketline.broker.loop_delay import QueueTime
 from rocketline.broker.metrics.collector import BrokerMetrics
-from rocketline.broker.parts import BrokerParts, Surroundings
-from rocketline.broker.registration import Identity, Registration
+from rocketline.broker.parts import BrokerParts, Environment, OwnerCallbacks
 from rocketline.broker.tables.async_table import OffLoop
-from rocketline.broker.tables.json_table import SavedTable
-from rocketline.broker.tables.topics import WRITE
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
 from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.store.flush.flusher import ThreadWorker, Workers
 from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
-from rocketline.transport.audit import audited
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 DISPATCH_AGAIN_S = 1.0
 """Pause before the dispatcher tries again what the disk refused."""
@@ -48,7 +39,7 @@ SAVE_AGAIN_S = 5.0
 
 
 class _Periodic(Protocol):
-    """A table saved now and then; what `take_changes` returns is for its own `write`."""
+    """A table that is saved periodically; its `write` takes what its `take_changes` returns."""
 
     def take_changes(self) -> Any: ...
 
@@ -68,19 +59,19 @@ class Broker:
         on_failure: FailureHook | None = None,
         workers: Workers = ThreadWorker,
     ) -> None:
-        """`on_failure` is told of every message that a group could not handle and handed back; `workers` make what flushes
-        the store."""
+        """`on_failure` is called for every message that a group hands back because it could not handle it; `workers` make
+        the threads that flush the store."""
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
         config.refuse_replication()
-        self.config = config
+        self._configured = config
         self._clock = clock
         self._disk = disk or RealDisk()
         self._random = random or Random()
         self._on_failure = on_failure
         self._workers = workers
         self._root = Path(config.store_root)
-        self._host = config.advertised_host or _own_address(config.bind_host)
+        self._host = config.advertised_host or own_host(config.bind_host)
         timing = config.metrics
         self._timed = TimedRouter(clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
         self._router = self._timed or Router()
@@ -91,7 +82,6 @@ class Broker:
             max_connections=config.max_connections,
             channel_type=TimedChannel if self._timed else Channel,
         )
-        self._queue_time = QueueTime(config.send_wait_ms, clock) if config.fails_fast else None
         self._tasks: list[asyncio.Task[None]] = []
         self._off_loop = OffLoop()
         self._dispatch_scheduled = False
@@ -100,8 +90,13 @@ class Broker:
         self._serving = False
 
     @property
+    def config(self) -> BrokerConfig:
+        """The settings in force, once it is started: operators change some."""
+        return self.parts.config
+
+    @property
     def name(self) -> str:
-        return self.config.name
+        return self._configured.name
 
     @property
     def port(self) -> int:
@@ -125,15 +120,14 @@ class Broker:
         await self.close()
 
     async def start(self) -> None:
-        """Serve; what did not work out is given back: port, folder, connections, the word to the name servers."""
+        """Start to serve; on a failure everything is undone: port, folder, connections, registration."""
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as undo:
             # The port is part of every message id, so it is taken before the store is opened.
             await self._server.bind()
             undo.push_async_callback(self._server.close, grace_s=0)
             self._client = RemotingClient()
-            self._load_changes()
-            self.parts = BrokerParts(self.config, self._surroundings())
+            self.parts = BrokerParts(self._configured, self._environment())
             self.parts.open_store()
             undo.callback(self.parts.store.close)
             undo.push_async_callback(self._off_loop.finish)
@@ -142,96 +136,45 @@ class Broker:
             undo.push_async_callback(self._client.close)
             undo.push_async_callback(self._exporter.close)
             await self._exporter.start()
-            undo.push_async_callback(self._registration.unregister)
-            await self._registration.register_all()
-            # The first message must not find the loop waiting for the first file.
+            undo.push_async_callback(self.parts.registration.unregister)
+            await self.parts.registration.register_all()
+            # Or the first message would block the loop until the first file is there.
             await self._off_loop(self.parts.store.wait_prepared)
             await self._server.start()
             undo.pop_all()
         self._running = self._serving = True
-        # A request may have come with the very turn of the loop that began to listen.
+        # A request may have come in the same turn of the loop that began to listen.
         self._dispatch()
         self._start_tasks()
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
 
-    def _load_changes(self) -> None:
-        file = SavedTable(self._disk, self._root / "config" / "rocketline.settings.json", SavedChanges)
-        self._changing = ChangingConfig(file, self.config, self._clock, self._off_loop)
-        self.config = self._changing.load()
-        self._changing.on_change = self._reconfigure
-
-    def _reconfigure(self, keys: frozenset[str]) -> None:
-        """Work by new settings: handlers are made anew, what lives on is told."""
-        self.config = self.parts.config = config = self._changing.current
-        self._install_handlers()
-        self.parts.groups.auto_create = config.groups.auto_create
-        if "autoCreateTopicEnable" in keys:
-            self.parts.topics.create_by_itself(config.topics)
-        if "longPollingEnable" in keys:
-            # Nothing wakes them any more, or they are held for less than they asked for: they ask anew.
-            self.parts.waiters.answer_all()
-        self.parts.store.set_retention(config.store.retention)
-        self.parts.checker.use(config.transactions)
-        self.parts.timers.use(config.store.timers)
-        if "brokerPermission" in keys:
-            self.parts.topics.writable = bool(config.permission & WRITE)
-            self._registration.broker_perm = config.permission
-            # Under a new version, or the name servers would take it for what they know.
-            self.parts.topics.announce_all()
-
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _environment(self) -> Environment:
+        return Environment(
             root=self._root,
             disk=self._disk,
             clock=self._clock,
             random=self._random,
-            pop_random=self._random,
-            ip=_ip_of(self._host),
-            address=self.address,
+            address=BrokerAddress(self._host, ip_of(self._host), self.port),
             client=self._client,
-            changing=self._changing,
-            started_ms=self._clock.now_ms(),
-            stored=self._stored,
-            dispatch=self._dispatch,
-            levels_ms=parse_delay_levels(self.config.delay_levels),
+            owner=OwnerCallbacks(self._stored, self._dispatch, self._reconfigure, self._on_failure),
             off_loop=self._off_loop,
             workers=self._workers,
-            on_failure=self._on_failure,
-            queue_time=self._queue_time,
             limits=self._server.limits,
         )
 
     def _build(self) -> None:
-        parts = self.parts
-        parts.build()
-        self._registration = self._build_registration()
-        parts.topics.on_change = self._registration.topics_changed
-        self._install_handlers()
-        self._metrics = BrokerMetrics(parts.for_metrics(self._timed), lambda: self.config)
+        self.parts.build()
+        install_handlers(self._router, self.parts)
+        self._metrics = BrokerMetrics(self.parts, self._timed)
         self._exporter = self._metrics.exporter()
 
-    def _install_handlers(self) -> None:
-        if self._router.fast_path is not None:
-            self._router.fast_path.settle_all()  # what it keeps came before what the next one will see
-        self._router.fast_path = None
-        for router in routers(self.parts):
-            self._router.take(audited(router))
-
-    def _build_registration(self) -> Registration:
-        config = self.config
-        return Registration(
-            Identity(config.name, config.cluster, config.broker_id, self.address),
-            self.parts.name_servers(),
-            self.parts.topics,
-            self._client,
-            self._clock,
-            interval_s=config.registration.interval_ms / 1000,
-            timeout_s=config.registration.timeout_ms / 1000,
-            broker_perm=config.permission,
-        )
+    def _reconfigure(self, keys: frozenset[str]) -> None:
+        """Work by changed settings: handlers are built anew, the parts that live on are told."""
+        install_handlers(self._router, self.parts)
+        self.parts.use_settings(keys)
 
     def _stored(self) -> None:
-        """Something was appended: dispatch once the requests at hand are served."""
+        """Dispatch once the requests at hand are served: something was appended."""
         if not self._dispatch_scheduled:
             self._dispatch_scheduled = True
             self._loop.call_soon(self._dispatch)
@@ -244,7 +187,7 @@ class Broker:
         try:
             parts.store.dispatch()
         except StoreError as error:
-            # Stored but not yet listed: the next append, or this timer, goes on where it stopped.
+            # Stored but not yet dispatched: the next append, or this timer, goes on where it stopped.
             if self._dispatch_again is None:
                 log.error("messages cannot be made readable now: %s", error)
                 self._dispatch_again = self._loop.call_later(DISPATCH_AGAIN_S, self._try_dispatch_again)
@@ -257,10 +200,10 @@ class Broker:
 
     def _start_tasks(self) -> None:
         config = self.config
-        self._spawn(self._registration.run())
+        self._spawn(self.parts.registration.run())
         self._spawn(self.parts.delays.run())
-        if self._queue_time is not None:
-            self._spawn(self._queue_time.run())
+        if self.parts.loop_delay is not None:
+            self._spawn(self.parts.loop_delay.run())
         self._spawn(self.parts.timers.run())
         for work in self.parts.pops.tasks():
             self._spawn(work)
@@ -336,7 +279,7 @@ class Broker:
         await self._exporter.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._off_loop.finish()
-        await self._registration.unregister()
+        await self.parts.registration.unregister()
         self.parts.waiters.close()
         self.parts.pops.close_waiters()
         await self._server.close()
@@ -346,14 +289,14 @@ class Broker:
         self.parts.half_messages.ops.write()
         self.parts.pops.checkpoints.write_all()
         try:
-            # Before the tables: they may not speak of messages that are not on disk.
+            # Before the tables: they must not refer to messages that are not on disk.
             self.parts.store.flush_now()
             self.parts.checker.publish()
             saved: tuple[_Periodic, ...] = (
                 self.parts.offsets, self.parts.delays, self.parts.filters, self.parts.timers, self.parts.pops.ordered,
             )  # fmt: skip
             for table in saved:
-                # More than once: what was taken before, and had to wait for the disk, is not the latest.
+                # More than once: changes that were taken earlier, and waited for the disk, are not the latest.
                 while (data := table.take_changes()) is not None:
                     table.write(data)
         except StoreError as error:
@@ -364,7 +307,7 @@ class Broker:
         log.info("broker %s stopped", self.name)
 
     def _save_rest(self) -> bool:
-        """Save what the disk refused so far; False: the next start has to look for topics as after a crash."""
+        """Save what the disk refused so far; False: the next start must look for topics as after a crash."""
         try:
             self.parts.topics.save_rest()
             self.parts.groups.save_rest()
@@ -372,28 +315,3 @@ class Broker:
             log.error("topics and groups could not be saved: %s", error)
             return False
         return True
-
-
-def _own_address(bind_host: str) -> str:
-    """The address to tell clients: what we bind to, or this host's own when that is "all"."""
-    if bind_host not in ("", "0.0.0.0", "::"):  # noqa: S104 (a comparison, nothing is bound)
-        return bind_host
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Chooses the interface of the default route; a datagram socket sends nothing here.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
-
-
-def _ip_of(host: str) -> str:
-    """An IP for the message ids; a host name that does not resolve cannot be advertised."""
-    try:
-        return str(ip_address(host.strip("[]")))
-    except ValueError:
-        pass
-    try:
-        return str(socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)[0][4][0])
-    except OSError as error:
-        raise ConfigError(f"brokerIP1={host!r} is neither an address nor a name that resolves: {error}") from error

@@ -1,10 +1,10 @@
-"""Settings that an operator changes while the broker runs (25), kept for the next start.
+"""Settings that an operator changes while the broker runs (25); changes are saved for the next start.
 
-Whoever reaches the port may ask, so only what is listed here can be changed: switches, intervals and limits within bounds,
-never an address, a path or a command. A change is taken as a whole or not at all; it is on disk before it counts.
+Anybody who reaches the port may send a change, so only what is listed here can be changed: switches, intervals and limits
+within bounds, never an address, a path or a command. A change is applied as a whole or not at all, after it is on disk.
 
 The file holds, for each key, the new value and the one it replaced. At the next start the new value counts as long as the
-broker is configured as it was then: who changes the configured value later wants that one.
+configured value is the same: whoever changes the configured value later wants that one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from msgspec import field
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.broker.tables.async_table import KeptTable, OffLoop, Saving
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.async_table import AsyncTable, OffLoop, Saving
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError
 from rocketline.protocol.bodies import Body, DataVersion
@@ -88,7 +88,7 @@ class SavedChanges(Body):
 
 
 def checked(text: str) -> dict[str, str]:
-    """The values in properties text; ConfigError names the first key that may not be changed, or not to that."""
+    """The values in a properties text; ConfigError names the first key that must not be changed, or not to that value."""
     values = parse_properties(text)
     if not values:
         raise ConfigError("nothing to change: lines of key=value are expected")
@@ -110,30 +110,34 @@ class ChangingConfig:
     """The settings a broker runs with, and how they may change."""
 
     def __init__(
-        self, file: SavedTable[SavedChanges], configured: BrokerConfig, clock: Clock, off_loop: OffLoop | None = None
+        self,
+        file: JsonTable[SavedChanges],
+        configured: BrokerConfig,
+        clock: Clock,
+        off_loop: OffLoop | None = None,
+        on_change: Callable[[frozenset[str]], None] = lambda keys: None,
     ) -> None:
+        """`on_change` is told which keys have new values, after `current` has them."""
         self._file = file
-        self._kept = KeptTable(file, SavedChanges(), self._use, off_loop)
+        self._content = AsyncTable(file, SavedChanges(), self._use, off_loop)
         self._is_changing = False
-        """Settings are checked together: what another operator changes must not slip in between check and use."""
+        """Settings are checked together: no other change may come between check and use."""
         self._configured = values_of(configured)
         self._clock = clock
         self._saved = SavedChanges()
         self.current = configured
-        self.on_change: Callable[[frozenset[str]], None] = lambda keys: None
-        """Told which keys have new values, after `current` has them."""
+        self._on_change = on_change
 
     @property
     def version(self) -> DataVersion:
         return self._saved.data_version
 
-    def load(self) -> BrokerConfig:
-        """The settings with the changes of former runs that still count."""
+    def load(self) -> None:
+        """Apply the changes of former runs that still count."""
         saved = self._file.load() or SavedChanges()
         kept = {key: change for key, change in saved.changes.items() if self._counts(key, change)}
-        self._kept.begin(SavedChanges(saved.data_version, kept), is_saved=True)
+        self._content.begin(SavedChanges(saved.data_version, kept), is_saved=True)
         self.current = with_values(self.current, {key: change.value for key, change in kept.items()}, "saved change")
-        return self.current
 
     def _counts(self, key: str, change: Change) -> bool:
         configured = self._configured.get(key)
@@ -154,16 +158,18 @@ class ChangingConfig:
         self._saved = content
 
     def change(self, text: str, who: str) -> Saving:
-        """Apply an operator's change; ConfigError or StoreError, and nothing happened, when any part of it cannot be."""
+        """Apply an operator's change; on a ConfigError or StoreError nothing is changed."""
         if self._is_changing:
-            raise ConfigError("another change is just being saved; try again")
+            raise ConfigError("another change is being saved; try again")
         values = checked(text)
         new = with_values(self.current, values)
         before, after = values_of(self.current), values_of(new)
         changed = {key: after[key] for key in values if before[key] != after[key]}
         if not changed:
             return None
-        saving = self._kept.change_saved(partial(self._with, changed), partial(self._apply, new, changed, before, who))
+        saving = self._content.change_saved(
+            partial(self._with, changed), partial(self._apply, new, changed, before, who)
+        )
         if saving is not None:
             self._is_changing = True
             saving.add_done_callback(self._changed)
@@ -173,7 +179,7 @@ class ChangingConfig:
         self.current = new
         for key in sorted(changed):
             log.warning("%s changes %s from %s to %s", who, key, before[key], changed[key])
-        self.on_change(frozenset(changed))
+        self._on_change(frozenset(changed))
 
     def _changed(self, _: object) -> None:
         self._is_changing = False

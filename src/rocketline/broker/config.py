@@ -53,6 +53,11 @@ class RegistrationConfig:
     def __post_init__(self) -> None:
         _above_zero(registerNameServerPeriod=self.interval_ms, registerBrokerTimeoutMills=self.timeout_ms)
 
+    @property
+    def name_servers(self) -> list[str]:
+        """Address of each name server."""
+        return [address for item in self.namesrv.split(";") if (address := item.strip())]
+
 
 @dataclass(frozen=True)
 class FilterConfig:
@@ -87,10 +92,10 @@ class FilterConfig:
 class TransactionConfig:
     refused: bool = setting(False, "rejectTransactionMessage", "Refuse transactional messages.")
     timeout_ms: int = setting(
-        6_000, "transactionTimeOut", "Age at which a half message that nobody ended is asked about."
+        6_000, "transactionTimeOut", "Age at which the producers of an open half message are asked."
     )
     max_checks: int = setting(
-        15, "transactionCheckMax", "How often a half message is asked about before it is put aside."
+        15, "transactionCheckMax", "How often producers are asked about a half message before it is put aside."
     )
     interval_ms: int = setting(30_000, "transactionCheckInterval", "Pause between two looks for such messages.")
     op_bytes: int = setting(
@@ -150,9 +155,13 @@ class PopConfig:
         True, "initPopOffsetByCheckMsgInMem", "A group that starts at the end of a young queue gets all of it."
     )
     shares_queues: bool = setting(
-        True, "serverLoadBalancerEnable", "Share queues out when asked for an assignment; false: all to everybody."
+        True,
+        "serverLoadBalancerEnable",
+        "Assign each member its share of the queues; false: all queues to every member.",
     )
-    request_mode: str = setting("PULL", "defaultMessageRequestMode", "PULL or POP, for groups that nobody set.")
+    request_mode: str = setting(
+        "PULL", "defaultMessageRequestMode", "PULL or POP, for groups without a mode of their own."
+    )
     share_queue_count: int = setting(
         -1, "defaultPopShareQueueNum", "How many other members share a member's queues in pop mode; below 1: all."
     )
@@ -218,7 +227,7 @@ class ReplicationConfig:
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """Everything a broker can be told."""
+    """All settings of a broker."""
 
     IGNORED: ClassVar[Mapping[str, str]] = {
         "bitMapLengthConsumeQueueExt": "maxErrorRateOfBloomFilter and expectConsumerNumUseFilter say how long bitmaps are, "
@@ -258,6 +267,11 @@ class BrokerConfig:
     fails_fast: bool = setting(True, "brokerFastFailureEnable", "Refuse sends that waited too long to be served.")
     send_wait_ms: int = setting(
         1_000, "waitTimeMillsInSendQueue", "How long that is; Apache's 200 is short for a broker with one event loop."
+    )
+    fast_path: bool = setting(
+        True,
+        "rocketline.fastPath",
+        "Serve plain sends and pulls in compiled code; false: all take the general path.",
     )
     delay_levels: str = setting(MESSAGE_DELAY_LEVELS, "messageDelayLevel", "Delay of each level, 1 first.")
     flush_offsets_ms: int = setting(

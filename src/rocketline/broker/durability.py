@@ -1,9 +1,9 @@
-"""Turns the store's "flushed up to here" into something a send can wait for.
+"""Turns the store's report "flushed up to this offset" into something a send can wait for.
 
-The store flushes in a thread of its own and knows no event loop. It reports each finished flush here; everyone who
-waits for a log offset at or below the flushed one is released on the loop. One flush releases many sends: that is the
-group commit. The fast road costs a future and a queue entry per waiting send, no task; sends that were taken together share
-one entry.
+The store flushes in a thread of its own and knows no event loop. It reports each finished flush here; on the loop, all
+waiters for a log offset at or below the flushed one are then released. One flush releases many sends: that is the group
+commit. A waiting send costs a future and a queue entry, no task; sends of the fast path that are stored together share one
+entry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Settle = Callable[[Outcome], None]
 
 
 class _Waiting:
-    """Somebody who is told once what became of everything below an offset."""
+    """A waiter that is told once what became of everything below an offset."""
 
     __slots__ = ("_settle", "expiry", "next_log_offset")
 
@@ -73,7 +73,7 @@ class Durability:
         return future
 
     def tell(self, next_log_offset: int, settle: Settle) -> None:
-        """The same for many who share it: `settle` is called once, with what became of it."""
+        """The same for several sends at once: `settle` is called once, with the outcome."""
         if next_log_offset <= self._flushed:
             settle(Durable.YES)
             return

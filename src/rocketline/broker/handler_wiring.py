@@ -1,17 +1,33 @@
-"""The handlers of a broker, each given the parts it uses. They remember nothing of their own: a change of settings makes
-them anew."""
+"""Builds the handlers of a broker from its parts, and has a router serve with them.
+
+Each group of handlers declares its request codes in `routes`. Handlers remember nothing of their own: a change of settings
+builds them anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
+from rocketline.broker.durability import Durability
+from rocketline.broker.fastpath import fast_path_of
+from rocketline.broker.handlers.admin.configuration import ConfigurationHandlers
+from rocketline.broker.handlers.admin.connections import ConnectionHandlers
+from rocketline.broker.handlers.admin.consuming import ConsumingHandlers
 from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
+from rocketline.broker.handlers.admin.half_messages import HalfMessageHandlers
+from rocketline.broker.handlers.admin.relays import RelayHandlers
+from rocketline.broker.handlers.admin.resets import ResetHandlers
+from rocketline.broker.handlers.admin.runtime_info import RuntimeInfoHandlers
+from rocketline.broker.handlers.admin.statistics import StatisticsHandlers
+from rocketline.broker.handlers.admin.tables import TableHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
+from rocketline.broker.handlers.busy import with_busy_checks
 from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
-from rocketline.broker.handlers.pop import PopHandlers, PopParts
+from rocketline.broker.handlers.pop import PopHandlers
 from rocketline.broker.handlers.pop_acks import PopAckHandlers
 from rocketline.broker.handlers.pop_assignments import AssignmentHandlers
 from rocketline.broker.handlers.pull import PullHandlers, PullParts
@@ -23,77 +39,53 @@ from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.parts import BrokerParts
 from rocketline.broker.pop.routes import TopicQueues
-from rocketline.broker.router import OperatorParts, broker_router, operator_router, pop_router
 from rocketline.broker.selection import Selections
+from rocketline.broker.statistics.statistics import FallBehind
 from rocketline.broker.tables.topics import READ, WRITE
 from rocketline.protocol.message_ids import UniqueIds
-from rocketline.transport import Router
+from rocketline.transport import Handler, Router
+from rocketline.transport.audit import audited
 
 
-def routers(parts: BrokerParts) -> Iterator[Router]:
-    """All of them, for the requests they answer."""
-    yield _main_router(parts)
-    yield _pop_router(parts)
-    yield operator_router(_operator_parts(parts))
+class HandlerGroup(Protocol):
+    """Handlers that belong together."""
+
+    def routes(self) -> dict[int, Handler]:
+        """The handler of each request code that this group serves."""
 
 
-def _main_router(parts: BrokerParts) -> Router:
-    config, around, store = parts.config, parts.around, parts.store
-    writable = bool(config.permission & WRITE)
-    durability = parts.durability if config.store.flush.is_sync else None
-    filters = config.filters
+def install_handlers(router: Router, parts: BrokerParts) -> None:
+    """Have the router serve with new handlers, built by the settings in force."""
+    filters = parts.config.filters
     selections = Selections(parts.filters, sql_enabled=filters.sql_enabled, filters_retries=filters.filters_retries)
-    sends = send_handlers(parts)
-    return broker_router(
-        sends,
-        pull_handlers(parts, selections),
-        SendBackHandlers(
-            store,
-            parts.topics,
-            parts.groups,
-            parts.delays,
-            around.stored,
-            durability,
-            writable=writable,
-            random=around.random,
-            statistics=parts.statistics,
-            on_failure=around.on_failure,
-        ),
-        OffsetHandlers(store, parts.topics, parts.groups, parts.offsets),
-        QueryHandlers(store),
-        ClientHandlers(parts.topics, parts.groups, parts.consumers, parts.producers, parts.clock, selections),
-        TopicHandlers(parts.topics, parts.offsets, store, parts.topic_gone, parts.mark_store),
-        GroupHandlers(parts.groups, parts.offsets),
-        FileHandlers(parts.topics, parts.offsets, store, parts.topic_gone, parts.mark_store),
-        LockHandlers(parts.locks, parts.topics, parts.groups),
-        TimerHandlers(
-            store=store,
-            topics=parts.topics,
-            timers=parts.timers,
-            clock=parts.clock,
-            stored=around.stored,
-            durability=durability,
-            broker_name=config.name,
-            region=config.region,
-            max_delay_s=config.store.timers.max_delay_s,
-            recall_enabled=config.recall_enabled,
-            writable=writable or config.recall_when_read_only,
-        ),
-        TransactionHandlers(
-            parts.half_messages,
-            durability,
-            parts.clock.now_ms,
-            config.transactions.timeout_ms,
-            is_slave=config.broker_id != 0,
-        ),
-        ReplyHandlers(sends, parts.producers, parts.clock, config.stores_replies),
-        around.queue_time,
-        around.limits,
-    )
+    sends, pulls = send_handlers(parts), pull_handlers(parts, selections)
+    _install_fast_path(router, parts, sends, pulls)
+    routes = {**sends.routes(), **pulls.routes()}
+    for group in _other_handlers(parts, sends, selections):
+        routes.update(group.routes())
+    router.take(audited(Router(with_busy_checks(routes, parts.store, parts.loop_delay))))
+
+
+def _install_fast_path(router: Router, parts: BrokerParts, sends: SendHandlers, pulls: PullHandlers) -> None:
+    """Called before the new handlers are there: what the fast path still holds came before the change."""
+    if router.fast_path is not None:
+        router.fast_path.settle_all()
+    router.fast_path = None
+    if parts.config.fast_path:
+        router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay)
+
+
+def _other_handlers(parts: BrokerParts, sends: SendHandlers, selections: Selections) -> Iterator[HandlerGroup]:
+    yield from _message_handlers(parts)
+    yield ReplyHandlers(sends, parts.producers, parts.clock, parts.config.stores_replies)
+    yield ClientHandlers(parts.topics, parts.groups, parts.consumers, parts.producers, parts.clock, selections)
+    yield from _pop_handlers(parts, selections)
+    yield from _table_handlers(parts)
+    yield from _operator_handlers(parts)
 
 
 def send_handlers(parts: BrokerParts) -> SendHandlers:
-    config, around = parts.config, parts.around
+    config, environment = parts.config, parts.environment
     return SendHandlers(
         SendParts(
             store=parts.store,
@@ -102,16 +94,16 @@ def send_handlers(parts: BrokerParts) -> SendHandlers:
             delays=parts.delays,
             timers=parts.timers,
             durability=parts.durability,
-            unique_ids=UniqueIds(around.ip, parts.clock),
-            stored=around.stored,
+            unique_ids=UniqueIds(environment.address.ip, parts.clock),
+            stored=environment.owner.stored,
             holds_locks=parts.locks.are_held,
-            store_host=around.store_host,
+            store_host=environment.address.store_host,
             broker_name=config.name,
             cluster=config.cluster,
             region=config.region,
             trace_on=config.trace_on,
             sync_flush=config.store.flush.is_sync,
-            random=around.random,
+            random=environment.random,
             statistics=parts.statistics,
             half_messages=None if config.transactions.refused else parts.half_messages,
         )
@@ -138,70 +130,120 @@ def pull_handlers(parts: BrokerParts, selections: Selections) -> PullHandlers:
     )
 
 
-def _pop_router(parts: BrokerParts) -> Router:
-    config, around, pops = parts.config, parts.around, parts.pops
-    timers = config.store.timers
-    return pop_router(
-        PopHandlers(
-            PopParts(
-                popping=pops.popping,
-                store=parts.store,
-                topics=parts.topics,
-                groups=parts.groups,
-                selections=Selections(parts.filters, sql_enabled=config.filters.sql_enabled),
-                statistics=parts.statistics,
-                clock=parts.clock,
-                waiters=pops.waiters,
-                notifications=pops.notifications,
-                readable=bool(config.permission & READ),
-                has_timers=timers.enabled,
-                max_invisible_ms=timers.max_delay_s * 1000,
-                revive_queue_count=config.pop.revive_queue_count,
-            )
-        ),
-        PopAckHandlers(
-            store=parts.store,
-            topics=parts.topics,
-            offsets=parts.offsets,
-            checkpoints=pops.checkpoints,
-            ordered=pops.ordered,
-            statistics=parts.statistics,
-            clock=parts.clock,
-            durability=parts.durability if config.store.flush.is_sync else None,
-            queue_free=pops.queue_free,
-            broker_name=config.name,
-            revive_queue_count=config.pop.revive_queue_count,
-            max_invisible_ms=timers.max_delay_s * 1000,
-        ),
-        AssignmentHandlers(
-            parts.topics,
-            parts.groups,
-            parts.consumers,
-            pops.modes,
-            TopicQueues(parts.name_servers(), around.client, parts.topics, parts.clock, config.name),
-            config.pop.shares_queues,
-        ),
-    )
+def _durability(parts: BrokerParts) -> Durability | None:
+    """What answers wait for under SYNC_FLUSH."""
+    return parts.durability if parts.config.store.flush.is_sync else None
 
 
-def _operator_parts(parts: BrokerParts) -> OperatorParts:
-    around = parts.around
-    return OperatorParts(
+def _message_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
+    """Messages that are handed back, recalled, ended or looked up."""
+    config, environment, durability = parts.config, parts.environment, _durability(parts)
+    writable = bool(config.permission & WRITE)
+    yield SendBackHandlers(
         store=parts.store,
         topics=parts.topics,
         groups=parts.groups,
-        offsets=parts.offsets,
         delays=parts.delays,
-        consumers=parts.consumers,
-        producers=parts.producers,
-        waiters=parts.waiters,
+        stored=environment.owner.stored,
+        durability=durability,
+        writable=writable,
+        random=environment.random,
+        statistics=parts.statistics,
+        on_failure=environment.owner.on_failure,
+    )
+    yield TimerHandlers(
+        store=parts.store,
+        topics=parts.topics,
+        timers=parts.timers,
+        clock=parts.clock,
+        stored=environment.owner.stored,
+        durability=durability,
+        broker_name=config.name,
+        region=config.region,
+        max_delay_s=config.store.timers.max_delay_s,
+        recall_enabled=config.recall_enabled,
+        writable=writable or config.recall_when_read_only,
+    )
+    yield TransactionHandlers(
+        half_messages=parts.half_messages,
+        durability=durability,
+        now_ms=parts.clock.now_ms,
+        timeout_ms=config.transactions.timeout_ms,
+        is_slave=config.broker_id != 0,
+    )
+    yield HalfMessageHandlers(parts.store, environment.owner.stored)
+    yield QueryHandlers(parts.store)
+
+
+def _pop_handlers(parts: BrokerParts, selections: Selections) -> Iterator[HandlerGroup]:
+    config, pops, timers = parts.config, parts.pops, parts.config.store.timers
+    yield PopHandlers(
+        pops=pops,
+        store=parts.store,
+        topics=parts.topics,
+        groups=parts.groups,
+        selections=selections,
         statistics=parts.statistics,
         clock=parts.clock,
+        readable=bool(config.permission & READ),
+        has_timers=timers.enabled,
+        max_invisible_ms=timers.max_delay_s * 1000,
+    )
+    yield PopAckHandlers(
+        pops=pops,
+        store=parts.store,
+        topics=parts.topics,
+        offsets=parts.offsets,
+        statistics=parts.statistics,
+        clock=parts.clock,
+        durability=_durability(parts),
+        broker_name=config.name,
+        max_invisible_ms=timers.max_delay_s * 1000,
+    )
+    queues = TopicQueues(
+        config.registration.name_servers, parts.environment.client, parts.topics, parts.clock, config.name
+    )
+    yield AssignmentHandlers(parts.topics, parts.groups, parts.consumers, pops.modes, queues, config.pop.shares_queues)
+
+
+def _table_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
+    """Topics, groups, offsets and locks: asked for and changed."""
+    store, topics, groups, offsets = parts.store, parts.topics, parts.groups, parts.offsets
+    yield OffsetHandlers(store, topics, groups, offsets)
+    yield LockHandlers(parts.locks, topics, groups)
+    yield TopicHandlers(topics, offsets, store, parts.topic_gone, parts.mark_store)
+    yield GroupHandlers(groups, offsets)
+    yield FileHandlers(topics, offsets, store, parts.topic_gone, parts.mark_store)
+    yield TableHandlers(store, offsets, parts.delays, parts.consumers)
+    yield ResetHandlers(
+        store=store,
+        topics=topics,
+        groups=groups,
+        offsets=offsets,
+        consumers=parts.consumers,
+        waiters=parts.waiters,
         broker_name=parts.config.name,
-        address=around.address,
-        server_side_reset=parts.config.server_side_reset,
-        timers=parts.timers,
-        config=around.changing,
-        stored=around.stored,
-        started_ms=around.started_ms,
+        server_side=parts.config.server_side_reset,
+    )
+
+
+def _operator_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
+    """What operators ask about the broker, its clients and their progress."""
+    store, topics, consumers, name = parts.store, parts.topics, parts.consumers, parts.config.name
+    behind = FallBehind(store, parts.offsets, parts.clock)
+    yield ConfigurationHandlers(parts.changing)
+    yield ConnectionHandlers(consumers, parts.producers, parts.clock)
+    yield StatisticsHandlers(store, topics, parts.statistics, behind, name)
+    yield RelayHandlers(store, topics, parts.groups, consumers, name)
+    yield RuntimeInfoHandlers(store, parts.delays, parts.timers, parts.statistics, parts.clock, parts.started_ms)
+    yield ConsumingHandlers(
+        store=store,
+        topics=topics,
+        groups=parts.groups,
+        offsets=parts.offsets,
+        consumers=consumers,
+        statistics=parts.statistics,
+        clock=parts.clock,
+        broker_name=name,
+        address=parts.environment.address.text,
     )

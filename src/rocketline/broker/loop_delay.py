@@ -1,9 +1,9 @@
-"""How long requests lie unread because the broker is behind.
+"""How long requests wait unread because the event loop is behind.
 
-Apache's broker puts requests in a queue and throws out those that waited too long. Ours has no such queue: what is not
-served yet lies in the sockets, and nobody can tell when it arrived. But it can be told when the event loop was last round: a
-request that is met later than that, plus a limit, may have waited for the limit, and its sender may be about to give up.
-Refusing it costs little and is heard at once; storing it would cost more, and it would be stored again when it is retried.
+Apache's broker puts requests in a queue and drops those that waited too long. Ours has no such queue: what is not served yet
+is in the sockets, and nobody knows when it arrived. But the time of the last turn of the event loop is known: a request that
+is read later than that plus a limit may have waited for the limit, and its sender may be about to give up. To refuse it
+costs little and the sender knows at once; to store it would cost more, and a retry would store it again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import asyncio
 from rocketline.clock import Clock
 
 PULSES = 5
-"""Times that the loop is asked to show up within the limit."""
+"""Turns of the loop that are noted within the limit."""
 
 
-class QueueTime:
-    """Says of the request being served whether it may have waited longer than a limit."""
+class LoopDelay:
+    """Tells whether the request being served may have waited longer than a limit."""
 
     __slots__ = ("_clock", "_last", "_longest_s", "_pulse_s")
 
@@ -28,12 +28,12 @@ class QueueTime:
         self._last: float | None = None
 
     async def run(self) -> None:
-        """Show up regularly, as long as the loop comes round."""
+        """Note the turns of the loop regularly."""
         try:
             while True:
                 now = self._clock.monotonic()
                 if self._last is not None and now - self._last > self._longest_s:
-                    # We may be first after a standstill: what waited meanwhile is read in the next round, and still late.
+                    # We may be first after a standstill: what waited meanwhile is read in the next turn, and still late.
                     await asyncio.sleep(0)
                     await asyncio.sleep(0)
                 self._last = self._clock.monotonic()

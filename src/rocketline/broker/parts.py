@@ -1,7 +1,8 @@
-"""What a broker consists of, put together: which part there is, and what each is given to work with.
+"""Builds the parts of a broker: which parts there are, and what each is given to work with.
 
-Nothing runs here by itself. The owner, a `Broker` or a test, opens the store, builds the rest on it, asks for the handlers
-and takes care of time: it dispatches when something was appended, saves tables, and closes what was opened.
+Nothing runs here by itself. The owner, a `Broker` or a test, opens the store, builds the rest on it, installs the handlers
+(`handler_wiring.py`) and takes care of time: it dispatches when something was appended, saves tables, and closes what was
+opened.
 """
 
 from __future__ import annotations
@@ -13,24 +14,25 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from rocketline.broker.changes import ChangingConfig
-from rocketline.broker.config import BrokerConfig
+from rocketline.broker.address import BrokerAddress
+from rocketline.broker.changes import ChangingConfig, SavedChanges
+from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays.delay_levels import DelayLevels, deliver_time_codes
 from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send_back import FailureHook
-from rocketline.broker.loop_delay import QueueTime
-from rocketline.broker.metrics.parts import MetricsParts
+from rocketline.broker.loop_delay import LoopDelay
 from rocketline.broker.pop.ordered import OrderInfoTable
 from rocketline.broker.pop.pops import PopNeeds, Pops
 from rocketline.broker.queue_locks import QueueLocks
+from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.async_table import OffLoop, Saving
 from rocketline.broker.tables.consumer_offsets import SEPARATOR, ConsumerOffsets
 from rocketline.broker.tables.filters import ConsumerFilters
 from rocketline.broker.tables.groups import Groups
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import WRITE, Topics, system_topics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.transactions.checker import CheckerParts, TransactionChecker
@@ -47,14 +49,12 @@ from rocketline.protocol.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rocketline.protocol.bodies.filters import ConsumerFilterTable
-from rocketline.protocol.message_ids import encode_host
 from rocketline.store.files.disk import Disk
 from rocketline.store.flush.flusher import ThreadWorker, Workers
-from rocketline.store.message_store import MessageStore
+from rocketline.store.message_store import MessageStore, StoreEvents
 from rocketline.store.queue.dispatcher import Arrivals
 from rocketline.store.timer.wheel import SLOT_COUNT
 from rocketline.transport import DEFAULT_LIMITS, Limits, RemotingClient
-from rocketline.transport.timed_router import TimedRouter
 
 log = logging.getLogger(__name__)
 
@@ -62,134 +62,185 @@ T = TypeVar("T")
 
 
 @wired
-class Surroundings:
-    """What the parts of a broker need to know of the process they are in."""
+class OwnerCallbacks:
+    """What the owner of the parts does for them."""
+
+    stored: Callable[[], None]
+    """Called when something was appended: dispatch soon."""
+    dispatch: Callable[[], None]
+    """Called when a flush or a commit is done: dispatch now."""
+    settings_changed: Callable[[frozenset[str]], None] = lambda keys: None
+    """Called with the keys of settings that an operator changed."""
+    on_failure: FailureHook | None = None
+
+
+@wired
+class Environment:
+    """The process that a broker runs in."""
 
     root: Path
+    """Folder of the store and the tables."""
     disk: Disk
     clock: Clock
     random: Random
-    pop_random: Random
-    """Decides which pops look at redeliveries first, and at which queue."""
-    ip: str
-    address: str
-    """What clients are told: `host:port`."""
+    address: BrokerAddress
     client: RemotingClient
-    changing: ChangingConfig
-    started_ms: int
-    stored: Callable[[], None]
-    """Called when something was appended."""
-    dispatch: Callable[[], None]
-    """Called when something became durable that somebody waits for."""
-    levels_ms: tuple[int, ...]
+    owner: OwnerCallbacks
     off_loop: OffLoop | None = None
-    """Saves tables; None: they are saved on the spot."""
+    """Saves tables in threads; None: each change is saved on the spot."""
     workers: Workers = ThreadWorker
+    """Makes what flushes the store."""
     timer_slots: int = SLOT_COUNT
-    on_failure: FailureHook | None = None
-    queue_time: QueueTime | None = None
     limits: Limits = DEFAULT_LIMITS
     """What one connection may cost."""
-
-    @property
-    def store_host(self) -> bytes:
-        return encode_host(self.ip, int(self.address.rpartition(":")[2]))
 
 
 class BrokerParts:
     """Every part of one broker."""
 
-    def __init__(self, config: BrokerConfig, around: Surroundings) -> None:
-        self.config = config
-        """In force now: a change of settings replaces it, and handlers are made anew."""
-        self.clock = around.clock
-        self.disk = around.disk
-        self.around = around
+    def __init__(self, configured: BrokerConfig, environment: Environment) -> None:
+        self.environment = environment
+        self.clock = environment.clock
+        self.disk = environment.disk
+        self.started_ms = self.clock.now_ms()
+        self.changing = ChangingConfig(
+            self.json_table("rocketline.settings.json", SavedChanges),
+            configured,
+            self.clock,
+            environment.off_loop,
+            environment.owner.settings_changed,
+        )
+        sync_timeout_s = configured.store.flush.sync_timeout_ms / 1000
+        self.durability = Durability(sync_timeout_s, environment.owner.dispatch)
+        self.loop_delay = LoopDelay(configured.send_wait_ms, self.clock) if configured.fails_fast else None
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self.changing.current
 
     def open_store(self) -> None:
-        """Lock the folder and recover the log; whoever calls this closes the store."""
-        filters = self.config.filters
-        file = self.saved("consumerFilter.json", ConsumerFilterTable)
+        """Load changes of settings, lock the folder and recover the log; whoever calls this closes the store."""
+        self.changing.load()
+        config, environment, durability = self.config, self.environment, self.durability
+        filters = config.filters
+        file = self.json_table("consumerFilter.json", ConsumerFilterTable)
         self.filters = ConsumerFilters(file, self.clock, filters.bloom, filters.keep_dead_ms)
-        # Before the store: messages it lists again need their bitmaps too.
+        # Before the store: messages it dispatches again need their bitmaps too.
         self.filters.load()
         self.store = MessageStore(
-            self.around.root,
-            self.config.store,
-            self.around.store_host,
+            environment.root,
+            config.store,
+            environment.address.store_host,
             disk=self.disk,
             clock=self.clock,
-            tags_code_for=deliver_time_codes(self.around.levels_ms),
-            bitmap_for=self.filters.bitmap_for if filters.bitmaps and self.config.store.ext.enabled else None,
-            workers=self.around.workers,
+            tags_code_for=deliver_time_codes(parse_delay_levels(config.delay_levels)),
+            bitmap_for=self.filters.bitmap_for if filters.bitmaps and config.store.ext.enabled else None,
+            workers=environment.workers,
         )
-        report = self.store.open()
+        report = self.store.open(
+            StoreEvents(
+                arrived=self._arrived,
+                flushed=durability.flushed_from_thread,
+                committed=durability.committed_from_thread,
+                flush_failed=durability.failed_from_thread,
+            )
+        )
         self.after_crash = report.after_crash
         log.info("%s", report)
 
     def build(self) -> None:
-        """Everything on top of the open store, with its tables loaded."""
+        """Build everything on top of the open store, with its tables loaded."""
+        self.disk.make_folder(self.environment.root / "config")
         self._build_tables()
+        self._build_delays()
+        for table in (self.topics, self.groups, self.offsets, self.delays, self.timers):
+            table.load()
+        if self.after_crash:
+            self.topics.adopt(self.store.queue_counts())
+        self._cap_offsets()
         self._build_registries()
+        self._build_registration()
         self._build_transactions()
-        self.pops = self._build_pops()
+        self._build_pops()
+
+    def json_table(self, name: str, kind: type[T]) -> JsonTable[T]:
+        return JsonTable(self.disk, self.environment.root / "config" / name, kind)
 
     def _build_tables(self) -> None:
-        config, around, clock, store = self.config, self.around, self.clock, self.store
-        self.disk.make_folder(around.root / "config")
-        self.delays = DelayLevels(
-            around.levels_ms, store, self.saved("delayOffset.json", DelayOffsetTable), clock, around.stored
-        )
+        config, clock, store, off_loop = self.config, self.clock, self.store, self.environment.off_loop
         self.topics = Topics(
-            self.saved("topics.json", TopicConfigSerializeWrapper),
+            self.json_table("topics.json", TopicConfigSerializeWrapper),
             system_topics(config.cluster, config.name, config.topics, config.pop.revive_queue_count),
             clock,
             auto_create=config.topics.auto_create,
             writable=bool(config.permission & WRITE),
-            off_loop=around.off_loop,
+            off_loop=off_loop,
         )
         self.groups = Groups(
-            self.saved("subscriptionGroup.json", SubscriptionGroupWrapper),
+            self.json_table("subscriptionGroup.json", SubscriptionGroupWrapper),
             clock,
             auto_create=config.groups.auto_create,
-            off_loop=around.off_loop,
+            off_loop=off_loop,
         )
-        self.offsets = ConsumerOffsets(self.saved("consumerOffset.json", ConsumerOffsetTable), clock)
+        file = self.json_table("consumerOffset.json", ConsumerOffsetTable)
+        self.offsets = ConsumerOffsets(file, clock, lambda: store.flushed_offset)
+        self.statistics = BrokerStatistics(config.cluster, clock, self.topics.is_system)
+
+    def _build_delays(self) -> None:
+        config, environment = self.config, self.environment
+        self.delays = DelayLevels(
+            parse_delay_levels(config.delay_levels),
+            self.store,
+            self.json_table("delayOffset.json", DelayOffsetTable),
+            self.clock,
+            environment.owner.stored,
+            self.statistics.delivered,
+        )
         self.timers = Timers(
-            config.store.timers, store, self.disk, around.root, clock, around.stored, around.random, around.timer_slots
+            config.store.timers,
+            self.store,
+            self.disk,
+            environment.root,
+            self.clock,
+            stored=environment.owner.stored,
+            random=environment.random,
+            slot_count=environment.timer_slots,
         )
-        for table in (self.topics, self.groups, self.offsets, self.delays, self.timers):
-            table.load()
-        if self.after_crash:
-            self.topics.adopt(store.queue_counts())
-        self._cap_offsets()
+
+    def _cap_offsets(self) -> None:
+        """What the log lost in a crash no group may have consumed."""
+        for key, queue_id, _ in self.offsets.items():
+            topic = key.partition(SEPARATOR)[0]
+            self.offsets.cap(key, queue_id, self.store.max_offset(topic, queue_id))
 
     def _build_registries(self) -> None:
-        """Who is connected, who waits, what is counted; and who is told when the store has news."""
-        config, clock, store = self.config, self.clock, self.store
+        """Who is connected, who holds locks, who waits."""
+        config, clock = self.config, self.clock
         expiry_s = config.client_expiry_ms / 1000
-        self.consumers = ConsumerRegistry(clock, expiry_s, self._may_notify)
-        self.consumers.on_subscriptions = self.filters.register
-        self.consumers.on_gone = self.filters.unregister
+        self.consumers = ConsumerRegistry(clock, expiry_s, self._may_notify, self.filters)
         self.producers = ProducerRegistry(clock, expiry_s)
         self.locks = QueueLocks(clock, config.queue_lock_ms / 1000)
         self.waiters = PullWaiters(config.max_held_pulls)
-        self.statistics = BrokerStatistics(config.cluster, clock, self.topics.is_system)
-        self.delays.on_delivered = self.statistics.delivered
-        self.durability = Durability(config.store.flush.sync_timeout_ms / 1000, self.around.dispatch)
-        store.on_arrivals = self._arrived
-        store.on_flushed = self.durability.flushed_from_thread
-        store.on_flush_failed = self.durability.failed_from_thread
-        store.on_committed = self.durability.committed_from_thread
 
-    def saved(self, name: str, kind: type[T]) -> SavedTable[T]:
-        return SavedTable(self.disk, self.around.root / "config" / name, kind)
+    def _build_registration(self) -> None:
+        config, address = self.config, self.environment.address
+        self.registration = Registration(
+            Identity(config.name, config.cluster, config.broker_id, address.text),
+            config.registration,
+            self.topics,
+            self.environment.client,
+            self.clock,
+            config.permission,
+        )
+        self.topics.subscribe(self.registration.topics_changed)
 
     def _build_transactions(self) -> None:
-        config, clock, store = self.config, self.clock, self.store
-        ops = OpWriter(store, clock, self.around.store_host, self.around.stored, config.transactions.op_bytes)
+        config, clock, store, owner = self.config, self.clock, self.store, self.environment.owner
+        store_host = self.environment.address.store_host
+        ops = OpWriter(store, clock, store_host, owner.stored, config.transactions.op_bytes)
         self.half_messages = HalfMessages(
-            store, ops, self.around.stored, partial(postpone, timers=self.timers, delays=self.delays)
+            store, ops, owner.stored, partial(postpone, timers=self.timers, delays=self.delays)
         )
         self.checker = TransactionChecker(
             config.transactions,
@@ -200,79 +251,71 @@ class BrokerParts:
                 producers=self.producers,
                 half_messages=self.half_messages,
                 clock=clock,
-                stored=self.around.stored,
-                store_host=self.around.store_host,
+                stored=owner.stored,
+                store_host=store_host,
                 broker_name=config.name,
             ),
         )
 
-    def _build_pops(self) -> Pops:
-        config, store = self.config, self.store
-        self.offsets.flushed_offset = lambda: store.flushed_offset
-        pops = Pops(
+    def _build_pops(self) -> None:
+        config, environment = self.config, self.environment
+        self.pops = Pops(
             config.pop,
             PopNeeds(
-                store=store,
+                store=self.store,
                 topics=self.topics,
                 groups=self.groups,
                 offsets=self.offsets,
                 timers=self.timers,
                 statistics=self.statistics,
                 clock=self.clock,
-                random=self.around.pop_random,
-                stored=self.around.stored,
-                order_file=self.saved("consumerOrderInfo.json", OrderInfoTable),
-                mode_file=self.saved("messageRequestMode.json", MessageRequestModeTable),
-                store_host=self.around.store_host,
+                random=environment.random,
+                stored=environment.owner.stored,
+                order_file=self.json_table("consumerOrderInfo.json", OrderInfoTable),
+                mode_file=self.json_table("messageRequestMode.json", MessageRequestModeTable),
+                store_host=environment.address.store_host,
                 broker_name=config.name,
                 cluster=config.cluster,
                 is_master=config.broker_id == 0,
-                off_loop=self.around.off_loop,
+                off_loop=environment.off_loop,
             ),
         )
-        pops.load(after_crash=self.after_crash)
-        return pops
+        self.pops.load(after_crash=self.after_crash)
 
-    def for_metrics(self, timed: TimedRouter | None) -> MetricsParts:
-        return MetricsParts(
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            consumers=self.consumers,
-            producers=self.producers,
-            waiters=self.waiters,
-            statistics=self.statistics,
-            timers=self.timers,
-            half_messages=self.half_messages,
-            pops=self.pops,
-            clock=self.clock,
-            timed=timed,
-        )
-
-    def name_servers(self) -> list[str]:
-        return [address for item in self.config.registration.namesrv.split(";") if (address := item.strip())]
-
-    def _cap_offsets(self) -> None:
-        """What the log lost in a crash no group may have consumed."""
-        for key, queue_id, _ in self.offsets.items():
-            topic = key.partition(SEPARATOR)[0]
-            self.offsets.cap(key, queue_id, self.store.max_offset(topic, queue_id))
+    def use_settings(self, keys: frozenset[str]) -> None:
+        """Have the parts work by the settings in force; `keys` were changed."""
+        config = self.config
+        self.groups.set_auto_create(config.groups.auto_create)
+        if "autoCreateTopicEnable" in keys:
+            self.topics.set_auto_create(config.topics)
+        if "longPollingEnable" in keys:
+            # Nothing wakes them any more, or they are held for less than they asked for: they ask anew.
+            self.waiters.answer_all()
+        self.store.set_retention(config.store.retention)
+        self.checker.use(config.transactions)
+        self.timers.use(config.store.timers)
+        if "brokerPermission" in keys:
+            self.topics.set_writable(bool(config.permission & WRITE))
+            self.registration.set_permission(config.permission)
+            # Under a new version, or the name servers would take it for what they know.
+            self.topics.announce_all()
 
     def _may_notify(self, group: str) -> bool:
-        config = self.groups.table.get(group)
+        """Whether the members of a group are told when one comes or goes."""
         if not self.config.groups.tells_members:
             return False
+        config = self.groups.table.get(group)
         return config is None or config.notify_consumer_ids_changed_enable
 
     def mark_store(self) -> Saving:
-        """Have written down how far everything is on disk, off the loop."""
-        if self.around.off_loop is not None:
-            return self.around.off_loop(self.store.mark_now)
+        """Write down, off the loop, how far everything is on disk."""
+        if self.environment.off_loop is not None:
+            return self.environment.off_loop(self.store.mark_now)
         self.store.mark_now()
         return None
 
     def suspend_s(self, asked_ms: int) -> float:
+        """How long to hold a pull that asks to be held for so many milliseconds."""
         return max(0, asked_ms if self.config.long_polling else self.config.short_polling_ms) / 1000
 
     def _arrived(self, entries: Arrivals) -> None:
@@ -284,5 +327,6 @@ class BrokerParts:
         self.pops.reviver.on_arrivals(entries)
 
     def topic_gone(self) -> None:
+        """A topic was deleted: answer whoever may wait for it."""
         self.waiters.answer_all()
         self.pops.topic_gone()

@@ -36,7 +36,7 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock, or lock on, those of the queues that are free or already this client's; returns exactly these."""
+        """Lock, or renew the lock of, those queues that are free or already this client's; returns exactly these."""
         now = self._clock.monotonic()
         locks = self._groups.setdefault(group, {})
         granted = []

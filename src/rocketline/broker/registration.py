@@ -1,17 +1,17 @@
-"""Telling the name servers what this broker has: all of it at the start and every half minute, a changed topic at once.
+"""Tells the name servers which topics this broker has: all at the start and every half minute, a changed topic at once.
 
-Each name server is told on its own; one that is down costs nothing but a log line, and gets everything when it is back.
+Each name server is told separately; one that is down costs only a log line, and gets everything when it is back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from rocketline.broker.tables.topics import Topics
+from rocketline.broker.config import RegistrationConfig
+from rocketline.broker.tables.topics import INHERIT, READ, WRITE, Topics
 from rocketline.clock import Clock
 from rocketline.errors import BrokerError, RocketlineError
 from rocketline.protocol.bodies import (
@@ -70,23 +70,24 @@ class Registration:
     def __init__(
         self,
         identity: Identity,
-        name_servers: Sequence[str],
+        config: RegistrationConfig,
         topics: Topics,
         client: RemotingClient,
         clock: Clock,
-        *,
-        interval_s: float = 30.0,
-        timeout_s: float = 24.0,
-        broker_perm: int = 6,
+        permission: int = READ | WRITE,
     ) -> None:
         self._identity = identity
-        self._name_servers = [_NameServer(address) for address in name_servers]
+        self._name_servers = [_NameServer(address) for address in config.name_servers]
         self._topics = topics
         self._client = client
         self._clock = clock
-        self._interval_s = interval_s
-        self._timeout_s = timeout_s
-        self.broker_perm = broker_perm
+        self._interval_s = config.interval_ms / 1000
+        self._timeout_s = config.timeout_ms / 1000
+        self._permission = permission
+
+    def set_permission(self, permission: int) -> None:
+        """What the broker may do from now on: 4 be read + 2 be written to."""
+        self._permission = permission
 
     def topics_changed(self, topics: list[TopicConfig]) -> None:
         """Announce these soon."""
@@ -94,7 +95,7 @@ class Registration:
             name_server.note(topics)
 
     async def register_all(self) -> None:
-        """Tell everyone everything; one that does not answer is waited for only a little, `run` will try it again."""
+        """Register with all name servers; one that does not answer is waited for briefly, `run` tries it again."""
         timeout_s = min(FIRST_ANSWER_S, self._timeout_s)
         await asyncio.gather(*(self._tell_all(name_server, timeout_s) for name_server in self._name_servers))
 
@@ -117,7 +118,7 @@ class Registration:
             if not name_server.is_failing:
                 await self._tell(name_server, name_server.take_changes(), self._timeout_s)
             if name_server.is_failing:
-                # It missed something, or was restarted and takes no single topic of a broker it does not know.
+                # It missed something, or was restarted: it accepts no single topic of a broker that it does not know.
                 await self._tell_all(name_server, self._timeout_s)
 
     async def _tell_all(self, name_server: _NameServer, timeout_s: float) -> None:
@@ -166,14 +167,14 @@ class Registration:
         )
 
     def _visible(self, topic: TopicConfig) -> TopicConfig:
-        """A broker that may not be written to (or read) says so for each of its topics."""
-        if self.broker_perm & 6 == 6:
+        """The topic as name servers see it: a broker that is not writable (or readable) says so for each of its topics."""
+        if self._permission & (READ | WRITE) == READ | WRITE:
             return topic
         return TopicConfig(
             topic_name=topic.topic_name,
             read_queue_nums=topic.read_queue_nums,
             write_queue_nums=topic.write_queue_nums,
-            perm=topic.perm & (self.broker_perm | 1),
+            perm=topic.perm & (self._permission | INHERIT),
             topic_filter_type=topic.topic_filter_type,
             topic_sys_flag=topic.topic_sys_flag,
             order=topic.order,

@@ -1,9 +1,9 @@
 """Who is connected: the members of each consumer group with what they subscribe to, and the producers of each group.
 
-A member is known by its channel. It comes by heartbeat, and goes by unregistering, by closing its connection, or by not
-sending heartbeats for two minutes. Whenever the membership or the topics of a group change, all its members are told,
-so that they share out the queues anew. A client that is connected twice, as after a connection that broke unnoticed, is
-one member: named twice, it would be given queues twice, and nobody would read those of its second turn.
+A member is identified by its channel. It joins by heartbeat, and leaves by unregistering, by closing its connection, or by
+not sending heartbeats for two minutes. Whenever the members or the topics of a group change, all its members are told,
+so that they assign the queues again. A client that is connected twice, as after a connection that broke unnoticed, is
+one member: listed twice, it would be assigned queues twice, and nobody would read those of the second entry.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rocketline.broker.disagreements import Disagreements
+from rocketline.broker.tables.filters import ConsumerFilters
 from rocketline.clock import Clock
 from rocketline.errors import TransportError
 from rocketline.protocol.bodies import ConsumerData, SubscriptionData
@@ -47,7 +48,7 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[Channel, ClientInfo] = field(default_factory=dict)
     fingerprint: int | None = None
-    """What the last heartbeat, of whichever member, was a digest of; 0 for the long form."""
+    """Digest of the last heartbeat of any member; 0 for the long form."""
     disagreements: Disagreements = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +59,7 @@ class ConsumerGroup:
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def join(self, channel: Channel, client: ClientInfo) -> bool:
-        """Note a member; whether it is new."""
+        """Add a member; returns whether it is new."""
         known = self.members.get(channel)
         is_new = known is None or known.client_id != client.client_id
         if is_new and client.client_id in self.client_ids:
@@ -68,7 +69,7 @@ class ConsumerGroup:
         return is_new
 
     def subscribe(self, wanted: list[SubscriptionData]) -> bool:
-        """Replace the subscriptions by a heartbeat's; whether the set of topics changed."""
+        """Replace the subscriptions by those of a heartbeat; returns whether the set of topics changed."""
         before = set(self.subscriptions)
         topics = {subscription.topic for subscription in wanted}
         for subscription in wanted:
@@ -83,15 +84,19 @@ class ConsumerGroup:
 class ConsumerRegistry:
     """All live consumer groups by name."""
 
-    def __init__(self, clock: Clock, expiry_s: float, may_notify: Callable[[str], bool] = lambda group: True) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        expiry_s: float,
+        may_notify: Callable[[str], bool] = lambda group: True,
+        filters: ConsumerFilters | None = None,
+    ) -> None:
+        """`filters` are told what each heartbeat subscribes to, and of groups whose last member left."""
         self._clock = clock
         self._expiry_s = expiry_s
         self._may_notify = may_notify
+        self._filters = filters
         self._groups: dict[str, ConsumerGroup] = {}
-        self.on_subscriptions: Callable[[str, list[SubscriptionData]], None] | None = None
-        """Told what each heartbeat says about a group."""
-        self.on_gone: Callable[[str], None] | None = None
-        """Told of a group whose last member left."""
 
     def get(self, group: str) -> ConsumerGroup | None:
         return self._groups.get(group)
@@ -102,8 +107,8 @@ class ConsumerRegistry:
     def heartbeat(
         self, channel: Channel, client: ClientInfo, data: ConsumerData, *, keeps_subscriptions: bool = False
     ) -> bool:
-        """A client's word about one of its groups; whether anything changed for the other members. A short heartbeat
-        `keeps_subscriptions` as they are."""
+        """Handle a client's heartbeat for one of its groups; returns whether anything changed for the other members. A short
+        heartbeat `keeps_subscriptions` as they are."""
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
@@ -114,14 +119,14 @@ class ConsumerRegistry:
         if not keeps_subscriptions:
             changed |= group.subscribe(data.subscription_data_set)
             group.disagreements.note(channel, client.client_id, data)
-            if self.on_subscriptions is not None:
-                self.on_subscriptions(group.name, data.subscription_data_set)
+            if self._filters is not None:
+                self._filters.register(group.name, data.subscription_data_set)
         if changed:
             self._tell_members(group)
         return changed
 
     def wants_subscriptions(self, group_name: str, fingerprint: int) -> bool:
-        """Note the digest of a heartbeat; whether the group is not known to subscribe to what it stands for."""
+        """Note the digest of a heartbeat; returns whether the subscriptions that it stands for are not known."""
         group = self._groups[group_name]
         # Java says no here when it has just started and knows no digest, and then refuses the group's pulls.
         wants = group.fingerprint != fingerprint if group.fingerprint is not None else not group.subscriptions
@@ -129,7 +134,7 @@ class ConsumerRegistry:
         return wants
 
     def conflict(self, channel: Channel, group_name: str) -> str | None:
-        """Who in its group contradicts a member, in words; logged once."""
+        """How another member of the group contradicts this one, as text; logged once."""
         disagreements = self._groups[group_name].disagreements
         text = disagreements.about(channel)
         if text is not None and disagreements.is_news(channel, text):
@@ -148,8 +153,8 @@ class ConsumerRegistry:
             self._tell_members(group)
         else:
             del self._groups[group_name]
-            if self.on_gone is not None:
-                self.on_gone(group_name)
+            if self._filters is not None:
+                self._filters.unregister(group_name)
 
     def channel_closed(self, channel: Channel) -> None:
         for group in self:
@@ -195,7 +200,7 @@ class ProducerRegistry:
         return channel if channel is not None and channel.is_open else None
 
     def pick(self, group: str) -> Channel | None:
-        """A connection to some producer of a group, another one each time; those that keep up with reading first."""
+        """A connection to some producer of a group, another one each time; congested ones only when there are no others."""
         channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
         channels = [channel for channel in channels if not channel.is_congested] or channels
         if not channels:

@@ -2,7 +2,7 @@
 
 An expression comes with the pull or was registered by heartbeat. TAG is tested on the hash in the consume queue, SQL92 on
 the bitmap of an extended unit where there is one and then on the properties of the stored record. What cannot be compiled is
-refused: Apache answers unfiltered messages to some of it, which no consumer can want.
+refused: Apache answers some of it with unfiltered messages, which no consumer can want.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work that is done in turns: now, when something arrives, and when the next of it is due."""
+"""Work that is done in turns: at once, when something arrives, and when the next work is due."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 async def take_turns(turn: Callable[[], int | None], arrived: asyncio.Event) -> None:
-    """Take turns for ever. Each says in how many milliseconds the next is due, None when nothing waits; `arrived` brings
-    it forward."""
+    """Call `turn` for ever. It returns in how many milliseconds the next call is due, None when nothing waits; `arrived` is
+    set when there is work earlier."""
     while True:
         arrived.clear()
         wait_ms = turn()

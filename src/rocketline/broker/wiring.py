@@ -1,4 +1,4 @@
-"""How parts of a broker are handed what they work with: classes whose fields are given once and stay."""
+"""The decorator for classes that hold what a part of a broker works with: fields are given once and stay."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ T = TypeVar("T")
 
 @dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(field,))
 def wired(kind: type[T]) -> type[T]:
-    """A dataclass with `__init__` and nothing else. That nobody assigns to a field is checked by the type checker and not
-    while it runs, and such parts are neither compared nor shown: the methods for it, made anew at every start for dozens of
-    classes, were a sixth of the time until a broker serves."""
+    """Make a dataclass with `__init__` and nothing else. Only the type checker forbids assignment to a field, and instances
+    are neither compared nor printed: generating those methods for dozens of classes took a sixth of a broker's start."""
     if kind.__doc__ is None:
         kind.__doc__ = kind.__name__  # or its signature would be worked out
     return dataclass(repr=False, eq=False)(kind)

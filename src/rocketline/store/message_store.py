@@ -1,9 +1,8 @@
 """The message store as a broker sees it.
 
 One owner thread calls everything here; no call waits for the disk. `append` stores, `dispatch` makes stored messages
-findable and reports them through `on_arrivals`, `read` and its relatives find them again. Two flusher threads bring data to
-the disk and report through `on_flushed` and `on_flush_failed`, which are called from those threads. With a transient pool a
-third one commits, and reports through `on_committed`.
+findable, `read` and its relatives find them again. Two flusher threads bring data to the disk; with a transient pool a third
+one commits. Who opens the store may listen to what happens (`StoreEvents`).
 
     store = MessageStore(Path("data"), StoreConfig(), encode_host("127.0.0.1", 10911))
     store.open()
@@ -28,6 +27,7 @@ from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, S
 from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
+from rocketline.store.events import NO_EVENTS, StoreEvents
 from rocketline.store.files.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.flush.flusher import ThreadWorker, Workers
 from rocketline.store.flush.store_threads import Told, Upkeep
@@ -36,7 +36,7 @@ from rocketline.store.index.key_query import KeyQuery
 from rocketline.store.log.append_result import AppendResult, AppendStatus, RecordLimits, StoreMessage, refused
 from rocketline.store.log.commit_log import CommitLog, Room
 from rocketline.store.queue.consume_queues import ConsumeQueues
-from rocketline.store.queue.dispatcher import Dispatcher, OnArrivals, TagsCodeFor
+from rocketline.store.queue.dispatcher import Dispatcher, TagsCodeFor
 from rocketline.store.queue.tags_codes import AcceptExt, AcceptTags, BitmapFor, TagsCodes
 from rocketline.store.reading.damage import Damage
 from rocketline.store.reading.lookups import StoreLookups
@@ -60,6 +60,7 @@ __all__ = [
     "ReadStatus",
     "RecoveryReport",
     "StoreConfig",
+    "StoreEvents",
     "StoreMessage",
 ]
 
@@ -87,12 +88,7 @@ class MessageStore(StoreLookups):
         """`workers` make what flushes and commits: threads, unless a simulation has other ideas of time."""
         self.root = root
         self.config = config
-        self.on_flushed: Callable[[int], None] | None = None
-        """Told the next log offset that is not yet on disk; from the flusher thread."""
-        self.on_flush_failed: Callable[[StoreError], None] | None = None
-        """Told once, from the flusher thread, that the disk failed and the store is read-only now."""
-        self.on_committed: Callable[[int], None] | None = None
-        """Told the next log offset that cannot be dispatched yet; from the committer thread, with a transient pool."""
+        self._events = NO_EVENTS
         self._disk = disk or RealDisk()
         self._clock = clock
         self._workers = workers
@@ -118,12 +114,17 @@ class MessageStore(StoreLookups):
 
     # Opening and closing
 
-    def open(self) -> RecoveryReport:
-        """Lock the folder, make the store whole, start the flushers. On a StoreError the folder is left unlocked."""
+    def open(self, events: StoreEvents = NO_EVENTS) -> RecoveryReport:
+        """Lock the folder, make the store whole, start the flushers. On a StoreError the folder is left unlocked.
+
+        What recovery makes readable is not reported as arrived.
+        """
         if self._refusal is not _NOT_OPEN:
             raise StoreError(f"the store {self.root} was opened before; make a new one to open it again")
         self._refusal = "the store could not be opened"
         report = self._files.open(self._dispatcher, self._codes, self.damage)
+        self._events = events
+        self._dispatcher.on_arrivals = events.arrived
         try:
             self._begin_upkeep()
         except BaseException:
@@ -144,7 +145,7 @@ class MessageStore(StoreLookups):
             self._queues,
             self._index,
             self._dispatcher,
-            Told(self._flushed_from_thread, self._committed_from_thread, self._disk_failed),
+            Told(self._events.flushed, self._events.committed, self._disk_failed),
             self._workers,
         )
         self._ask_to_flush = upkeep.log_flusher.request
@@ -171,18 +172,9 @@ class MessageStore(StoreLookups):
             self._refusal = "the store is closed"
             self._files.close()
 
-    def _flushed_from_thread(self, next_log_offset: int) -> None:
-        if self.on_flushed is not None:
-            self.on_flushed(next_log_offset)
-
-    def _committed_from_thread(self, next_log_offset: int) -> None:
-        if self.on_committed is not None:
-            self.on_committed(next_log_offset)
-
     def _disk_failed(self, error: StoreError) -> None:
         self._failure = self._refusal = f"read-only since a flush failed: {error}"
-        if self.on_flush_failed is not None:
-            self.on_flush_failed(error)
+        self._events.flush_failed(error)
 
     # Writing
 
@@ -242,15 +234,6 @@ class MessageStore(StoreLookups):
         """
         self._require_open()
         return self._dispatcher.dispatch()
-
-    @property
-    def on_arrivals(self) -> OnArrivals | None:
-        """Called by `dispatch` with the messages that have just become readable, all of them at once."""
-        return self._dispatcher.on_arrivals
-
-    @on_arrivals.setter
-    def on_arrivals(self, callback: OnArrivals | None) -> None:
-        self._dispatcher.on_arrivals = callback
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic, their files a little later; its records leave with the log files they are in."""

@@ -65,7 +65,6 @@ class Router:
     def take(self, other: Router) -> None:
         """Serve what another router serves too."""
         self._handlers.update(other._handlers)
-        self.fast_path = other.fast_path or self.fast_path
 
     def note_served(self, channel: Channel, code: int, response: int, count: int, began: float) -> None:
         """Told of requests that the fast path answered; `began` is when they came."""

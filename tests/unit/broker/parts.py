@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.patience import PATIENCE_S
 
-from rocketline.broker.changes import ChangingConfig, SavedChanges
+from rocketline.broker.address import BrokerAddress
 from rocketline.broker.config import (
     MESSAGE_DELAY_LEVELS,
     BrokerConfig,
@@ -27,10 +27,9 @@ from rocketline.broker.config import (
     TransactionConfig,
     parse_delay_levels,
 )
-from rocketline.broker.handler_wiring import routers
+from rocketline.broker.handler_wiring import install_handlers
 from rocketline.broker.handlers.send_back import FailureHook
-from rocketline.broker.parts import BrokerParts, Surroundings
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.parts import BrokerParts, Environment, OwnerCallbacks
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
 from rocketline.protocol.bodies import (
@@ -100,10 +99,8 @@ class Setup:
     max_held: int = 100
     long_polling: bool = True
     short_polling_ms: int = 1000
-    levels_ms: tuple[int, ...] = LEVELS_MS
+    delay_levels: str = MESSAGE_DELAY_LEVELS
     server_side_reset: bool = True
-    holds_locks: Callable[[str], bool] | None = None
-    """Instead of what the queue locks say."""
     log_segment_bytes: int = 1 << 20
     transient_pool_size: int = 0
     """Buffers of the transient pool; 0: none is used."""
@@ -122,8 +119,9 @@ class Setup:
     timer_slots: int = 2 * 7 * 24 * 3600
     recall_enabled: bool = True
     pop: PopConfig = field(default_factory=PopConfig)
-    pop_random: Random = field(default_factory=lambda: Random(1))
-    """Decides which pops look at redeliveries first, and at which queue."""
+    random: Random = field(default_factory=lambda: Random(1))
+    """Decides, among others, which pops look at redeliveries first, and at which queue."""
+    limits: Limits = DEFAULT_LIMITS
     clock: ManualClock = field(default_factory=ManualClock)
     disk: FaultyDisk = field(default_factory=lambda: GatedDisk(MemoryDisk()))
 
@@ -138,6 +136,8 @@ class Setup:
             long_polling=self.long_polling,
             short_polling_ms=self.short_polling_ms,
             slave_read=self.slave_read,
+            fails_fast=False,
+            delay_levels=self.delay_levels,
             recall_enabled=self.recall_enabled,
             recall_when_read_only=False,
             server_side_reset=self.server_side_reset,
@@ -181,35 +181,24 @@ class Parts(BrokerParts):
         self.on_failure: FailureHook = lambda header: None
         self.appends = 0
         self.closed = False
-        config = setup.config()
-        super().__init__(config, self._surroundings(config))
+        super().__init__(setup.config(), self._environment())
         self.open_store()
         self.build()
-        if setup.holds_locks is not None:
-            self.locks.are_held = setup.holds_locks  # type: ignore[assignment, method-assign]
         self.router = Router()
-        for router in routers(self):
-            self.router.take(router)
+        install_handlers(self.router, self)
 
-    def _surroundings(self, config: BrokerConfig) -> Surroundings:
+    def _environment(self) -> Environment:
         setup = self.setup
-        file = SavedTable(setup.disk, ROOT / "config" / "rocketline.settings.json", SavedChanges)
-        return Surroundings(
+        return Environment(
             root=ROOT,
             disk=setup.disk,
             clock=setup.clock,
-            random=Random(1),
-            pop_random=setup.pop_random,
-            ip="10.9.8.7",
-            address=ADDRESS,
+            random=setup.random,
+            address=BrokerAddress("10.9.8.7", "10.9.8.7", 10911),
             client=RemotingClient(),
-            changing=ChangingConfig(file, config, setup.clock),
-            started_ms=setup.clock.now_ms(),
-            stored=self._stored,
-            dispatch=self.dispatch,
-            levels_ms=setup.levels_ms,
+            owner=OwnerCallbacks(self._stored, self.dispatch, on_failure=lambda header: self.on_failure(header)),
             timer_slots=setup.timer_slots,
-            on_failure=lambda header: self.on_failure(header),
+            limits=setup.limits,
         )
 
     def _stored(self) -> None:

@@ -118,7 +118,7 @@ async def test_a_group_is_barred_from_a_topic_and_let_in_again(make_parts: MakeP
     assert b'"readable":true' in peer.ask(forbid("orders", "true")).body
     assert peer.ask(pull_request("orders", sys_flag=0)).code == ResponseCode.PULL_NOT_FOUND
     assert b'"readable":false' in peer.ask(forbid("bills")).body, "lifting one bar lifts no other"
-    again = Groups(parts.saved("subscriptionGroup.json", SubscriptionGroupWrapper), parts.clock)
+    again = Groups(parts.json_table("subscriptionGroup.json", SubscriptionGroupWrapper), parts.clock)
     again.load()
     assert (again.may_read("readers", "orders"), again.may_read("readers", "bills")) == (True, False)
 

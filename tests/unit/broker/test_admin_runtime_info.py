@@ -51,7 +51,7 @@ async def test_messages_are_counted(parts: Parts) -> None:
     assert table["putTps"] == " ".join([str(6 / 66)] * 3), "there is no sample yet but the start"
     assert float(table["getMissTps"].split(" ")[0]) > 0
     assert int(table["putMessageSizeTotal"]) == int(table["commitLogMaxOffset"])
-    assert int(table["earliestMessageTimeStamp"]) == parts.around.started_ms + 60_000
+    assert int(table["earliestMessageTimeStamp"]) == parts.started_ms + 60_000
     assert table["dispatchBehindBytes"] == "0"
     assert table["runtime"] == "[ 0 days, 0 hours, 1 minutes, 6 seconds ]"
 

@@ -40,7 +40,7 @@ def delete(topic: str = "orders") -> Command:
 
 async def test_a_topic_is_created_as_asked_for_and_announced(parts: Parts) -> None:
     announced: list[TopicConfig] = []
-    parts.topics.on_change = announced.extend
+    parts.topics.subscribe(announced.extend)
     answer = parts.peer().ask(
         create(perm="4", topicFilterType="MULTI_TAG", topicSysFlag="2", order="true", attributes="+message.type=FIFO")
     )
@@ -190,7 +190,7 @@ def create_all(*topics: TopicConfig) -> Command:
 async def test_many_topics_are_created_at_once(parts: Parts) -> None:
     parts.peer().ask(create(attributes="+queue.type=SimpleCQ"))
     announced: list[TopicConfig] = []
-    parts.topics.on_change = announced.extend
+    parts.topics.subscribe(announced.extend)
     topics = [
         TopicConfig("orders", 2, 3, attributes={"+message.type": "FIFO", "-queue.type": ""}),
         TopicConfig("other", attributes={"message.type": "DELAY"}),

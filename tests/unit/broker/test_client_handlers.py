@@ -161,7 +161,7 @@ async def test_without_group_creation_unknown_groups_are_passed_over_silently(ma
 async def test_all_that_is_new_in_a_heartbeat_is_saved_and_announced_at_once(parts: Parts) -> None:
     """One by one, a thousand groups in one heartbeat would hold up every other client for seconds."""
     announced: list[int] = []
-    parts.topics.on_change = lambda topics: announced.append(len(topics))
+    parts.topics.subscribe(lambda topics: announced.append(len(topics)))
     topics, groups = parts.topics.version.counter, parts.groups.version.counter
     consumers = [ConsumerData(f"readers-{number}") for number in range(200)]
     answer = parts.peer().ask(Command(RequestCode.HEART_BEAT, {}, encode_body(HeartbeatData("c", [], consumers))))

@@ -165,3 +165,9 @@ def test_every_setting_says_what_it_is_for_and_no_key_is_used_twice() -> None:
     keys = [*(item.key for item in settings if item.key), *ignored_keys(BrokerConfig)]
     assert len(keys) == len(set(keys))
     assert all(item.doc.endswith(".") for item in settings)
+
+
+def test_filter_bitmaps_are_off_by_default() -> None:
+    config = BrokerConfig()
+    assert not config.filters.bitmaps
+    assert not config.store.ext.enabled

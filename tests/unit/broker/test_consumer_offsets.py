@@ -11,7 +11,7 @@ import pytest
 from tests.golden.wire import load as golden
 
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable
@@ -28,7 +28,7 @@ def disk() -> FaultyDisk:
 
 
 def start(disk: FaultyDisk) -> ConsumerOffsets:
-    offsets = ConsumerOffsets(SavedTable(disk, FILE, ConsumerOffsetTable), ManualClock())
+    offsets = ConsumerOffsets(JsonTable(disk, FILE, ConsumerOffsetTable), ManualClock())
     offsets.load()
     return offsets
 

@@ -275,18 +275,18 @@ async def test_a_record_that_names_no_target_does_not_stop_its_level(parts: Part
 
 
 async def test_levels_are_as_configured(make_parts: MakeParts) -> None:
-    parts = make_parts(levels_ms=(50, 100))
+    parts = make_parts(delay_levels="1s 2s")
     send_delayed(parts, 2, b"b")
     send_delayed(parts, 9, b"c")
     send_delayed(parts, 1, b"a")
-    assert parts.delays.deliver_due() == 50
-    parts.clock.advance(0.1)
+    assert parts.delays.deliver_due() == 1000
+    parts.clock.advance(2)
     parts.delays.deliver_due()
     assert bodies(parts) == [b"a", b"b", b"c"]
 
 
-async def test_the_task_sleeps_until_something_arrives_or_is_due(make_parts: MakeParts) -> None:
-    parts = make_parts(levels_ms=(1,))
+async def test_the_task_sleeps_until_something_arrives_or_is_due(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketline.broker.delays.delay_levels.LOOK_AGAIN_MS", 1)
     runner = asyncio.create_task(parts.delays.run())
     try:
         await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.broker.tables.filters import ConsumerFilters
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
 from rocketline.message import LogOffset, QueueOffset
@@ -34,7 +34,7 @@ class Table:
         self.disk = disk or FaultyDisk(MemoryDisk())
         self.disk.make_folder(PATH.parent)
         self.clock = ManualClock()
-        self.filters = ConsumerFilters(SavedTable(self.disk, PATH, ConsumerFilterTable), self.clock, bloom, DAY_MS)
+        self.filters = ConsumerFilters(JsonTable(self.disk, PATH, ConsumerFilterTable), self.clock, bloom, DAY_MS)
         self.filters.load()
 
     def register(self, expression: str = "a > 1", version: int = 1, group: str = "g", topic: str = "T") -> None:

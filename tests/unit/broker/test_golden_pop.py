@@ -19,7 +19,7 @@ from rocketline.broker.pop.revive_log import REVIVE_GROUP
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.groups import Groups
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import Topics, system_topics
 from rocketline.protocol.bodies import (
     ConsumerOffsetTable,
@@ -78,8 +78,8 @@ class PopFolder(Opened):
         root = folder / "features" / "store" / "config"
         disk = RealDisk()
 
-        def saved(name: str, kind: type[Any]) -> SavedTable[Any]:
-            return SavedTable(disk, root / name, kind)
+        def saved(name: str, kind: type[Any]) -> JsonTable[Any]:
+            return JsonTable(disk, root / name, kind)
 
         self.topics = Topics(
             saved("topics.json", TopicConfigSerializeWrapper),

@@ -10,7 +10,7 @@ import pytest
 from tests.golden.wire import load as golden
 
 from rocketline.broker.tables.groups import BUILT_IN, Groups
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import ManualClock
 from rocketline.errors import RequestRejected, StoreError
 from rocketline.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -33,7 +33,7 @@ def disk() -> FaultyDisk:
 @pytest.fixture
 def make(disk: FaultyDisk) -> MakeGroups:
     def start(*, auto_create: bool = True) -> Groups:
-        groups = Groups(SavedTable(disk, FILE, SubscriptionGroupWrapper), ManualClock(), auto_create=auto_create)
+        groups = Groups(JsonTable(disk, FILE, SubscriptionGroupWrapper), ManualClock(), auto_create=auto_create)
         groups.load()
         return groups
 
@@ -115,7 +115,7 @@ def test_an_apache_file_is_taken_as_it_is_and_kept(make: MakeGroups, disk: Fault
 
 def test_a_barred_pair_stays_barred_after_a_restart(make: MakeGroups, disk: FaultyDisk) -> None:
     wrapper = SubscriptionGroupWrapper(forbidden_table={"readers": {"orders": 4, "bills": 3, "odd": -1}})
-    SavedTable(disk, FILE, SubscriptionGroupWrapper).save(wrapper)
+    JsonTable(disk, FILE, SubscriptionGroupWrapper).save(wrapper)
     groups = make()
     groups.put(SubscriptionGroupConfig("readers"))
     again = make()

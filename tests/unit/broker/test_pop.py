@@ -90,7 +90,7 @@ async def test_the_offset_moves_with_the_pop_and_one_check_point_is_written_for_
 
 
 async def test_all_queues_are_read_each_time_beginning_with_another(make_parts: MakeParts) -> None:
-    parts = make_parts(pop_random=Turns(41, 42, 43, 44))
+    parts = make_parts(random=Turns(41, 42, 43, 44))
     for queue_id in range(4):
         put(parts, *numbers(10, queue_id * 10), queue_id=queue_id, queue_count=4)
     popper = Popper(parts)
@@ -106,7 +106,7 @@ async def test_a_pop_of_one_queue_reads_only_that(parts: Parts) -> None:
 
 
 async def test_rest_counts_what_the_visited_queues_still_have(make_parts: MakeParts) -> None:
-    parts = make_parts(pop_random=Turns(40))
+    parts = make_parts(random=Turns(40))
     put(parts, *numbers(20), queue_count=2)
     put(parts, *numbers(7), queue_id=1)
     answer = parts.peer().ask(pop_request(count=5))
@@ -226,7 +226,7 @@ async def test_redeliveries_are_read_when_the_topic_gives_too_little(make_parts:
 
 
 async def test_some_pops_look_at_redeliveries_first(make_parts: MakeParts) -> None:
-    parts = make_parts(pop_random=Turns(50, 19, 20))
+    parts = make_parts(random=Turns(50, 19, 20))
     redeliver(parts, 2)
     put(parts, b"new", b"newer")
     popper = Popper(parts)
@@ -235,7 +235,7 @@ async def test_some_pops_look_at_redeliveries_first(make_parts: MakeParts) -> No
 
 
 async def test_about_a_fifth_of_the_pops_look_at_redeliveries_first(make_parts: MakeParts) -> None:
-    parts = make_parts(pop_random=Random(7))
+    parts = make_parts(random=Random(7))
     for start in range(0, 300, 30):
         put(parts, *numbers(30, start))
         Popper(parts).pop(invisible_ms=1000)
@@ -269,7 +269,7 @@ async def test_with_the_second_kind_of_retry_topics_both_are_drained(make_parts:
     redeliver(before, 1)
     stop(before)
     parts = make_parts(
-        disk=before.disk, clock=before.clock, pop=PopConfig(retry_v2=True), pop_random=Turns(51, 51, 50, 51, 50)
+        disk=before.disk, clock=before.clock, pop=PopConfig(retry_v2=True), random=Turns(51, 51, 50, 51, 50)
     )
     put(parts, b"later")
     assert bodies(Popper(parts).pop(invisible_ms=1000)) == [b"later"]

@@ -521,7 +521,7 @@ async def test_a_stale_handle_hides_nothing_and_doubles_nothing(either: Parts) -
     [one] = popper.pop(invisible_ms=5000)
     either.pass_time(8)
     answer = popper.peer.ask(change_request(one, 1000))
-    assert (answer.code, "counts no more" in (answer.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert (answer.code, "is not valid any more" in (answer.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
     either.pass_time(8)
     assert bodies(popper.pop()) == [b"0"]
     assert popper.pop() == []

@@ -297,7 +297,7 @@ async def test_a_group_can_be_barred_from_a_topic(make_parts: MakeParts) -> None
     parts.groups.put(SubscriptionGroupConfig("readers"))
     table = parts.groups.snapshot()
     table.forbidden_table = {"readers": {"orders": 4}}
-    parts.saved("subscriptionGroup.json", type(table)).save(table)
+    parts.json_table("subscriptionGroup.json", type(table)).save(table)
     parts.groups.load()
     peer = parts.peer()
     peer.ask(heartbeat())

@@ -14,9 +14,9 @@ from tests.support.patience import PATIENCE_S
 from tests.unit.broker.name_servers import FakeNameServer
 from tests.unit.broker.parts import eventually
 
-from rocketline.broker.config import TopicConfigDefaults
+from rocketline.broker.config import RegistrationConfig, TopicConfigDefaults
 from rocketline.broker.registration import Identity, Registration
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import Topics, system_topics
 from rocketline.clock import ManualClock
 from rocketline.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper, decode_registration
@@ -33,7 +33,7 @@ NEVER_S = 1000.0
 def topics() -> Topics:
     disk = MemoryDisk()
     disk.make_folder(Path("/config"))
-    file = SavedTable(disk, Path("/config/topics.json"), TopicConfigSerializeWrapper)
+    file = JsonTable(disk, Path("/config/topics.json"), TopicConfigSerializeWrapper)
     topics = Topics(file, system_topics("DefaultCluster", "broker-a", TopicConfigDefaults()), ManualClock())
     topics.load()
     return topics
@@ -41,20 +41,12 @@ def topics() -> Topics:
 
 @asynccontextmanager
 async def registering(
-    topics: Topics, *addresses: str, interval_s: float = NEVER_S, timeout_s: float = PATIENCE_S, broker_perm: int = 6
+    topics: Topics, *addresses: str, interval_s: float = NEVER_S, timeout_s: float = PATIENCE_S, permission: int = 6
 ) -> AsyncIterator[Registration]:
     async with RemotingClient() as client:
-        registration = Registration(
-            IDENTITY,
-            addresses,
-            topics,
-            client,
-            ManualClock(),
-            interval_s=interval_s,
-            timeout_s=timeout_s,
-            broker_perm=broker_perm,
-        )
-        topics.on_change = registration.topics_changed
+        config = RegistrationConfig(";".join(addresses), round(interval_s * 1000), round(timeout_s * 1000))
+        registration = Registration(IDENTITY, config, topics, client, ManualClock(), permission)
+        topics.subscribe(registration.topics_changed)
         yield registration
 
 
@@ -216,12 +208,12 @@ async def test_a_broker_that_stops_says_goodbye_to_all(topics: Topics) -> None:
             assert (header.broker_addr, header.broker_id) == (IDENTITY.address, 0)
 
 
-@pytest.mark.parametrize(("broker_perm", "seen"), [(6, 7), (4, 5), (2, 3), (0, 1)])
+@pytest.mark.parametrize(("permission", "seen"), [(6, 7), (4, 5), (2, 3), (0, 1)])
 async def test_a_broker_that_may_not_be_used_says_so_for_every_topic(
-    topics: Topics, broker_perm: int, seen: int
+    topics: Topics, permission: int, seen: int
 ) -> None:
     async with FakeNameServer() as name_server:
-        async with registering(topics, name_server.address, broker_perm=broker_perm) as registration:
+        async with registering(topics, name_server.address, permission=permission) as registration:
             await registration.register_all()
         [request] = name_server.told
         wrapper = decode_registration(request.body, False, request.version).topic_config_serialize_wrapper

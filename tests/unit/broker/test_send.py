@@ -7,8 +7,9 @@ import errno
 import threading
 
 import pytest
-from tests.unit.broker.parts import STORE_HOST, GatedDisk, MakeParts, Parts, send_request
+from tests.unit.broker.parts import BROKER, STORE_HOST, GatedDisk, MakeParts, Parts, send_request
 
+from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import TopicConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, ROCKETMQ
@@ -307,7 +308,7 @@ async def test_a_new_topic_gets_the_queues_asked_for_up_to_those_of_its_template
     parts: Parts, asked: int, made: int
 ) -> None:
     announced: list[TopicConfig] = []
-    parts.topics.on_change = announced.extend
+    parts.topics.subscribe(announced.extend)
     answer = parts.peer().ask(send_request(topic="fresh", queue_count=asked))
     assert answer.code == ResponseCode.SUCCESS
     topic = parts.topics.require("fresh")
@@ -317,7 +318,7 @@ async def test_a_new_topic_gets_the_queues_asked_for_up_to_those_of_its_template
 
 async def test_a_known_topic_is_neither_changed_nor_announced_by_a_send(parts: Parts) -> None:
     parts.put_topic("orders", queue_count=2)
-    parts.topics.on_change = pytest.fail
+    parts.topics.subscribe(pytest.fail)
     assert parts.peer().ask(send_request(queue_count=8)).code == ResponseCode.SUCCESS
     assert parts.topics.require("orders").write_queue_nums == 2
 
@@ -367,8 +368,8 @@ async def test_a_retry_ends_in_the_dead_letters(
         assert message.properties["REAL_TOPIC"] == "%RETRY%readers"
 
 
-async def test_a_group_that_holds_queue_locks_sends_its_retries_to_the_dead_letters(make_parts: MakeParts) -> None:
-    parts = make_parts(holds_locks=lambda group: group == "orderly")
+async def test_a_group_that_holds_queue_locks_sends_its_retries_to_the_dead_letters(parts: Parts) -> None:
+    parts.locks.lock("orderly", "client-1", [MessageQueue("orders", BROKER, 0)])
     parts.peer().ask(send_request("%RETRY%orderly"))
     parts.peer().ask(send_request("%RETRY%free"))
     assert len(parts.messages("%DLQ%orderly")) == 1

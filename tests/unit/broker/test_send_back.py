@@ -89,7 +89,7 @@ async def test_a_group_without_retry_queues_drops_what_comes_back(parts: Parts) 
 async def test_the_retry_topic_is_made_on_demand(parts: Parts, queue_count: int) -> None:
     parts.groups.put(SubscriptionGroupConfig("readers", retry_queue_nums=queue_count))
     announced: list[TopicConfig] = []
-    parts.topics.on_change = announced.extend
+    parts.topics.subscribe(announced.extend)
     message = one_message(parts)
     announced.clear()
     for _ in range(30):

@@ -9,7 +9,16 @@ import pytest
 from tests.unit.broker.parts import CLUSTER, Parts, fill, pull_request, send_request
 from tests.unit.broker.test_send_back import back
 
-from rocketline.broker.statistics.statistics import DAY, DELAY, FIFO, HOUR, MINUTE, NORMAL, BrokerStatistics, Incoming
+from rocketline.broker.statistics.statistics import (
+    DAY,
+    DELAY,
+    FIFO,
+    HOUR,
+    MINUTE,
+    NORMAL,
+    BrokerStatistics,
+    StoredMessages,
+)
 from rocketline.clock import ManualClock
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import BrokerStatsData, StatsItem, TopicStatsTable, decode_body, queue_key
@@ -205,8 +214,8 @@ def test_messages_are_told_apart_by_kind_and_size() -> None:
     counted.put("orders", 1, 100, FIFO)
     counted.delivered("orders", 3000)
     found = {incoming.kind: incoming for incoming in counted.incoming("orders")}
-    assert found[FIFO] == Incoming("orders", FIFO, 1, 100, (1, 0, 0, 0, 0, 0, 0))
-    assert found[DELAY] == Incoming("orders", DELAY, 1, 3000, (0, 1, 0, 0, 0, 0, 0))
+    assert found[FIFO] == StoredMessages("orders", FIFO, 1, 100, (1, 0, 0, 0, 0, 0, 0))
+    assert found[DELAY] == StoredMessages("orders", DELAY, 1, 3000, (0, 1, 0, 0, 0, 0, 0))
     normal = found[NORMAL]
     assert normal.messages == 11
     assert normal.size == 100 + 1024 + 1025 + 5000 + (5 << 20) + 2400 + 4000

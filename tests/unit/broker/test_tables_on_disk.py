@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.errors import StoreError
 from rocketline.files import backup_of
 from rocketline.protocol.bodies import (
@@ -57,9 +57,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def saved(make: Make, path: Path) -> SavedTable[Any]:
+def saved(make: Make, path: Path) -> JsonTable[Any]:
     path.parent.mkdir()
-    table: SavedTable[Any] = SavedTable(RealDisk(), path, type(make(1)))
+    table: JsonTable[Any] = JsonTable(RealDisk(), path, type(make(1)))
     table.save(make(1))
     table.save(make(2))
     return table
@@ -104,7 +104,7 @@ SAVE = [
 
 
 def test_a_save_is_on_disk_before_it_takes_the_name_and_the_name_before_it_returns(
-    saved: SavedTable[Any], make: Make, path: Path, monkeypatch: pytest.MonkeyPatch
+    saved: JsonTable[Any], make: Make, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = Steps(monkeypatch)
     saved.save(make(3))
@@ -116,7 +116,7 @@ def test_a_save_is_on_disk_before_it_takes_the_name_and_the_name_before_it_retur
 
 @pytest.mark.parametrize("step", range(len(SAVE)), ids=[step.replace(" ", "-") for step in SAVE])
 def test_a_death_at_any_step_leaves_the_old_table_or_the_new_one(
-    saved: SavedTable[Any], make: Make, step: int, monkeypatch: pytest.MonkeyPatch
+    saved: JsonTable[Any], make: Make, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = Steps(monkeypatch)
     steps.die_before = step
@@ -133,7 +133,7 @@ BAD = [None, b"", b"{", b"\0" * 64, b"[]", b"\xff\xfe", b"null"]
 
 @pytest.mark.parametrize("content", BAD, ids=["missing", "empty", "cut", "zeros", "list", "not utf-8", "null"])
 def test_a_bad_table_is_replaced_by_its_backup_once_and_that_is_said(
-    saved: SavedTable[Any], make: Make, path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+    saved: JsonTable[Any], make: Make, path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.unlink()
     if content is not None:
@@ -152,7 +152,7 @@ def test_a_bad_table_is_replaced_by_its_backup_once_and_that_is_said(
     assert backup_of(path).read_bytes() == saved.encode(make(1))
 
 
-def test_a_table_cut_short_anywhere_is_noticed(saved: SavedTable[Any], make: Make, path: Path) -> None:
+def test_a_table_cut_short_anywhere_is_noticed(saved: JsonTable[Any], make: Make, path: Path) -> None:
     whole = path.read_bytes()
     for end in range(0, len(whole), 7):
         path.write_bytes(whole[:end])
@@ -162,7 +162,7 @@ def test_a_table_cut_short_anywhere_is_noticed(saved: SavedTable[Any], make: Mak
 @pytest.mark.parametrize("main", BAD, ids=["missing", "empty", "cut", "zeros", "list", "not utf-8", "null"])
 @pytest.mark.parametrize("backup", [b"{", b"\0" * 64])
 def test_when_the_backup_is_bad_too_both_are_kept_and_named(
-    saved: SavedTable[Any], path: Path, main: bytes | None, backup: bytes
+    saved: JsonTable[Any], path: Path, main: bytes | None, backup: bytes
 ) -> None:
     path.unlink()
     if main is not None:
@@ -175,7 +175,7 @@ def test_when_the_backup_is_bad_too_both_are_kept_and_named(
 
 
 @pytest.mark.parametrize("content", BAD[2:], ids=["cut", "zeros", "list", "not utf-8", "null"])
-def test_a_bad_table_without_a_backup_is_kept_and_named(saved: SavedTable[Any], path: Path, content: bytes) -> None:
+def test_a_bad_table_without_a_backup_is_kept_and_named(saved: JsonTable[Any], path: Path, content: bytes) -> None:
     path.write_bytes(content)
     backup_of(path).unlink()
     with pytest.raises(StoreError, match=f"{path} cannot be used"):
@@ -184,7 +184,7 @@ def test_a_bad_table_without_a_backup_is_kept_and_named(saved: SavedTable[Any], 
 
 
 def test_empty_files_hold_nothing_but_are_reported(
-    saved: SavedTable[Any], path: Path, caplog: pytest.LogCaptureFixture
+    saved: JsonTable[Any], path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.write_bytes(b"")
     backup_of(path).write_bytes(b"")

@@ -571,7 +571,7 @@ class TestRestarts:
         before.timers.turn()
         before.store.flush_now()
         before.timers.write(before.timers.take_changes())  # type: ignore[arg-type]
-        before.timers._take_in()  # and killed before it could be delivered
+        before.timers._fill_wheel()  # and killed before it could be delivered
         parts = restarted(make_parts, before)
         parts.clock.advance(2)
         settle(parts)

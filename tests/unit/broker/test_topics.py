@@ -11,7 +11,7 @@ import pytest
 from tests.golden.wire import load as golden
 
 from rocketline.broker.config import TopicConfigDefaults
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import Topics, system_topics
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RequestRejected, StoreError
@@ -57,7 +57,7 @@ def make(disk: FaultyDisk) -> MakeTopics:
     def start(*, auto_create: bool = True, writable: bool = True, queue_count: int = 8, **more: Any) -> Topics:
         defaults = TopicConfigDefaults(auto_create, queue_count, **more)
         topics = Topics(
-            SavedTable(disk, FILE, TopicConfigSerializeWrapper),
+            JsonTable(disk, FILE, TopicConfigSerializeWrapper),
             system_topics("DefaultCluster", "broker-a", defaults),
             ManualClock(5000),
             auto_create=auto_create,
@@ -133,7 +133,7 @@ def test_every_change_gets_a_new_version(make: MakeTopics) -> None:
 def test_a_change_is_saved_before_anyone_is_told(make: MakeTopics, disk: FaultyDisk) -> None:
     topics = make()
     saved_when_told: list[bool] = []
-    topics.on_change = lambda changed: saved_when_told.append(b'"orders"' in (disk.read(FILE) or b""))
+    topics.subscribe(lambda changed: saved_when_told.append(b'"orders"' in (disk.read(FILE) or b"")))
     topics.put([TopicConfig("orders")])
     assert saved_when_told == [True]
 
@@ -141,7 +141,7 @@ def test_a_change_is_saved_before_anyone_is_told(make: MakeTopics, disk: FaultyD
 def test_a_topic_that_cannot_be_saved_is_neither_announced_nor_there(make: MakeTopics, disk: FaultyDisk) -> None:
     topics = make()
     topics.put([TopicConfig("bills", 2, 2)])
-    topics.on_change = pytest.fail
+    topics.subscribe(pytest.fail)
     disk.fail("write", errno.ENOSPC, forever=True)
     with pytest.raises(StoreError, match="No space left"):
         topics.for_send("orders", "TBW102", 4)

@@ -12,7 +12,7 @@ from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import BatchItem
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
 from rocketline.store.files.disk import Disk
-from rocketline.store.message_store import MessageStore, StoreMessage
+from rocketline.store.message_store import MessageStore, StoreEvents, StoreMessage
 from rocketline.testing.disks import MemoryDisk
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -71,10 +71,14 @@ def new_store(
 
 
 def opened(
-    disk: Disk | None = None, config: StoreConfig | None = None, clock: ManualClock | None = None, root: Path = ROOT
+    disk: Disk | None = None,
+    config: StoreConfig | None = None,
+    clock: ManualClock | None = None,
+    root: Path = ROOT,
+    events: StoreEvents | None = None,
 ) -> MessageStore:
     store = new_store(disk, config, clock, root)
-    store.open()
+    store.open(events or StoreEvents())
     return store
 
 

@@ -7,7 +7,7 @@ from tests.support.patience import PATIENCE_S
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError, StoreReadOnly
 from rocketline.store.config import FlushConfig, FlushDiskType
-from rocketline.store.message_store import AppendStatus, MessageStore
+from rocketline.store.message_store import AppendStatus, MessageStore, StoreEvents
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import ROOT, message, new_store, opened, sync_flush, tiny
@@ -34,12 +34,11 @@ class GatedDisk(FaultyDisk):
 class Flushed:
     """Waits for reports of the flusher."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self) -> None:
         self.reports: list[int] = []
         self.failures: list[StoreError] = []
         self._changed = threading.Condition()
-        store.on_flushed = self._flushed
-        store.on_flush_failed = self._failed
+        self.events = StoreEvents(flushed=self._flushed, flush_failed=self._failed)
 
     def _flushed(self, next_log_offset: int) -> None:
         with self._changed:
@@ -67,8 +66,8 @@ def flush_config(**changes: object) -> FlushConfig:
 class TestSyncFlush:
     def test_an_append_is_flushed_without_being_asked(self) -> None:
         disk = MemoryDisk()
-        store = opened(disk, sync_flush())
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = opened(disk, sync_flush(), events=flushed.events)
         result = store.append(message(b"precious"))
         flushed.wait_for(result.next_log_offset)
         assert store.flushed_offset == result.next_log_offset
@@ -78,8 +77,8 @@ class TestSyncFlush:
 
     def test_one_sync_serves_all_who_wait(self) -> None:
         disk = GatedDisk()
-        store = opened(disk, sync_flush(log_segment_bytes=1 << 20))
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = opened(disk, sync_flush(log_segment_bytes=1 << 20), events=flushed.events)
         flushed.wait_for(store.append(message()).next_log_offset)
         disk.waiting = threading.Semaphore(0)
         disk.gate.clear()
@@ -96,8 +95,8 @@ class TestSyncFlush:
 
     def test_readers_see_only_what_is_on_disk(self) -> None:
         disk = GatedDisk()
-        store = opened(disk, sync_flush())
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = opened(disk, sync_flush(), events=flushed.events)
         flushed.wait_for(store.append(message()).next_log_offset)
         store.dispatch()
         disk.gate.clear()
@@ -112,8 +111,8 @@ class TestSyncFlush:
 
     def test_a_batch_and_a_roll_are_covered(self) -> None:
         disk = MemoryDisk()
-        store = opened(disk, sync_flush())
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = opened(disk, sync_flush(), events=flushed.events)
         for number in range(12):
             last = store.append(message(bytes([number]) * 1000))
         flushed.wait_for(last.next_log_offset)
@@ -124,8 +123,14 @@ class TestSyncFlush:
 
 
 class TestAsyncFlush:
-    def store(self, clock: ManualClock, disk: FaultyDisk | MemoryDisk | None = None, **changes: object) -> MessageStore:
-        return opened(disk, tiny(log_segment_bytes=1 << 20, flush=flush_config(**changes)), clock)
+    def store(
+        self,
+        clock: ManualClock,
+        disk: FaultyDisk | MemoryDisk | None = None,
+        events: StoreEvents | None = None,
+        **changes: object,
+    ) -> MessageStore:
+        return opened(disk, tiny(log_segment_bytes=1 << 20, flush=flush_config(**changes)), clock, events=events)
 
     def test_few_dirty_pages_wait_for_the_thorough_interval(self) -> None:
         clock = ManualClock()
@@ -155,14 +160,14 @@ class TestAsyncFlush:
         store.close()
 
     def test_rounds_come_by_the_clock(self) -> None:
-        store = self.store(ManualClock(), log_interval_ms=1, log_least_pages=0)
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = self.store(ManualClock(), log_interval_ms=1, log_least_pages=0, events=flushed.events)
         flushed.wait_for(store.append(message()).next_log_offset)
         store.close()
 
     def test_appends_wake_the_flusher_when_not_timed(self) -> None:
-        store = self.store(ManualClock(), log_timed=False, log_least_pages=0)
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = self.store(ManualClock(), log_timed=False, log_least_pages=0, events=flushed.events)
         flushed.wait_for(store.append(message()).next_log_offset)
         flushed.wait_for(store.append(message()).next_log_offset)
         store.close()
@@ -232,8 +237,8 @@ class TestAFailedSync:
         config = tiny(
             log_segment_bytes=1 << 20, flush=flush_config(disk_type=kind, log_interval_ms=1, log_least_pages=0)
         )
-        store = opened(disk, config)
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = opened(disk, config, events=flushed.events)
         kept = store.append(message(b"kept"))
         flushed.wait_for(kept.next_log_offset)
         disk.fail("sync", part="commitlog")
@@ -257,8 +262,8 @@ class TestAFailedSync:
 
     def test_a_failure_of_the_queues_counts_too(self) -> None:
         disk = FaultyDisk(MemoryDisk())
-        store = opened(disk)
-        flushed = Flushed(store)
+        flushed = Flushed()
+        store = opened(disk, events=flushed.events)
         store.append(message(KEYS="k"))
         disk.fail("sync", part="index")
         with pytest.raises(StoreReadOnly, match=r"index/.*Input/output error"):
@@ -269,13 +274,12 @@ class TestAFailedSync:
         assert disk.exists(ROOT / "abort")
 
     def test_a_listener_that_fails_stops_the_flusher_loudly(self) -> None:
-        store = opened(config=sync_flush())
-        flushed = Flushed(store)
+        flushed = Flushed()
 
         def fails(next_log_offset: int) -> None:
             raise RuntimeError("no loop")
 
-        store.on_flushed = fails
+        store = opened(config=sync_flush(), events=flushed.events._replace(flushed=fails))
         store.append(message())
         flushed.wait_for_failure()
         assert "RuntimeError('no loop')" in store.reason

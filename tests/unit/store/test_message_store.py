@@ -12,7 +12,7 @@ from rocketline.protocol.hashing import index_key_hash
 from rocketline.protocol.records import decode_message, decode_record
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import Disk, RealDisk
-from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
+from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus, StoreEvents
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import HOST, ROOT, item, message, new_store, opened, read_all, tiny
@@ -267,15 +267,16 @@ def test_deleting_a_topic(store: MessageStore) -> None:
     assert len(read_all(store)) == 1
 
 
-def test_callbacks_may_be_changed(store: MessageStore) -> None:
+def test_arrivals_are_reported_until_the_store_is_closed() -> None:
     arrived: list[int] = []
-    store.on_arrivals = lambda entries: arrived.extend(entry.queue_offset for entry in entries)
-    assert store.on_arrivals is not None
+    events = StoreEvents(arrived=lambda entries: arrived.extend(entry.queue_offset for entry in entries))
+    store = opened(events=events)
     store.append(message())
+    assert arrived == []
     store.dispatch()
-    store.on_arrivals = None
+    assert arrived == [0]
     store.append(message())
-    store.dispatch()
+    store.close()
     assert arrived == [0]
 
 

@@ -23,7 +23,7 @@ from rocketline.store.config import FlushConfig, FlushDiskType, StoreConfig
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.flush.flusher import Committer
 from rocketline.store.log.transient_pool import TransientPool
-from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
+from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus, StoreEvents
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 from .samples import HOST, ROOT, item, locked_bytes, message, new_store, opened, read_all, tiny
@@ -90,14 +90,16 @@ class WatchedDisk(FaultyDisk):
 class Reports:
     """Waits for what the threads of a store report."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self) -> None:
         self.committed: list[int] = []
         self.flushed: list[int] = []
         self.failures: list[StoreError] = []
         self._changed = threading.Condition()
-        store.on_committed = lambda offset: self._note(self.committed, offset)
-        store.on_flushed = lambda offset: self._note(self.flushed, offset)
-        store.on_flush_failed = lambda error: self._note(self.failures, error)
+        self.events = StoreEvents(
+            flushed=lambda offset: self._note(self.flushed, offset),
+            committed=lambda offset: self._note(self.committed, offset),
+            flush_failed=lambda error: self._note(self.failures, error),
+        )
 
     def _note(self, reports: list[T], report: T) -> None:
         with self._changed:
@@ -187,9 +189,9 @@ class TestPool:
 class TestCommit:
     def test_only_what_is_committed_can_be_read(self) -> None:
         disk = MemoryDisk()
-        store = opened(disk, pooled())
         arrived: list[int] = []
-        store.on_arrivals = lambda entries: arrived.extend(entry.log_offset for entry in entries)
+        events = StoreEvents(arrived=lambda entries: arrived.extend(entry.log_offset for entry in entries))
+        store = opened(disk, pooled(), events=events)
         result = store.append(message(b"hidden", KEYS="k"))
         assert store.log_next_offset == result.next_log_offset
         assert (store.committed_offset, store.dispatch(), arrived) == (0, 0, [])
@@ -307,16 +309,18 @@ class TestCommit:
         store.close()
 
     def test_rounds_come_by_the_clock_and_are_reported(self) -> None:
-        store = opened(config=pooled(replace(BY_HAND, commit_interval_ms=1, commit_least_pages=0)))
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(
+            config=pooled(replace(BY_HAND, commit_interval_ms=1, commit_least_pages=0)), events=reports.events
+        )
         for _ in range(3):
             reports.wait_for_commit(store.append(message()).next_log_offset)
             assert store.dispatch() == 1
         store.close()
 
     def test_a_full_file_is_committed_without_waiting_for_the_clock(self) -> None:
-        store = opened(config=pooled())
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(config=pooled(), events=reports.events)
         while (result := store.append(message(bytes(700)))).log_offset < PAGE:
             assert store.committed_offset == 0
         reports.wait_for_commit(PAGE)
@@ -325,8 +329,8 @@ class TestCommit:
 
     def test_the_flusher_is_woken_after_a_commit_when_it_is_not_timed(self) -> None:
         flush = replace(BY_HAND, log_timed=False, log_least_pages=0)
-        store = opened(config=pooled(flush))
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(config=pooled(flush), events=reports.events)
         for _ in range(3):
             end = store.append(message()).next_log_offset
             commit(store)
@@ -375,8 +379,8 @@ class TestOrderOnTheDisk:
 
     def test_sync_flush_with_a_pool_writes_and_syncs_before_it_reports(self) -> None:
         disk = WatchedDisk()
-        store = opened(disk, pooled_sync())
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(disk, pooled_sync(), events=reports.events)
         assert store._upkeep is not None
         assert store._upkeep.committer is None
         for count in (1, 2, 3):
@@ -391,8 +395,8 @@ class TestOrderOnTheDisk:
 
     def test_one_write_and_one_sync_serve_all_who_wait(self) -> None:
         disk = WatchedDisk()
-        store = opened(disk, pooled_sync(log_segment_bytes=1 << 20))
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(disk, pooled_sync(log_segment_bytes=1 << 20), events=reports.events)
         disk.gate.clear()
         store.append(message())
         assert disk.reached.acquire(timeout=PATIENCE_S), "a commit is under way"
@@ -417,8 +421,8 @@ class TestBuffers:
 
     def test_they_come_back_with_each_committed_file(self) -> None:
         disk = WatchedDisk()
-        store = opened(disk, pooled())
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(disk, pooled(), events=reports.events)
         assert store.free_buffers == 3
         store.append(message())
         assert store.free_buffers == 2
@@ -435,17 +439,20 @@ class TestBuffers:
             assert store.free_buffers == 2
         store.close()
 
-    def stalled(self, fail_without_buffer: bool = False) -> tuple[WatchedDisk, MessageStore]:
+    def stalled(
+        self, fail_without_buffer: bool = False, events: StoreEvents | None = None
+    ) -> tuple[WatchedDisk, MessageStore]:
         """A store whose three buffers are full but for little room in the last, because nothing is committed."""
         disk = WatchedDisk()
-        store = opened(disk, pooled(fail_without_buffer=fail_without_buffer))
+        store = opened(disk, pooled(fail_without_buffer=fail_without_buffer), events=events)
         disk.gate.clear()
         while store.log_next_offset < 2 * PAGE + 3000:
             assert store.append(message(bytes(700))).status is AppendStatus.OK
         return disk, store
 
     def test_an_append_may_be_refused_when_none_is_left(self) -> None:
-        disk, store = self.stalled(fail_without_buffer=True)
+        reports = Reports()
+        disk, store = self.stalled(fail_without_buffer=True, events=reports.events)
         end = store.log_next_offset
         for result in (store.append(message(bytes(1500))), store.append_batch(message(), [item(bytes(1500))])):
             assert result.status is AppendStatus.BUSY
@@ -455,7 +462,6 @@ class TestBuffers:
         assert store.is_writable
         small = store.append(message(b"small"))
         assert small.log_offset == end, "what still fits is taken"
-        reports = Reports(store)
         disk.gate.set()
         commit(store)
         reports.wait_for_commit(small.next_log_offset)
@@ -581,8 +587,8 @@ class TestPowerLoss:
     @pytest.mark.parametrize("seed", range(10))
     def test_what_sync_flush_reported_is_there(self, seed: int) -> None:
         disk = MemoryDisk()
-        store = opened(disk, pooled_sync())
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(disk, pooled_sync(), events=reports.events)
         for number in range(20):
             last = store.append(message(b"%d" % number * 150))
         reports.wait_for_flush(last.next_log_offset)
@@ -637,8 +643,8 @@ class TestAFailedCommit:
         disk = WatchedDisk()
         flush = replace(BY_HAND, disk_type=kind, commit_interval_ms=1, commit_least_pages=0)
         config = pooled(flush, log_segment_bytes=1 << 20)
-        store = opened(disk, config)
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(disk, config, events=reports.events)
         kept = store.append(message(b"kept"))
         store.flush_now()
         disk.fail("write", part="commitlog")
@@ -720,8 +726,8 @@ class TestRealFiles:
         """Many small files, two buffers: some files get one and some do not, and everything is there once and in order."""
         flush = FlushConfig(disk_type=kind, commit_interval_ms=1, log_interval_ms=1)
         config = pooled(flush, transient_pool_size=2)
-        store = opened(RealDisk(), config, root=tmp_path)
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(RealDisk(), config, root=tmp_path, events=reports.events)
         sent = [b"%d|" % number * (number % 97) for number in range(1500)]
         for body in sent:
             last = store.append(message(body))
@@ -740,8 +746,8 @@ class TestRealFiles:
         again.close()
 
     def test_a_store_with_a_pool(self, tmp_path: Path) -> None:
-        store = opened(RealDisk(), pooled(), root=tmp_path)
-        reports = Reports(store)
+        reports = Reports()
+        store = opened(RealDisk(), pooled(), root=tmp_path, events=reports.events)
         for number in range(50):
             last = store.append(message(b"%d" % number * 100))
         commit(store)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rocketline.broker.delays.clock_rollback import SetBack
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import SCHEDULE_TOPIC
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected, StoreError
@@ -59,9 +59,10 @@ class DelayLevels:
         self,
         levels_ms: tuple[int, ...],
         store: MessageStore,
-        file: SavedTable[DelayOffsetTable],
+        file: JsonTable[DelayOffsetTable],
         clock: Clock,
         stored: Callable[[], None],
+        on_delivered: Callable[[str, int], None] | None = None,
     ) -> None:
         self._levels_ms = levels_ms
         self._store = store
@@ -75,7 +76,7 @@ class DelayLevels:
         """Offsets to save, and up to where the log must be on disk before."""
         self._arrived = asyncio.Event()
         self._set_back = SetBack(clock)
-        self.on_delivered: Callable[[str, int], None] | None = None
+        self._on_delivered = on_delivered
         """Told of every message let out: its topic, and its bytes in the log."""
 
     def load(self) -> None:
@@ -185,8 +186,8 @@ class DelayLevels:
             log.error("delayed message at %d cannot be delivered now: %s", log_offset, result.reason)
             return False
         self._stored()
-        if self.on_delivered is not None:
-            self.on_delivered(topic, result.size)
+        if self._on_delivered is not None:
+            self._on_delivered(topic, result.size)
         return True
 
     def snapshot(self) -> DelayOffsetTable:

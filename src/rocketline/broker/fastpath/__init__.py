@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from rocketline.broker.fastpath.path import BrokerFastPath
     from rocketline.broker.handlers.pull import PullHandlers
     from rocketline.broker.handlers.send import SendHandlers
-    from rocketline.broker.loop_delay import QueueTime
+    from rocketline.broker.loop_delay import LoopDelay
     from rocketline.transport import Limits
 
 
 def fast_path_of(
-    sends: SendHandlers, pulls: PullHandlers, limits: Limits, loop_delay: QueueTime | None
+    sends: SendHandlers, pulls: PullHandlers, limits: Limits, loop_delay: LoopDelay | None
 ) -> BrokerFastPath | None:
     """The fast path beside these handlers; None where everything takes the general path."""
     if NAME != "c" or os.environ.get("ROCKETLINE_FAST_PATH", "") == "off":

@@ -14,7 +14,7 @@ from rocketline._impl import compiled_only
 from rocketline.broker.fastpath.answers import SendAnswerParts, send_answer_parts
 from rocketline.broker.fastpath.late_answers import LateAnswers
 from rocketline.broker.handlers.send import SendHandlers
-from rocketline.broker.loop_delay import QueueTime
+from rocketline.broker.loop_delay import LoopDelay
 from rocketline.errors import RemoteProtocolError, RequestRejected
 from rocketline.protocol.bodies import TopicConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -58,7 +58,7 @@ class SendContext(NamedTuple):
 
 
 class FastSends:
-    def __init__(self, handlers: SendHandlers, limits: Limits, loop_delay: QueueTime | None) -> None:
+    def __init__(self, handlers: SendHandlers, limits: Limits, loop_delay: LoopDelay | None) -> None:
         parts = self._parts = handlers.parts
         self._store = parts.store
         self._topics = parts.topics

@@ -1,4 +1,5 @@
-"""What the broker answers, one module per family of requests.
+"""Handlers of requests, one module per family.
 
-A handler takes the parts it needs, the channel and the request, and returns what `transport.router` describes.
+A group of handlers is a class that holds the parts it needs and declares its request codes in `routes`. A handler takes the
+channel and the request, and returns what `transport.router` describes.
 """

@@ -1,20 +1,19 @@
-"""Refusing work that would be stored while the broker cannot keep up.
+"""Refuses sends while the broker cannot keep up.
 
-As Apache's broker does it: the request is not even looked at, the answer is code 2, and clients slow down or go elsewhere.
-Two things say so: the store has no buffer left for it, or the request has waited so long already (see queue_time.py) that
-its sender will soon give it up. What the broker stores for itself is not asked about; it may still find room in the file
-that is being written.
+As Apache's broker does it: the request is not decoded, the answer is code 2, and clients slow down or go elsewhere. There
+are two reasons: the store has no free buffer, or the request has waited so long already (see loop_delay.py) that its sender
+will soon give up. What the broker stores for itself is not checked; it may still find room in the file that is being
+written.
 """
 
 from __future__ import annotations
 
-from rocketline.broker.loop_delay import QueueTime
+from rocketline.broker.loop_delay import LoopDelay
 from rocketline.errors import RequestRejected
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
-from rocketline.transport.router import Handler
+from rocketline.transport import Channel, Handler, Reply
 
 REMARK = (
     "[REJECTREQUEST]system busy, start flow control for a while: the transient store pool has no free buffer "
@@ -25,11 +24,23 @@ WAITED = (
 )
 
 
-def unless_busy(store: MessageStore, handler: Handler, queue_time: QueueTime | None = None) -> Handler:
-    """The handler, behind a look at whatever there is to look at."""
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+def with_busy_checks(
+    routes: dict[int, Handler], store: MessageStore, loop_delay: LoopDelay | None
+) -> dict[int, Handler]:
+    """The routes, with a check before each handler that stores what a client sends."""
+    checked: dict[int, Handler] = {code: unless_busy(store, routes[code], loop_delay) for code in SENDS}
+    send_back = RequestCode.CONSUMER_SEND_MSG_BACK
+    return {**routes, **checked, send_back: unless_busy(store, routes[send_back])}
+
+
+def unless_busy(store: MessageStore, handler: Handler, loop_delay: LoopDelay | None = None) -> Handler:
+    """The handler, with the checks that apply here before it."""
     if store.config.transient_pool:
         handler = _unless_full(store, handler)
-    return handler if queue_time is None else _unless_late(queue_time, handler)
+    return handler if loop_delay is None else _unless_late(loop_delay, handler)
 
 
 def _unless_full(store: MessageStore, handler: Handler) -> Handler:
@@ -41,8 +52,8 @@ def _unless_full(store: MessageStore, handler: Handler) -> Handler:
     return guarded
 
 
-def _unless_late(queue_time: QueueTime, handler: Handler) -> Handler:
-    waited_ms = queue_time.over_limit_ms
+def _unless_late(loop_delay: LoopDelay, handler: Handler) -> Handler:
+    waited_ms = loop_delay.over_limit_ms
 
     def guarded(channel: Channel, request: Command) -> Reply:
         if late := waited_ms():

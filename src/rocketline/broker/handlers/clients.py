@@ -1,4 +1,4 @@
-"""Clients that come and go: heartbeats (34), goodbyes (35), who else is in the group (38), can you filter this (46)."""
+"""Membership of clients: heartbeat (34), unregister (35), members of a group (38), check of a subscription (46)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rocketline.protocol.bodies import (
     encode_body,
 )
 from rocketline.protocol.bodies.filters import CheckClientBody
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
 from rocketline.protocol.names import retry_topic
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 MAX_GROUPS = 4096
-"""Groups one heartbeat may name: each may become a group and a topic, saved before the answer."""
+"""Groups that one heartbeat may name: each may create a group and a topic."""
 
 
 CONFLICTS = 3
-"""Conflicts told in one answer."""
+"""Conflicts named in one answer."""
 
 
 @wired
@@ -42,12 +42,20 @@ class ClientHandlers:
     clock: Clock
     selections: Selections
 
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check,
+        }
+
     def heartbeat(self, channel: Channel, request: Command) -> Reply:
         beat = decode_body(HeartbeatData, request.body)
         if len(beat.consumer_data_set) + len(beat.producer_data_set) > MAX_GROUPS:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"a client may be in at most {MAX_GROUPS} groups")
         client = ClientInfo(beat.client_id, request.language, request.version, self.clock.monotonic())
-        self._watch(channel)
+        self._note_when_closed(channel)
         channel.version, channel.language = request.version, request.language
         groups = self.groups.get_all([consumer.group_name for consumer in beat.consumer_data_set])
         retry_queues = {retry_topic(name): group.retry_queue_nums for name, group in groups.items()}
@@ -67,7 +75,7 @@ class ClientHandlers:
         )
 
     def _members(self, channel: Channel, client: ClientInfo, beat: HeartbeatData, members: list[ConsumerData]) -> bool:
-        """Let the client be a member; whether it should send its subscriptions next time. The long form always does."""
+        """Note a member; returns whether it should send its subscriptions next time. The long form always does."""
         fingerprint = beat.heartbeat_fingerprint
         short = fingerprint != 0 and beat.without_sub
         changed = fingerprint == 0
@@ -76,7 +84,7 @@ class ClientHandlers:
             changed |= self.consumers.wants_subscriptions(consumer.group_name, fingerprint)
         return changed
 
-    def _watch(self, channel: Channel) -> None:
+    def _note_when_closed(self, channel: Channel) -> None:
         for callback in (self.consumers.channel_closed, self.producers.channel_closed):
             if callback not in channel.on_close:
                 channel.on_close.append(callback)

@@ -1,4 +1,4 @@
-"""Queue locks of consumers that keep order: lock (41), unlock (42)."""
+"""Queue locks of ordered consumers: lock (41), unlock (42)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rocketline.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
@@ -26,6 +26,9 @@ class LockHandlers:
     locks: QueueLocks
     topics: Topics
     groups: Groups
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, channel: Channel, request: Command) -> Reply:
         """41: the answer names exactly the queues that are the client's now; it stops consuming the others."""

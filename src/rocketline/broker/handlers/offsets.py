@@ -8,7 +8,7 @@ from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import QueueOffset
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     GetEarliestStoreTimeHeader,
@@ -19,7 +19,7 @@ from rocketline.protocol.headers import (
     UpdateConsumerOffsetHeader,
 )
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
@@ -30,6 +30,16 @@ class OffsetHandlers:
     topics: Topics
     groups: Groups
     offsets: ConsumerOffsets
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+        }
 
     def query(self, channel: Channel, request: Command) -> Reply:
         """14. A group without offset starts at 0 while the queue's first message is still at hand, else it is told so."""
@@ -43,7 +53,7 @@ class OffsetHandlers:
         lowest = self.store.min_offset(header.topic, header.queue_id)
         if lowest <= 0 and header.set_zero_if_not_found is not False:
             unit = self.store.unit_at(header.topic, header.queue_id, QueueOffset(0))
-            # An empty queue counts too: a client told "none" would start at the end and could miss what comes first.
+            # An empty queue too: a client told "none" would start at the end and could miss the first messages.
             if unit is None or self.store.in_memory(unit.log_offset):
                 return 0
         raise RequestRejected(

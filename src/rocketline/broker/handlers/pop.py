@@ -1,17 +1,18 @@
-"""Taking messages in pop mode: pop (200050), look without taking (200052), say when there is something (200054), who
-waits (200055).
+"""Pop mode: pop messages (200050), peek at them (200052), notify when there are some (200054), count waiting pops (200055).
 
-A request that finds something, or does not want to wait, is answered at once. The others are held; nobody becomes a
-task.
+A request that finds something, or does not want to wait, is answered at once. The others are held, without a task each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import field
 from functools import partial
 from itertools import count
 
-from rocketline.broker.pop.popping import Pop, Popping
-from rocketline.broker.pop.waiters import PopWaiters, WaitKey
+from rocketline.broker.pop.popping import Pop
+from rocketline.broker.pop.pops import Pops
+from rocketline.broker.pop.waiters import WaitKey
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.groups import Groups
@@ -20,7 +21,7 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import TopicConfig
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     NotificationHeader,
@@ -41,7 +42,7 @@ from rocketline.protocol.pop_info import (
     encode_start_offsets,
 )
 from rocketline.store.message_store import MessageStore, ReadStatus
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 LATE_MS = 500
 """A request that is older than it wanted to wait, by more than this, is not worth answering."""
@@ -55,34 +56,32 @@ _OLD_OFFSET = (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_OVERFLOW_BADLY)
 
 
 @wired
-class PopParts:
-    """What popping needs of a broker."""
-
-    popping: Popping
+class PopHandlers:
+    pops: Pops
     store: MessageStore
     topics: Topics
     groups: Groups
     selections: Selections
     statistics: BrokerStatistics
     clock: Clock
-    waiters: PopWaiters
-    notifications: PopWaiters
     readable: bool
     has_timers: bool
     max_invisible_ms: int
-    revive_queue_count: int
+    _numbers: Iterator[int] = field(init=False, default_factory=count)
 
-
-class PopHandlers:
-    def __init__(self, parts: PopParts) -> None:
-        self._parts = parts
-        self._numbers = count()
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notification,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
 
     # 200050
 
     def pop(self, channel: Channel, request: Command) -> Reply:
         header = PopMessageHeader.decode(request)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self.clock.now_ms()
         header.born_ms = header.born_ms or now_ms
         if now_ms - header.born_ms - header.poll_ms > LATE_MS:
             # Java's clients read the header of this code too, and fail without its fields.
@@ -92,23 +91,22 @@ class PopHandlers:
                 remark="the request was born longer ago than it wants to wait: is the client's clock right?",
             )
         self._check_pop(header)
-        selected = self._parts.selections.of_expression(header.exp_type, header.exp)
+        selected = self.selections.of_expression(header.exp_type, header.exp)
         pop = self._run(header, selected)
-        waiters = self._parts.waiters
         key = _key(header)
         if pop.count:
             if pop.rest:
-                waiters.wake_soon(key)
+                self.pops.waiters.wake_soon(key)
             return self._found(request, pop)
         wait_ms = _wait_ms(header.poll_ms, header.born_ms, now_ms)
         if wait_ms <= 0:
             return self._answer(request, pop, ResponseCode.POLLING_TIMEOUT)
-        waiter = waiters.hold(
+        waiter = self.pops.waiters.hold(
             key,
-            () if header.order else self._parts.popping.retry_topics(header.consumer_group, header.topic),
+            () if header.order else self.pops.popping.retry_topics(header.consumer_group, header.topic),
             wait_ms / 1000,
-            partial(self._again, request, header, selected),
-            partial(self._at_last, request, header, selected),
+            partial(self._pop_again, request, header, selected),
+            partial(self._pop_when_time_is_up, request, header, selected),
             selected,
         )
         if waiter is None:
@@ -117,25 +115,24 @@ class PopHandlers:
         return waiter
 
     def _check_pop(self, header: PopMessageHeader) -> None:
-        parts = self._parts
         if not 0 < header.max_msg_nums <= MAX_POP_MESSAGES:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
                 f"a pop takes between 1 and {MAX_POP_MESSAGES} messages, maxMsgNums is {header.max_msg_nums}: pop "
                 f"message's num is greater than {MAX_POP_MESSAGES}, or none",
             )
-        if not 0 < header.invisible_ms <= parts.max_invisible_ms:
+        if not 0 < header.invisible_ms <= self.max_invisible_ms:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
-                f"invisibleTime {header.invisible_ms} ms is not between 1 and {parts.max_invisible_ms} (timerMaxDelaySec)",
+                f"invisibleTime {header.invisible_ms} ms is not between 1 and {self.max_invisible_ms} (timerMaxDelaySec)",
             )
-        if not parts.has_timers:
+        if not self.has_timers:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "pop message is forbidden because timerWheelEnable is false"
             )
         self._check(header.consumer_group, header.topic, header.queue_id)
         for name in (
-            *parts.popping.retry_topics(header.consumer_group, header.topic),
+            *self.pops.popping.retry_topics(header.consumer_group, header.topic),
             dlq_topic(header.consumer_group),
         ):
             # Where its messages may have to go. A topic is a folder, and folders have names of 255 characters.
@@ -145,10 +142,9 @@ class PopHandlers:
                 )
 
     def _check(self, group_name: str, topic_name: str, queue_id: int) -> TopicConfig:
-        parts = self._parts
-        if not parts.readable:
+        if not self.readable:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker pop message is forbidden")
-        topic = parts.topics.get(topic_name)
+        topic = self.topics.get(topic_name)
         if topic is None:
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic_name}] not exist, apply first please!")
         if not topic.perm & READ:
@@ -159,15 +155,14 @@ class PopHandlers:
                 f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
             )
-        parts.groups.require_readable(group_name)
-        if not parts.groups.may_read(group_name, topic_name):
+        self.groups.require_readable(group_name)
+        if not self.groups.may_read(group_name, topic_name):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"the consumer group[{group_name}] is forbidden to read this topic"
             )
         return topic
 
     def _run(self, header: PopMessageHeader, selected: Selection) -> Pop:
-        parts = self._parts
         ordered = bool(header.order)
         pop = Pop(
             group=header.consumer_group,
@@ -180,16 +175,20 @@ class PopHandlers:
             attempt_id=header.attempt_id,
             selected=selected,
             # Never before a message it takes was stored: that would look like a check point of an earlier topic.
-            pop_ms=max(parts.clock.now_ms(), parts.store.last_store_ms),
-            revive_queue_id=ORDER_REVIVE_QUEUE if ordered else next(self._numbers) % parts.revive_queue_count,
+            pop_ms=max(self.clock.now_ms(), self.store.last_store_ms),
+            revive_queue_id=ORDER_REVIVE_QUEUE
+            if ordered
+            else next(self._numbers) % self.pops.config.revive_queue_count,
         )
-        started = parts.clock.monotonic()
-        parts.popping.run(pop)
+        started = self.clock.monotonic()
+        self.pops.popping.run(pop)
         if pop.count:
-            parts.statistics.got(pop.group, pop.topic, pop.count, pop.size, parts.clock.monotonic() - started)
+            self.statistics.got(pop.group, pop.topic, pop.count, pop.size, self.clock.monotonic() - started)
         return pop
 
-    def _again(self, request: Command, header: PopMessageHeader, selected: Selection) -> tuple[Command | None, bool]:
+    def _pop_again(
+        self, request: Command, header: PopMessageHeader, selected: Selection
+    ) -> tuple[Command | None, bool]:
         pop = self._run(header, selected)
         if pop.count:
             return self._found(request, pop), pop.rest > 0
@@ -197,12 +196,12 @@ class PopHandlers:
         return None, False
 
     def _wake_when_free(self, key: WaitKey, pop: Pop) -> None:
-        """Nobody tells when a queue that is popped in order becomes free because its messages are visible again."""
+        """No event tells when a queue popped in order becomes free because its messages are visible again: a timer does."""
         if pop.blocked_ms:
-            self._parts.waiters.wake_later(key, pop.blocked_ms / 1000)
+            self.pops.waiters.wake_later(key, pop.blocked_ms / 1000)
 
-    def _at_last(self, request: Command, header: PopMessageHeader, selected: Selection) -> Command:
-        if self._parts.topics.get(header.topic) is None:
+    def _pop_when_time_is_up(self, request: Command, header: PopMessageHeader, selected: Selection) -> Command:
+        if self.topics.get(header.topic) is None:
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist any more")
         pop = self._run(header, selected)
         return self._found(request, pop) if pop.count else self._answer(request, pop, ResponseCode.POLLING_TIMEOUT)
@@ -227,16 +226,16 @@ class PopHandlers:
 
     def notification(self, channel: Channel, request: Command) -> Reply:
         header = NotificationHeader.decode(request)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self.clock.now_ms()
         self._check(header.consumer_group, header.topic, header.queue_id)
         if self._has_messages(header):
             return _notified(request, found=True)
         wait_ms = _wait_ms(header.poll_ms, header.born_ms or now_ms, now_ms)
         if wait_ms <= 0:
             return _notified(request, found=False)
-        waiter = self._parts.notifications.hold(
+        waiter = self.pops.notifications.hold(
             _key(header),
-            self._parts.popping.retry_topics(header.consumer_group, header.topic),
+            self.pops.popping.retry_topics(header.consumer_group, header.topic),
             wait_ms / 1000,
             partial(self._look_again, request, header),
             lambda: _notified(request, found=self._has_messages(header)),
@@ -247,7 +246,7 @@ class PopHandlers:
         return (_notified(request, found=True), True) if self._has_messages(header) else (None, False)
 
     def _has_messages(self, header: NotificationHeader) -> bool:
-        popping, group, topic = self._parts.popping, header.consumer_group, header.topic
+        popping, group, topic = self.pops.popping, header.consumer_group, header.topic
         queue_ids = popping.queue_ids(topic, 0) if header.queue_id < 0 else (header.queue_id,)
         if any(self._has_more(header, topic, queue_id) for queue_id in queue_ids):
             return True
@@ -258,15 +257,15 @@ class PopHandlers:
         )
 
     def _has_more(self, header: NotificationHeader, topic: str, queue_id: int) -> bool:
-        popping, group = self._parts.popping, header.consumer_group
+        popping, group = self.pops.popping, header.consumer_group
         if header.order and popping.ordered.blocked_ms(header.topic, group, queue_id, header.attempt_id):
             return False
-        return self._parts.store.max_offset(topic, queue_id) > popping.peek_position(group, topic, queue_id)
+        return self.store.max_offset(topic, queue_id) > popping.peek_position(group, topic, queue_id)
 
     def polling_info(self, channel: Channel, request: Command) -> Reply:
         header = PollingInfoHeader.decode(request)
         self._check(header.consumer_group, header.topic, header.queue_id)
-        waiting = self._parts.waiters.count(_key(header))
+        waiting = self.pops.waiters.count(_key(header))
         return request.reply(ResponseCode.SUCCESS, PollingInfoResponseHeader(waiting).encode())
 
     # 200052
@@ -279,11 +278,11 @@ class PopHandlers:
                 f"maxMsgNums {header.max_msg_nums} is not between 1 and {MAX_POP_MESSAGES}",
             )
         self._check(header.consumer_group, header.topic, header.queue_id)
-        store, group = self._parts.store, header.consumer_group
+        store, group = self.store, header.consumer_group
         rest = found = size = 0
         chunks: list[memoryview] = []
         for topic, queue_id in self._places(header):
-            position = self._parts.popping.peek_position(group, topic, queue_id)
+            position = self.pops.popping.peek_position(group, topic, queue_id)
             rest += max(0, store.max_offset(topic, queue_id) - position)
             if found < header.max_msg_nums:
                 result = store.read(topic, queue_id, position, header.max_msg_nums - found)
@@ -295,12 +294,12 @@ class PopHandlers:
         ext = PopMessageResponseHeader(0, 0, 0, rest).encode()
         if not found:
             return request.reply(ResponseCode.PULL_NOT_FOUND, ext, remark=_NOTHING)
-        self._parts.statistics.got(group, header.topic, found, size)
+        self.statistics.got(group, header.topic, found, size)
         return request.reply(ResponseCode.SUCCESS, ext, remark=_FOUND, chunks=chunks)
 
     def _places(self, header: PeekMessageHeader) -> list[tuple[str, int]]:
         """Topics and queues in the order a pop could read them."""
-        popping = self._parts.popping
+        popping = self.pops.popping
         turn = popping.random.randrange(100)
         queue_ids = popping.queue_ids(header.topic, turn) if header.queue_id < 0 else (header.queue_id,)
         normal = [(header.topic, queue_id) for queue_id in queue_ids]

@@ -1,23 +1,22 @@
-"""What becomes of popped messages: acknowledged (200051, many at once 200151), or hidden for another time (200053).
+"""Popped messages are acknowledged (200051, in batches 200151), or their invisible time is changed (200053).
 
 A receipt handle says where its check point is found; topic, queue and offset come with the request. Nothing is
 remembered about handles, so an acknowledgement that comes twice or too late is answered like any other and changes
-nothing. A handle that cannot be ours is refused: another broker's, one for another queue, one with a revive queue there
-is none of, one that is hidden for longer than a pop may ask for. To hide a message for another time its handle must
-still count: a new check point for what was delivered again already would deliver it twice.
+nothing. A handle that cannot be ours is refused: another broker's, one for another queue, one with a revive queue that
+does not exist, one whose invisible time is longer than a pop may ask for. The invisible time is changed only while the
+handle is valid: a new check point for what was delivered again already would deliver it twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import field
 from functools import lru_cache, partial
 
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
-from rocketline.broker.pop.checkpoints import PopCheckpoints
 from rocketline.broker.pop.gathering import AckedCheckpoint, AckedTogether, AckGathering
-from rocketline.broker.pop.ordered import OrderedPops
+from rocketline.broker.pop.pops import Pops
 from rocketline.broker.pop.records import PopKey, new_checkpoint
 from rocketline.broker.pop.reviver import GRACE_MS
 from rocketline.broker.statistics.statistics import BrokerStatistics
@@ -27,7 +26,7 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import InvalidReceipt, RequestRejected
 from rocketline.protocol.bodies import BatchAck, BatchAckMessageRequestBody, decode_body
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     AckMessageHeader,
@@ -37,7 +36,7 @@ from rocketline.protocol.headers import (
 from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
 from rocketline.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, ReceiptHandle, real_topic
 from rocketline.store.message_store import AppendResult, MessageStore
-from rocketline.transport import AtReadEnd, Channel, Reply
+from rocketline.transport import AtReadEnd, Channel, Handler, Reply
 
 MAX_ACKS = 1024
 """Entries of one batch."""
@@ -46,24 +45,27 @@ _FLAGS = {"0": NORMAL, "1": RETRY_V1, "2": RETRY_V2}
 
 @wired
 class PopAckHandlers:
+    pops: Pops
     store: MessageStore
     topics: Topics
     offsets: ConsumerOffsets
-    checkpoints: PopCheckpoints
-    ordered: OrderedPops
     statistics: BrokerStatistics
     clock: Clock
     durability: Durability | None
     """What to wait for under SYNC_FLUSH."""
-    queue_free: Callable[[str, str, int], None]
-    """Told of a queue popped in order (topic, group, queue) that may give messages again."""
     broker_name: str
-    revive_queue_count: int
     max_invisible_ms: int
     gathering: AckGathering = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gathering", AckGathering(self.checkpoints))
+        object.__setattr__(self, "gathering", AckGathering(self.pops.checkpoints))
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.ACK_MESSAGE: self.ack,
+            RequestCode.BATCH_ACK_MESSAGE: self.ack_batch,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change,
+        }
 
     # 200051
 
@@ -116,10 +118,11 @@ class PopAckHandlers:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the receipt handle is of broker {broker_name[:80]!r}, this is {self.broker_name!r}",
             )
-        if revive_queue_id != ORDER_REVIVE_QUEUE and not 0 <= revive_queue_id < self.revive_queue_count:
+        revive_queue_count = self.pops.config.revive_queue_count
+        if revive_queue_id != ORDER_REVIVE_QUEUE and not 0 <= revive_queue_id < revive_queue_count:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the receipt handle names revive queue {revive_queue_id}, there are {self.revive_queue_count}",
+                f"the receipt handle names revive queue {revive_queue_id}, there are {revive_queue_count}",
             )
         if visible_ms - self.clock.now_ms() > self.max_invisible_ms:
             raise RequestRejected(
@@ -143,13 +146,13 @@ class PopAckHandlers:
         committed = self.offsets.get(group, topic, queue_id) or 0
         if offset < committed:
             return  # acknowledged before, or given up by a reset
-        after = self.ordered.ack(topic, group, queue_id, offset, pop_ms)
+        after = self.pops.ordered.ack(topic, group, queue_id, offset, pop_ms)
         if after is None:
             return
         self.statistics.acked(group, topic, 1)
         self.offsets.commit("an ordered ack", group, topic, queue_id, after)
-        if not self.ordered.blocked_ms(topic, group, queue_id, None):
-            self.queue_free(topic, group, queue_id)
+        if not self.pops.ordered.blocked_ms(topic, group, queue_id, None):
+            self.pops.queue_free(topic, group, queue_id)
 
     # 200151
 
@@ -161,7 +164,7 @@ class PopAckHandlers:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} entries: at most {MAX_ACKS} at once"
             )
-        # Everything is looked at before anything counts.
+        # All entries are checked before any is applied.
         checked = [self._check_entry(body.broker_name, entry) for entry in body.acks]
         written = None
         for entry, topic, offsets in checked:
@@ -192,7 +195,7 @@ class PopAckHandlers:
         key = PopKey(topic, group, queue_id, entry.start_offset, entry.pop_ms, self.broker_name)
         self.statistics.acked(group, topic, len(offsets))
         revive_ms = entry.pop_ms + entry.invisible_ms
-        return self.checkpoints.ack(key, offsets, entry.revive_queue_id, revive_ms, batch=True)
+        return self.pops.checkpoints.ack(key, offsets, entry.revive_queue_id, revive_ms, batch=True)
 
     # 200053
 
@@ -220,16 +223,16 @@ class PopAckHandlers:
         if now_ms >= handle.next_visible_ms + GRACE_MS:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the receipt handle counts no more: its invisible time ended {now_ms - handle.next_visible_ms} ms ago, and "
-                "the message comes, or came, to somebody again",
+                f"the receipt handle is not valid any more: its invisible time ended "
+                f"{now_ms - handle.next_visible_ms} ms ago, and the message is, or was, delivered again",
             )
         # Later than the old one, within one millisecond too: else both were the same, and one ack would settle them.
         pop_ms = max(now_ms, self.store.last_store_ms, handle.pop_ms + 1)
         checkpoint = new_checkpoint(group, topic, queue_id, [offset], pop_ms, header.invisible_ms, self.broker_name)
-        # The new one first: a crash between them means twice, and never not at all.
-        written = self.checkpoints.put_alone(checkpoint, handle.revive_queue_id)
+        # The new one first: after a crash between them the message comes twice, and is never lost.
+        written = self.pops.checkpoints.put_alone(checkpoint, handle.revive_queue_id)
         key = self._key(topic, group, queue_id, handle)
-        acked = self.checkpoints.ack(key, [offset], handle.revive_queue_id, handle.next_visible_ms, batch=False)
+        acked = self.pops.checkpoints.ack(key, [offset], handle.revive_queue_id, handle.next_visible_ms, batch=False)
         ext = ChangeInvisibleTimeResponseHeader(pop_ms, header.invisible_ms, handle.revive_queue_id).encode()
         return self.answer(acked or written, request, ext)
 
@@ -238,9 +241,9 @@ class PopAckHandlers:
         visible_ms = self.clock.now_ms() + header.invisible_ms
         if offset < (self.offsets.get(group, topic, queue_id) or 0):
             return request.reply(ResponseCode.SUCCESS, ChangeInvisibleTimeResponseHeader(0, 0, 0).encode())
-        changed = self.ordered.change(topic, group, queue_id, offset, handle.pop_ms, visible_ms)
-        if changed and not self.ordered.blocked_ms(topic, group, queue_id, None):
-            self.queue_free(topic, group, queue_id)
+        changed = self.pops.ordered.change(topic, group, queue_id, offset, handle.pop_ms, visible_ms)
+        if changed and not self.pops.ordered.blocked_ms(topic, group, queue_id, None):
+            self.pops.queue_free(topic, group, queue_id)
         ext = ChangeInvisibleTimeResponseHeader(handle.pop_ms, visible_ms - handle.pop_ms, handle.revive_queue_id)
         return request.reply(ResponseCode.SUCCESS, ext.encode())
 

@@ -1,4 +1,4 @@
-"""Who reads which queues, and how: ask (400), set a group's mode for a topic (401), look at all that are set (402)."""
+"""Assignment of queues to members: query it (400), set a group's mode for a topic (401), show all modes (402)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from rocketline.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
@@ -38,6 +38,13 @@ class AssignmentHandlers:
     modes: RequestModes
     queues: TopicQueues
     shares_queues: bool
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
+        }
 
     def query(self, channel: Channel, request: Command) -> Reply:
         asked = decode_body(QueryAssignmentRequestBody, request.body)
@@ -55,7 +62,7 @@ class AssignmentHandlers:
         mode = self.modes.get(asked.topic, asked.consumer_group)
         mine = None if queues is None else self._share(asked, mode, queues)
         if mine is None:
-            # No word about queues means: keep what you have. An empty list would mean: give everything away.
+            # No list of queues means: keep what you have. An empty list would mean: give up all queues.
             return request.reply(ResponseCode.SUCCESS, body=encode_body(QueryAssignmentResponseBody()))
         assignments = [MessageQueueAssignment(QueueBody.of(queue), mode.mode) for queue in mine]
         return request.reply(ResponseCode.SUCCESS, body=encode_body(QueryAssignmentResponseBody(assignments)))

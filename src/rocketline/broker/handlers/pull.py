@@ -22,13 +22,13 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import RequestRejected
 from rocketline.message import QueueOffset
 from rocketline.protocol.bodies import MASTER_ID, SubscriptionData, SubscriptionGroupConfig
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader, PullMessageResponseHeader
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUSPEND
 from rocketline.store.message_store import MessageStore, ReadResult, ReadStatus
 from rocketline.store.reading.reader import MAX_READ_BYTES
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,9 @@ class PullHandlers:
 
     def __init__(self, parts: PullParts) -> None:
         self.parts = self._parts = parts
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, channel: Channel, request: Command) -> Reply:
         header = PullMessageHeader.decode(request)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import LogOffset
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import QueryMessageHeader, QueryMessageResponseHeader, ViewMessageByIdHeader
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 UNIQUE_KEY_MAX = 32
 
@@ -17,6 +17,9 @@ UNIQUE_KEY_MAX = 32
 @wired
 class QueryHandlers:
     store: MessageStore
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.QUERY_MESSAGE: self.query, RequestCode.VIEW_MESSAGE_BY_ID: self.view}
 
     def query(self, channel: Channel, request: Command) -> Reply:
         header = QueryMessageHeader.decode(request)

@@ -1,4 +1,4 @@
-"""Replies (324, 325): kept in the cluster's reply topic, and handed to the client that waits for them (326).
+"""Replies (324, 325): stored in the cluster's reply topic, and pushed to the client that waits for them (326).
 
 The answer tells the replier whether that client took it; it is stored either way, unless replies are not to be stored.
 """
@@ -19,7 +19,7 @@ from rocketline.protocol.message_ids import decode_host, offset_id
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.replies import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from rocketline.store.message_store import AppendStatus, StoreMessage
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,9 @@ class ReplyHandlers:
     producers: ProducerRegistry
     clock: Clock
     stores: bool = True
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
 
     def reply(self, channel: Channel, request: Command) -> Reply:
         header = SendMessageHeader.decode(request)

@@ -24,7 +24,7 @@ from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import DELAY, RETRY_PREFIX, RETRY_TOPIC, SHARDING_KEY, UNIQ_KEY, WAIT
 from rocketline.protocol.bodies import TopicConfig
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.message_ids import UniqueIds, offset_ids
@@ -35,7 +35,7 @@ from rocketline.protocol.records import decode_batch
 from rocketline.protocol.replies import CLUSTER
 from rocketline.protocol.transactions import TRAN_MSG, is_half
 from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
@@ -93,6 +93,13 @@ class SendHandlers:
     def added_properties(self) -> bytes:
         """What the broker adds to the properties of every message, as stored."""
         return self._added_text.encode()
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
 
     def send(self, channel: Channel, request: Command) -> Reply:
         """10 and 310: one message (a batch too, when its header says so)."""

@@ -21,7 +21,7 @@ from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from rocketline.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
 from rocketline.protocol.message_ids import offset_id
@@ -29,12 +29,12 @@ from rocketline.protocol.names import dlq_topic, retry_topic
 from rocketline.protocol.properties import decode_properties, encode_properties
 from rocketline.protocol.records import Record, decode_record
 from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
 FailureHook = Callable[[ConsumerSendMsgBackHeader], None]
-"""Told of every message a group could not handle and the broker took back."""
+"""Called for every message that a group hands back because it could not handle it."""
 
 FIRST_RETRY_LEVEL = 3
 KNOWS_MAX_RECONSUME_TIMES = 121
@@ -54,6 +54,9 @@ class SendBackHandlers:
     random: Random
     statistics: BrokerStatistics
     on_failure: FailureHook | None = None
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(self, channel: Channel, request: Command) -> Reply:
         header = ConsumerSendMsgBackHeader.decode(request)
@@ -87,7 +90,7 @@ class SendBackHandlers:
             self._tell(self.on_failure, header)
         if self.durability is None:
             return request.reply(ResponseCode.SUCCESS)
-        # The consumer will never ask for the message again: what is promised here must hold like an acknowledged send.
+        # The consumer will never ask for the message again: this answer must be as durable as that of a send.
         return answer_when_durable(self.durability.wait(result.next_log_offset), partial(_answer, request))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Taking back a timer message (370), and the progress and counts of timers for other brokers and tools (60, 61)."""
+"""Recall of a timer message (370); progress (60) and counts (61) of timers for other brokers and tools."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import TAGS, TIMER_DELIVER_MS, UNIQ_KEY
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import RecallMessageHeader, RecallMessageResponseHeader
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.recall import RecallHandle
 from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 RECALL_TAG = "_RECALL_TAG_"
 
@@ -41,8 +41,15 @@ class TimerHandlers:
     writable: bool
     """Whether the broker takes messages, or at least recalls."""
 
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.RECALL_MESSAGE: self.recall,
+            RequestCode.GET_TIMER_CHECK_POINT: self.checkpoint,
+            RequestCode.GET_TIMER_METRICS: self.counts,
+        }
+
     def recall(self, channel: Channel, request: Command) -> Reply:
-        """370: stored as a message of its own, which meets the other one when both are due."""
+        """370: stored as a message of its own, which cancels the other one when both are due."""
         header = RecallMessageHeader.decode(request)
         try:
             handle = self._checked(header)

@@ -1,6 +1,6 @@
 """The end of a transaction (37): the producer says commit or roll back, by itself or because it was asked.
 
-Java's producers want no answer and send it one-way; ours wait. "Not known" is never answered, as Apache does it.
+Java's producers send it one-way and get no answer; ours wait for it. "Unknown" is never answered, as with Apache.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.transactions.half_messages import HalfMessage, HalfMessages
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import EndTransactionHeader
 from rocketline.protocol.transactions import CHECK_IMMUNITY_S, PGROUP, Transaction, immunity_ms
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ class TransactionHandlers:
     now_ms: Callable[[], int]
     timeout_ms: int
     is_slave: bool = False
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.END_TRANSACTION: self.end}
 
     def end(self, channel: Channel, request: Command) -> Reply:
         header = EndTransactionHeader.decode(request)

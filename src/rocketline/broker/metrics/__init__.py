@@ -1,1 +1,1 @@
-"""A broker's numbers under the names of RocketMQ 5: added up when somebody asks, from counters that are there anyway."""
+"""Metrics of a broker under the names of RocketMQ 5, computed on request from counters that exist anyway."""

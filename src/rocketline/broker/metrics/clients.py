@@ -1,11 +1,12 @@
-"""The broker as such, who is connected, and how long requests take."""
+"""Metrics of the broker itself and of its connections."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from rocketline.broker.metrics.parts import MetricsParts, flag, is_system_group
+from rocketline.broker.metrics.labels import flag, is_system_group
+from rocketline.broker.parts import BrokerParts
 from rocketline.metrics.families import Family, gauge
 from rocketline.protocol.versions import version_name
 
@@ -17,7 +18,7 @@ PROCESSORS = (
 )  # fmt: skip
 
 
-def broker_families(parts: MetricsParts, permission: int) -> Iterator[Family]:
+def broker_families(parts: BrokerParts, permission: int) -> Iterator[Family]:
     waiting = gauge("rocketmq_processor_watermark", "Requests in the queues of thread pools: there are none here.")
     for name in PROCESSORS:
         waiting.add(0, processor=name)
@@ -34,7 +35,7 @@ def broker_families(parts: MetricsParts, permission: int) -> Iterator[Family]:
         yield family
 
 
-def connection_families(parts: MetricsParts, limit: int) -> Iterator[Family]:
+def connection_families(parts: BrokerParts, limit: int) -> Iterator[Family]:
     producers = gauge("rocketmq_producer_connections", "Connections of producers.", limit=limit)
     clients = Counter(
         (client.language, client.version)

@@ -1,32 +1,34 @@
-"""All of a broker's families, one after the other, as far as they are switched on."""
+"""All metric families of a broker that are switched on, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from rocketline.broker.config import BrokerConfig
 from rocketline.broker.metrics.clients import broker_families, connection_families
+from rocketline.broker.metrics.labels import exists
 from rocketline.broker.metrics.lag import lag_families
-from rocketline.broker.metrics.parts import MetricsParts
 from rocketline.broker.metrics.popping import pop_families
 from rocketline.broker.metrics.storage import storage_families
 from rocketline.broker.metrics.traffic import dead_letter_families, traffic_families
 from rocketline.broker.metrics.transactions import transaction_families
+from rocketline.broker.parts import BrokerParts
 from rocketline.metrics.exporter import MetricsExporter
 from rocketline.metrics.families import Family, Labels
 from rocketline.metrics.process import process_families
 from rocketline.transport.request_families import request_family
+from rocketline.transport.timed_router import TimedRouter
 
 
 class BrokerMetrics:
-    def __init__(self, parts: MetricsParts, config: Callable[[], BrokerConfig]) -> None:
-        """`config` gives the settings in force: operators change some."""
+    def __init__(self, parts: BrokerParts, timed: TimedRouter | None) -> None:
+        """`timed` has the times of requests, if they are measured."""
         self._parts = parts
-        self._config = config
+        self._timed = timed
         self._cleaned = parts.topics.version, parts.groups.version
 
     def exporter(self) -> MetricsExporter:
-        config = self._config()
+        config = self._parts.config
         return MetricsExporter(config.metrics, self.collect, labels_of(config), self.problem)
 
     def problem(self) -> str:
@@ -34,23 +36,23 @@ class BrokerMetrics:
         return self._parts.store.reason
 
     def forget_gone(self) -> None:
-        """Drop counters of topics and groups that are no more, if any went."""
+        """Drop counters of deleted topics and groups, if there are any."""
         parts = self._parts
         versions = parts.topics.version, parts.groups.version
         if versions == self._cleaned:
             return
         self._cleaned = versions
-        parts.statistics.forget(lambda topic, group: not parts.is_there(topic, group))
-        parts.timers.seen.forget([topic for topic in parts.timers.seen.put if not parts.is_there(topic)])
-        for topic in [topic for topic in parts.half_messages.by_topic if not parts.is_there(topic)]:
+        parts.statistics.forget(lambda topic, group: not exists(parts, topic, group))
+        parts.timers.seen.forget([topic for topic in parts.timers.seen.put if not exists(parts, topic)])
+        for topic in [topic for topic in parts.half_messages.by_topic if not exists(parts, topic)]:
             del parts.half_messages.by_topic[topic]
         reviver = parts.pops.reviver
         for counts in (reviver.traffic.put, reviver.traffic.got, reviver.redelivered):
-            for key in [key for key in counts if not parts.is_there(key[1], key[0])]:
+            for key in [key for key in counts if not exists(parts, key[1], key[0])]:
                 del counts[key]
 
     async def collect(self) -> AsyncIterator[Family]:
-        config, parts = self._config(), self._parts
+        config, parts = self._parts.config, self._parts
         chosen, limit = config.metrics, config.metrics.series_limit
         if chosen.stats:
             for family in (*broker_families(parts, config.permission), *process_families()):
@@ -58,8 +60,8 @@ class BrokerMetrics:
         if chosen.connections:
             for family in connection_families(parts, limit):
                 yield family
-        if chosen.remoting and parts.timed is not None:
-            yield request_family(parts.timed)
+        if chosen.remoting and self._timed is not None:
+            yield request_family(self._timed)
         for wanted, families in (
             (chosen.requests, traffic_families),
             (chosen.lag, dead_letter_families),

@@ -1,11 +1,11 @@
-"""How far groups are behind: messages not consumed, in their hands, or not asked for yet, and how old the first of them are.
+"""Lag of groups: messages not consumed, in flight, or not requested yet, and how old the first of them are.
 
 A group that is online is behind in what it subscribes to; one that is not, in all it ever read. Apache's broker shows only
 the former. Retries of a pull group are shown under the name of their topic, those of a popping group under the real topic,
 both with `is_retry`.
 
-Work is bounded and spread: counting takes no look at the disk, the age of a message takes one, and only where something
-waits. After so many queues a scrape shows no more groups, and says how many it left out.
+Work is bounded and spread: counting needs no disk access, the age of a message needs one, and only where something waits.
+After a number of queues a scrape shows no more groups, and reports how many it left out.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rocketline.broker.metrics.parts import MetricsParts, flag, is_derived
+from rocketline.broker.metrics.labels import exists, flag, is_derived, system_flag
+from rocketline.broker.parts import BrokerParts
 from rocketline.metrics.families import A_TURN, Family, gauge, in_turns
 from rocketline.protocol.names import retry_topic
 
 POP = "CONSUME_POP"
 MAX_QUEUES = 50_000
-"""Queues that one scrape looks at."""
+"""Queues that one scrape covers."""
 MAX_AGES = 5_000
-"""Messages whose age it looks up; groups that come later have none."""
+"""Messages whose age it reads; groups that come later have none."""
 
 
-class Pair(NamedTuple):
+class GroupTopic(NamedTuple):
     """A group and a topic it reads."""
 
     group: str
@@ -37,17 +38,17 @@ class Pair(NamedTuple):
 
 
 @dataclass(slots=True)
-class Behind:
+class GroupLag:
     lag: int = 0
     in_flight: int = 0
     ready: int = 0
     consumed_ms: int | None = None
     """When the first message that is not consumed was stored."""
     pulled_ms: int | None = None
-    """When the first one that nobody asked for was."""
+    """When the first message that was not requested was stored."""
 
 
-async def lag_families(parts: MetricsParts, limit: int) -> AsyncIterator[Family]:
+async def lag_families(parts: BrokerParts, limit: int) -> AsyncIterator[Family]:
     lag = gauge("rocketmq_consumer_lag_messages", "Messages a group has not consumed.", limit=limit)
     age = gauge(
         "rocketmq_consumer_lag_latency", "Age of the first of them.", "milliseconds", limit=limit, takes_largest=True
@@ -59,10 +60,10 @@ async def lag_families(parts: MetricsParts, limit: int) -> AsyncIterator[Family]
     )  # fmt: skip
     ready = gauge("rocketmq_consumer_ready_messages", "Messages a group has not asked for.", limit=limit)
     left_out = 0
-    look, once_read = _Look(parts), parts.offsets.topics_by_group()
+    scrape, once_read = _Scrape(parts), parts.offsets.topics_by_group()
     async for group in in_turns(parts.groups.table):
         for pair in _pairs(parts, group, once_read.get(group, [])):
-            behind = await look.at(pair)
+            behind = await scrape.at(pair)
             if behind is None:
                 left_out += 1
                 continue
@@ -70,38 +71,38 @@ async def lag_families(parts: MetricsParts, limit: int) -> AsyncIterator[Family]
                 "consumer_group": pair.group,
                 "topic": pair.shown_topic,
                 "is_retry": flag(pair.is_retry),
-                "is_system": parts.is_system(pair.topic, pair.group),
+                "is_system": system_flag(parts, pair.topic, pair.group),
             }
             lag.add(behind.lag, **labels)
             in_flight.add(behind.in_flight, **labels)
             ready.add(behind.ready, **labels)
-            age.add(look.age_of(behind.consumed_ms), **labels)
-            queueing.add(look.age_of(behind.pulled_ms), **labels)
+            age.add(scrape.age_of(behind.consumed_ms), **labels)
+            queueing.add(scrape.age_of(behind.pulled_ms), **labels)
     skipped = gauge("rocketline_lag_left_out", "Groups and topics whose lag a scrape had no time for.")
     skipped.add(left_out)
     for family in (lag, age, in_flight, queueing, ready, skipped):
         yield family
 
 
-def _pairs(parts: MetricsParts, group: str, once_read: list[str]) -> Iterator[Pair]:
+def _pairs(parts: BrokerParts, group: str, once_read: list[str]) -> Iterator[GroupTopic]:
     live = parts.consumers.get(group)
     is_pop = live is not None and live.consume_type == POP
     for topic in list(live.subscriptions) if live is not None and live.subscriptions else once_read:
-        if is_derived(topic) or not parts.is_there(topic):
+        if is_derived(topic) or not exists(parts, topic):
             continue
-        yield Pair(group, topic, topic, is_pop, False)
+        yield GroupTopic(group, topic, topic, is_pop, False)
         for retry in parts.pops.popping.retry_topics(group, topic) if is_pop else ():
             if retry in parts.topics.table:
-                yield Pair(group, retry, topic, True, True)
+                yield GroupTopic(group, retry, topic, True, True)
     own = retry_topic(group)
     if own in parts.topics.table and own in once_read:
-        yield Pair(group, own, own, False, True)
+        yield GroupTopic(group, own, own, False, True)
 
 
-class _Look:
-    """One scrape's look at all queues, and what is left of what it may do."""
+class _Scrape:
+    """One scrape over all queues, and how many queues and ages it may still read."""
 
-    def __init__(self, parts: MetricsParts) -> None:
+    def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
         self._now_ms = parts.clock.now_ms()
         self._queues = MAX_QUEUES
@@ -110,15 +111,15 @@ class _Look:
     def age_of(self, stored_ms: int | None) -> int:
         return 0 if stored_ms is None else max(0, self._now_ms - stored_ms)
 
-    async def at(self, pair: Pair) -> Behind | None:
-        """How far a group is behind in a topic; None when this scrape has looked at enough."""
+    async def at(self, pair: GroupTopic) -> GroupLag | None:
+        """How far a group is behind in a topic; None when this scrape has covered enough queues."""
         config = self._parts.topics.table.get(pair.topic)
         if config is None:
-            return Behind()  # deleted a moment ago
+            return GroupLag()  # deleted meanwhile
         count = max(config.read_queue_nums, config.write_queue_nums)
         if count > self._queues:
             return None
-        behind = Behind()
+        behind = GroupLag()
         for queue_id in range(count):
             self._add(behind, pair, queue_id)
             self._queues -= 1
@@ -126,7 +127,7 @@ class _Look:
                 await asyncio.sleep(0)
         return behind
 
-    def _add(self, behind: Behind, pair: Pair, queue_id: int) -> None:
+    def _add(self, behind: GroupLag, pair: GroupTopic, queue_id: int) -> None:
         topic = pair.topic
         end = self._parts.store.max_offset(topic, queue_id)
         if not end:
@@ -140,8 +141,8 @@ class _Look:
         if asked < end:
             behind.pulled_ms = _earlier(behind.pulled_ms, self._stored_ms(topic, queue_id, asked))
 
-    def _positions(self, pair: Pair, queue_id: int, end: int) -> tuple[int, int, int]:
-        """(first offset not consumed, first one not asked for, messages in hand); a group that never read lacks nothing."""
+    def _positions(self, pair: GroupTopic, queue_id: int, end: int) -> tuple[int, int, int]:
+        """(first offset not consumed, first one not requested, messages in flight); a group that never read has no lag."""
         parts, group, topic = self._parts, pair.group, pair.topic
         committed = parts.offsets.get(group, topic, queue_id)
         if pair.is_pop:
@@ -151,7 +152,7 @@ class _Look:
             return max(0, asked - in_flight), asked, in_flight
         pulled = parts.offsets.pulled(group, topic, queue_id)
         if committed is None:
-            # Read, and not said yet how far it came.
+            # It has read, and not committed yet.
             return (end if pulled is None else pulled), (end if pulled is None else pulled), 0
         asked = int(committed) if pulled is None else max(int(committed), pulled)
         return int(committed), asked, asked - int(committed)

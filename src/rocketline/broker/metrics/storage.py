@@ -1,11 +1,12 @@
-"""The store, and the messages that wait in it for a time of their own."""
+"""Metrics of the store and of timer messages."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import AsyncIterator
 
-from rocketline.broker.metrics.parts import MetricsParts
+from rocketline.broker.metrics.labels import exists
+from rocketline.broker.parts import BrokerParts
 from rocketline.broker.timer.counts import DELAY_BOUNDS_S
 from rocketline.metrics.families import Family, counter, gauge, histogram, in_turns
 from rocketline.protocol.records import decode_record
@@ -14,7 +15,7 @@ DISK = {"storage_type": "local", "storage_medium": "disk"}
 SNAPSHOT_BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 
 
-async def storage_families(parts: MetricsParts, limit: int) -> AsyncIterator[Family]:
+async def storage_families(parts: BrokerParts, limit: int) -> AsyncIterator[Family]:
     for family in _store_families(parts):
         yield family
     if parts.timers.enabled:
@@ -22,7 +23,7 @@ async def storage_families(parts: MetricsParts, limit: int) -> AsyncIterator[Fam
             yield family
 
 
-def _store_families(parts: MetricsParts) -> list[Family]:
+def _store_families(parts: BrokerParts) -> list[Family]:
     store = parts.store
     usage = store.disk_usage()
     size = gauge("rocketmq_storage_size", "Used bytes of the disk that holds the store.", "bytes")
@@ -46,7 +47,7 @@ def _store_families(parts: MetricsParts) -> list[Family]:
     return families
 
 
-async def _timer_families(parts: MetricsParts, limit: int) -> AsyncIterator[Family]:
+async def _timer_families(parts: BrokerParts, limit: int) -> AsyncIterator[Family]:
     timers = parts.timers
     _, to_take_in, _ = timers.backlog()
     due, behind_ms = timers.dequeue_behind()
@@ -64,7 +65,7 @@ async def _timer_families(parts: MetricsParts, limit: int) -> AsyncIterator[Fami
     yield await _snapshot(parts)
 
 
-async def _timer_counts(parts: MetricsParts, limit: int) -> list[Family]:
+async def _timer_counts(parts: BrokerParts, limit: int) -> list[Family]:
     waiting = gauge("rocketmq_timing_messages", "Timer messages that wait.", limit=limit)
     put = counter("rocketmq_timer_enqueue_total", "Timer messages put on the wheel.", limit=limit)
     taken = counter("rocketmq_timer_dequeue_total", "Timer messages taken off it.", limit=limit)
@@ -75,15 +76,15 @@ async def _timer_counts(parts: MetricsParts, limit: int) -> list[Family]:
     seen = parts.timers.seen
     for counts, family in ((parts.timers.counts.by_topic(), waiting), (seen.put, put), (seen.delivered, taken)):
         async for topic, count in in_turns(counts.items()):
-            if parts.is_there(topic):
+            if exists(parts, topic):
                 family.add(max(0, count), **DISK, topic=topic)
     async for topic, tally in in_turns(seen.delays.items()):
-        if parts.is_there(topic):
+        if exists(parts, topic):
             delays.add_distribution(tally.distribution, **DISK, topic=topic)
     return [waiting, put, taken, delays]
 
 
-async def _snapshot(parts: MetricsParts) -> Family:
+async def _snapshot(parts: BrokerParts) -> Family:
     snapshot = gauge("rocketmq_timer_message_snapshot", "Timer messages of the next day by how soon they are due.")
     counts = [0] * (len(SNAPSHOT_BOUNDS_S) + 1)
     async for moment_ms in in_turns(parts.timers.moments_within(SNAPSHOT_BOUNDS_S[-1])):

@@ -1,15 +1,16 @@
-"""Transactions: how many are open, how they ended, and how long commits took."""
+"""Metrics of transactions: how many are open, how they ended, and how long commits took."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from rocketline.broker.metrics.parts import MetricsParts
+from rocketline.broker.metrics.labels import exists
+from rocketline.broker.parts import BrokerParts
 from rocketline.broker.transactions.topic_counts import COMMIT_BOUNDS_S
 from rocketline.metrics.families import Family, counter, gauge, histogram, in_turns
 
 
-async def transaction_families(parts: MetricsParts, limit: int) -> AsyncIterator[Family]:
+async def transaction_families(parts: BrokerParts, limit: int) -> AsyncIterator[Family]:
     half = gauge("rocketmq_half_messages", "Half messages since the start whose transaction is open.", limit=limit)
     committed = counter("rocketmq_commit_messages_total", "Transactions committed.", limit=limit)
     rolled_back = counter("rocketmq_rollback_messages_total", "Transactions rolled back.", limit=limit)
@@ -19,7 +20,7 @@ async def transaction_families(parts: MetricsParts, limit: int) -> AsyncIterator
         bounds=COMMIT_BOUNDS_S, limit=limit,
     )  # fmt: skip
     async for topic, counts in in_turns(parts.half_messages.by_topic.items()):
-        if not parts.is_there(topic):
+        if not exists(parts, topic):
             continue
         half.add(counts.open, topic=topic)
         committed.add(counts.committed, topic=topic)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from rocketline.broker.config import PopConfig
-from rocketline.broker.tables.async_table import KeptTable, OffLoop, Saving
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.async_table import AsyncTable, OffLoop, Saving
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.message import RETRY_PREFIX, MessageQueue
 from rocketline.protocol.bodies import POP, PULL, MessageRequestModeTable, SetMessageRequestModeRequestBody
 from rocketline.protocol.headers.pop import ANY_QUEUE
@@ -24,10 +24,10 @@ Strategy = Callable[[int, int, Sequence[MessageQueue]], list[MessageQueue]]
 
 class RequestModes:
     def __init__(
-        self, file: SavedTable[MessageRequestModeTable], config: PopConfig, off_loop: OffLoop | None = None
+        self, file: JsonTable[MessageRequestModeTable], config: PopConfig, off_loop: OffLoop | None = None
     ) -> None:
         self._file = file
-        self._kept = KeptTable(file, MessageRequestModeTable({}), self._use, off_loop)
+        self._kept = AsyncTable(file, MessageRequestModeTable({}), self._use, off_loop)
         self._config = config
         self.table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 

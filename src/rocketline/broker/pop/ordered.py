@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET, UnsetType, field
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.message import QueueOffset
@@ -78,7 +78,7 @@ OrderCount = tuple[QueueOffset | None, int]
 
 
 class OrderedPops:
-    def __init__(self, file: SavedTable[OrderInfoTable], clock: Clock) -> None:
+    def __init__(self, file: JsonTable[OrderInfoTable], clock: Clock) -> None:
         self._file = file
         self._clock = clock
         self._table: dict[str, dict[int, OrderInfo]] = {}

@@ -21,7 +21,7 @@ from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.async_table import OffLoop
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.groups import Groups
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.wiring import wired
@@ -44,8 +44,8 @@ class PopNeeds:
     clock: Clock
     random: Random
     stored: Callable[[], None]
-    order_file: SavedTable[OrderInfoTable]
-    mode_file: SavedTable[MessageRequestModeTable]
+    order_file: JsonTable[OrderInfoTable]
+    mode_file: JsonTable[MessageRequestModeTable]
     store_host: bytes
     broker_name: str
     cluster: str

@@ -1,8 +1,8 @@
-"""What went through this broker, in counters with Apache's names: looked at with 315, as rates in 202 and 208, as metrics.
+"""Counters of a broker's traffic, with Apache's names: shown by 315, as rates by 202 and 208, and as metrics.
 
-Counting is one lookup and three additions per request. Three samplers copy the counters every 10 s, 10 min and 1 h; a
-window of a minute, an hour or a day is what lies between the oldest and the newest of its samples, as in Apache. The
-totals of the broker are added up when a sample is taken, and how far readers have fallen behind when somebody asks.
+Counting is one lookup and three additions per request. The counters are sampled every 10 s, 10 min and 1 h; the figure of
+a minute, an hour or a day is the growth between the oldest and the newest of its samples, as in Apache. The totals of the
+broker are summed when a sample is taken; how far readers are behind is computed on request.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rocketline.protocol.bodies import BrokerStatsData, StatsItem
 from rocketline.store.message_store import MessageStore
 
 
-class Window(NamedTuple):
+class SampleWindow(NamedTuple):
     """How often a sample is taken, and how many are kept."""
 
     interval_s: float
-    kept: int
+    sample_count: int
 
 
-MINUTE = Window(10.0, 7)
-HOUR = Window(600.0, 7)
-DAY = Window(3600.0, 25)
+MINUTE = SampleWindow(10.0, 7)
+HOUR = SampleWindow(600.0, 7)
+DAY = SampleWindow(3600.0, 25)
 WINDOWS = (MINUTE, HOUR, DAY)
 
 NORMAL = "normal"
@@ -45,7 +45,7 @@ TO_DEAD_LETTERS = "SEND_BACK_TO_DLQ"
 READ_TIMES = "GROUP_GET_LATENCY"
 
 
-class Sample(NamedTuple):
+class TrafficSample(NamedTuple):
     ms: int
     messages: int
     size: int
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
 
 
 class Traffic:
-    """Messages, their bytes, the requests that carried them, and how long those took if anybody measured it."""
+    """Messages, their bytes, the requests that carried them, and how long those took, if measured."""
 
     __slots__ = ("_samples", "messages", "size", "times", "took_ms")
 
@@ -63,20 +63,22 @@ class Traffic:
         self.size = 0
         self.times = 0
         self.took_ms = 0.0
-        self._samples: dict[Window, deque[Sample]] = {window: deque(maxlen=window.kept) for window in WINDOWS}
+        self._samples: dict[SampleWindow, deque[TrafficSample]] = {
+            window: deque(maxlen=window.sample_count) for window in WINDOWS
+        }
 
     def add(self, other: Traffic) -> None:
         self.messages += other.messages
         self.size += other.size
         self.times += other.times
 
-    def sample(self, window: Window, now_ms: int) -> None:
+    def sample(self, window: SampleWindow, now_ms: int) -> None:
         samples = self._samples[window]
         if not samples:
-            samples.append(Sample(now_ms - int(window.interval_s * 1000), 0, 0, 0, 0.0))
-        samples.append(Sample(now_ms, self.messages, self.size, self.times, self.took_ms))
+            samples.append(TrafficSample(now_ms - int(window.interval_s * 1000), 0, 0, 0, 0.0))
+        samples.append(TrafficSample(now_ms, self.messages, self.size, self.times, self.took_ms))
 
-    def over(self, window: Window, *, size: bool = False) -> StatsItem:
+    def over(self, window: SampleWindow, *, size: bool = False) -> StatsItem:
         """The growth of messages, or of bytes, between the ends of a window."""
         samples = self._samples[window]
         if not samples:
@@ -86,15 +88,15 @@ class Traffic:
         span_ms, times = last.ms - first.ms, last.times - first.times
         return StatsItem(grown, grown * 1000 / span_ms if span_ms > 0 else 0.0, grown / times if times > 0 else 0.0)
 
-    def time_over(self, window: Window) -> StatsItem:
+    def time_over(self, window: SampleWindow) -> StatsItem:
         """The average time of a request between the ends of a window, in milliseconds; without a sum, as Apache's."""
         samples = self._samples[window]
         times = samples[-1].times - samples[0].times if samples else 0
         return StatsItem(0, 0.0, (samples[-1].took_ms - samples[0].took_ms) / times if times > 0 else 0.0)
 
 
-class Incoming(NamedTuple):
-    """Messages of one topic and kind that were stored, and how many of them had which size."""
+class StoredMessages(NamedTuple):
+    """Stored messages of one topic and kind, and how many of them had which size."""
 
     topic: str
     kind: str
@@ -103,8 +105,8 @@ class Incoming(NamedTuple):
     by_size: tuple[int, ...]
 
 
-class Outgoing(NamedTuple):
-    """Messages of a topic that a group was given, or that went to its dead letters."""
+class DeliveredMessages(NamedTuple):
+    """Messages of a topic that were delivered to a group, or went to its dead letters."""
 
     topic: str
     group: str
@@ -112,8 +114,8 @@ class Outgoing(NamedTuple):
     size: int
 
 
-class _Special:
-    """What is not counted with the small, normal messages of a topic: those of another kind, and large ones."""
+class _SpecialMessages:
+    """Messages not counted with the small, normal ones of a topic: those of another kind, and large ones."""
 
     __slots__ = ("larger", "messages", "size")
 
@@ -132,18 +134,18 @@ class BrokerStatistics:
         self._clock = clock
         self._is_system = is_system
         self._puts: dict[str, Traffic] = {}
-        self._special: dict[str, dict[str, _Special]] = {}
+        self._special: dict[str, dict[str, _SpecialMessages]] = {}
         """By topic and kind."""
         self._gets: dict[str, Traffic] = {}
         self._sent_back: dict[str, Traffic] = {}
         self._dead: dict[str, Traffic] = {}
         self._given_up: dict[tuple[str, str], int] = {}
-        """By topic and group: what went to the dead letters without being handed back."""
+        """By topic and group: messages that went to the dead letters without being handed back."""
         self._acks: dict[str, Traffic] = {}
         self._gone = {
             (kind, is_of_system): Traffic() for kind in ("put", "get", "ack") for is_of_system in (False, True)
         }
-        """What topics and groups had that are no more: totals never go back."""
+        """Counts of deleted topics and groups: totals never decrease."""
         self._totals = {name: {cluster: Traffic()} for name in _TOTALS}
         self.missed = 0
         """Reads that found nothing."""
@@ -164,7 +166,7 @@ class BrokerStatistics:
         }
 
     def put(self, topic: str, messages: int, size: int, kind: str = NORMAL) -> None:
-        """A request stored messages."""
+        """Count messages that a request stored."""
         traffic = self._puts.get(topic)
         if traffic is None:
             traffic = self._puts[topic] = Traffic()
@@ -175,7 +177,7 @@ class BrokerStatistics:
             self._put_special(topic, kind, messages, size)
 
     def put_each(self, topic: str, messages: int, size: int, times: int) -> None:
-        """So many requests stored normal messages; several only when those of none are larger than `SMALL_BYTES` each."""
+        """Count normal messages that `times` requests stored; more than one only if no message exceeds `SMALL_BYTES`."""
         self.put(topic, messages, size)
         if times > 1:
             self._puts[topic].times += times - 1
@@ -184,7 +186,7 @@ class BrokerStatistics:
         kinds = self._special.setdefault(topic, {})
         special = kinds.get(kind)
         if special is None:
-            special = kinds[kind] = _Special()
+            special = kinds[kind] = _SpecialMessages()
         special.messages += messages
         special.size += size
         position = bisect_left(SIZE_BOUNDS, size / messages)
@@ -192,15 +194,15 @@ class BrokerStatistics:
             special.larger[position - 1] += messages
 
     def delivered(self, topic: str, size: int) -> None:
-        """A delayed message came to its topic."""
+        """Count a delayed message that was delivered to its topic."""
         self.put(topic, 1, size, DELAY)
 
     def got(self, group: str, topic: str, messages: int, size: int, took_s: float = 0.0) -> None:
-        """A group was given messages, read in so many seconds."""
+        """Count messages delivered to a group, read in `took_s` seconds."""
         self.got_as(f"{topic}@{group}", messages, size, took_s)
 
     def got_as(self, key: str, messages: int, size: int, took_s: float) -> None:
-        """The same for those who count very often and keep the key, TOPIC@GROUP."""
+        """The same for frequent callers, which keep the key TOPIC@GROUP."""
         traffic = self._gets.get(key)
         if traffic is None:
             traffic = self._gets[key] = Traffic()
@@ -212,18 +214,18 @@ class BrokerStatistics:
             self.slowest_s = took_s
 
     def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
-        """A group handed a message back; it comes again, or goes to the dead letters."""
+        """Count a message that a group handed back; it comes again, or goes to the dead letters."""
         _count(self._sent_back, f"{topic}@{group}")
         if dead:
-            # The owner is one Apache's commercial edition knows: it shows as Java's null.
+            # The first part is an owner that only Apache's commercial edition has: it shows as Java's null.
             _count(self._dead, f"null@{topic}@{group}@{TO_DEAD_LETTERS}")
 
     def given_up(self, group: str, topic: str) -> None:
-        """A group sent a message to the dead letters itself."""
+        """Count a message that a group itself sent to the dead letters."""
         self._given_up[topic, group] = self._given_up.get((topic, group), 0) + 1
 
     def acked(self, group: str, topic: str, messages: int) -> None:
-        """A group acknowledged messages that it had popped."""
+        """Count popped messages that a group acknowledged."""
         key = f"{topic}@{group}"
         traffic = self._acks.get(key)
         if traffic is None:
@@ -235,14 +237,14 @@ class BrokerStatistics:
         """Topics that messages were stored in."""
         return list(self._puts)
 
-    def incoming(self, topic: str) -> list[Incoming]:
-        """What was stored in a topic, by kind."""
+    def incoming(self, topic: str) -> list[StoredMessages]:
+        """Messages stored in a topic, by kind."""
         traffic = self._puts.get(topic)
         if traffic is None:
             return []
         kinds = self._special.get(topic, {})
         found = [
-            Incoming(topic, kind, special.messages, special.size, _by_size(special.messages, special.larger))
+            StoredMessages(topic, kind, special.messages, special.size, _by_size(special.messages, special.larger))
             for kind, special in kinds.items()
             if kind != NORMAL
         ]
@@ -250,20 +252,25 @@ class BrokerStatistics:
         if messages or not found:
             large = kinds[NORMAL].larger if NORMAL in kinds else [0] * len(SIZE_BOUNDS)
             size = traffic.size - sum(other.size for other in found)
-            found.append(Incoming(topic, NORMAL, messages, size, _by_size(messages, large)))
+            found.append(StoredMessages(topic, NORMAL, messages, size, _by_size(messages, large)))
         return found
 
-    def outgoing(self) -> list[Outgoing]:
-        """What groups were given."""
-        return [Outgoing(*_topic_and_group(key), traffic.messages, traffic.size) for key, traffic in self._gets.items()]
+    def outgoing(self) -> list[DeliveredMessages]:
+        """Messages delivered to groups."""
+        return [
+            DeliveredMessages(*_topic_and_group(key), traffic.messages, traffic.size)
+            for key, traffic in self._gets.items()
+        ]
 
-    def dead_letters(self) -> list[Outgoing]:
-        """What was given up."""
-        found = [Outgoing(topic, group, messages, 0) for (topic, group), messages in self._given_up.items()]
-        return found + [Outgoing(*_dead_topic_and_group(key), dead.messages, 0) for key, dead in self._dead.items()]
+    def dead_letters(self) -> list[DeliveredMessages]:
+        """Messages that went to the dead letters."""
+        found = [DeliveredMessages(topic, group, messages, 0) for (topic, group), messages in self._given_up.items()]
+        return found + [
+            DeliveredMessages(*_dead_topic_and_group(key), dead.messages, 0) for key, dead in self._dead.items()
+        ]
 
     def forget(self, is_gone: Callable[[str, str], bool]) -> None:
-        """Drop the counters of topics and groups that are no more; `is_gone` takes a topic and a group or nothing."""
+        """Drop the counters of deleted topics and groups; `is_gone` takes a topic and a group or ""."""
         for topic in [topic for topic in self._puts if is_gone(topic, "")]:
             self._gone["put", self._is_system(topic)].add(self._puts.pop(topic))
             self._special.pop(topic, None)
@@ -278,7 +285,7 @@ class BrokerStatistics:
             del self._given_up[pair]
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
-        """A counter over its windows; None when there is no such."""
+        """A counter over its windows; None when it does not exist."""
         if name == READ_TIMES:
             read = self._gets.get(key)
             return None if read is None else BrokerStatsData(*map(read.time_over, WINDOWS))
@@ -294,12 +301,12 @@ class BrokerStatistics:
         return traffic.over(MINUTE).tps if traffic is not None else 0.0
 
     def get_rate(self, group: str, topic: str) -> float:
-        """Messages a second given to a group, over the last minute."""
+        """Messages a second delivered to a group, over the last minute."""
         traffic = self._gets.get(f"{topic}@{group}")
         return traffic.over(MINUTE).tps if traffic is not None else 0.0
 
     def totals(self) -> Totals:
-        """Everything that went through, since the start."""
+        """All traffic since the start."""
         gone = self._gone
         puts = [*self._puts.values(), gone["put", False], gone["put", True]]
         gets = [*self._gets.values(), gone["get", False], gone["get", True]]
@@ -319,7 +326,7 @@ class BrokerStatistics:
                 if count * MINUTE.interval_s % window.interval_s == 0:
                     self.sample(window)
 
-    def sample(self, window: Window) -> None:
+    def sample(self, window: SampleWindow) -> None:
         self._add_up()
         if window is MINUTE:
             self.history.sample()

@@ -1,7 +1,7 @@
-"""What went through a broker as a whole, over the last 10 seconds, minute and ten minutes, and since midnight.
+"""Total traffic of a broker over the last 10 seconds, minute and ten minutes, and since midnight.
 
-A sample is taken every ten seconds. A rate compares what is now with the newest sample that is old enough, or with the
-oldest there is, so it is right from the first second on and costs nothing until somebody asks.
+A sample is taken every ten seconds. A rate compares the current totals with the newest sample that is old enough, or with
+the oldest there is, so it is right from the first second on, and it is computed only on request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Totals(NamedTuple):
     put: int = 0
     put_bytes: int = 0
     got: int = 0
-    """Messages handed out."""
+    """Messages delivered."""
     found: int = 0
     """Reads that found messages."""
     missed: int = 0
@@ -63,7 +63,7 @@ class TotalsHistory:
             if now - at >= window_s:
                 before, then = at, sample
                 break
-        # A topic that was deleted takes its counters along: less than before is nothing, not a negative rate.
+        # The counters of a deleted topic are gone: less than before is a rate of 0, not a negative one.
         return max(0, total - count(then)) / (now - before) if now > before else 0.0
 
     def _date(self) -> tuple[int, int]:

@@ -1,1 +1,1 @@
-"""Tables a broker keeps in `config/`: topics, groups, consumer offsets, filters."""
+"""Tables that a broker keeps in `config/`: topics, groups, consumer offsets, filters."""

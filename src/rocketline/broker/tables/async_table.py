@@ -1,12 +1,12 @@
-"""Tables held in memory with their files behind them, written off the event loop: a stalling disk holds nobody up.
+"""Tables in memory whose files are written off the event loop: a stalling disk delays no request.
 
-There are two kinds of change. What comes into being by itself (a topic with its first message, a group with its first
-member) counts at once and is saved soon; a crash in between loses nothing, because it comes into being again, or is found
-by its queues (`Topics.adopt`). What an operator orders is saved before it counts, and answered after that: a change that
-the disk refuses has not happened.
+There are two kinds of change. What is created automatically (a topic by its first message, a group by its first member)
+is in force at once and saved soon; a crash in between loses nothing, because it is created again, or found by its queues
+(`Topics.adopt`). What an operator orders is saved before it is in force, and answered after that: a change that the disk
+refuses is not made.
 
-One write of a table at a time, always of its latest content, so versions reach the disk in order and a hundred changes
-during one slow write cost one more.
+A table is written once at a time, always with its latest content: versions reach the disk in order, and a hundred changes
+during one slow write cost one more write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial, reduce
 from typing import Generic, TypeVar
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.protocol.command import Command
 from rocketline.transport import Reply
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class OffLoop:
-    """Runs what blocks in threads, and knows what is still under way: a thread cannot be cancelled, only waited for."""
+    """Runs blocking work in threads, and knows what still runs: a thread cannot be cancelled, only waited for."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Future[None]] = set()
@@ -39,7 +39,7 @@ class OffLoop:
         return future
 
     async def finish(self) -> None:
-        """Return when nothing is under way any more, whatever became of it."""
+        """Return when no work runs any more, whether it failed or not."""
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 
@@ -49,7 +49,7 @@ Saving = asyncio.Future[None] | None
 
 
 def when_saved(saving: Iterable[Saving], answer: Callable[[], Reply]) -> Reply:
-    """What `answer` makes once everything is saved, which may be now; the first failure is the answer otherwise."""
+    """The reply of `answer` once everything is saved, which may be now; a failure to save is raised instead."""
     left = [future for future in saving if future is not None]
     return _later(left, answer) if left else answer()
 
@@ -63,30 +63,31 @@ async def _later(saving: list[asyncio.Future[None]], answer: Callable[[], Reply]
 
 
 Edit = Callable[[T], T]
-_Asked = tuple[Edit[T], Callable[[], None] | None, "asyncio.Future[None]"]
+_Order = tuple[Edit[T], Callable[[], None] | None, "asyncio.Future[None]"]
 
 
-class KeptTable(Generic[T]):
+class AsyncTable(Generic[T]):
     """The content of one file. Contents are never changed in place: an edit makes a new one from the former."""
 
-    def __init__(self, file: SavedTable[T], empty: T, use: Callable[[T], None], off_loop: OffLoop | None) -> None:
-        """`use` is told each content that counts from then on. Without `off_loop` every change is saved on the spot."""
+    def __init__(self, file: JsonTable[T], empty: T, use: Callable[[T], None], off_loop: OffLoop | None) -> None:
+        """`use` is called with each content that is in force from then on. Without `off_loop` every change is saved at once,
+        which blocks."""
         self._file = file
         self._use = use
         self._off_loop = off_loop
         self._content = empty
-        self._asked: list[_Asked[T]] = []
+        self._orders: list[_Order[T]] = []
         self._is_writing = False
         self._is_dirty = False
 
     def begin(self, content: T, *, is_saved: bool) -> None:
-        """Start with what was loaded. Blocks when that is not what the file has: nobody is served yet."""
+        """Start with what was loaded. Blocks when the file has something else: no request is served yet."""
         if not is_saved:
             self._file.save(content)
         self._take(content)
 
     def change(self, edit: Edit[T]) -> None:
-        """Make a change that counts at once and is saved soon."""
+        """Make a change that is in force at once and saved soon."""
         content = edit(self._content)
         if self._off_loop is None:
             self._file.save(content)
@@ -97,10 +98,10 @@ class KeptTable(Generic[T]):
         self._write()
 
     def change_saved(self, edit: Edit[T], then: Callable[[], None] | None = None) -> Saving:
-        """Make a change that is saved before it counts; a StoreError: it is not made.
+        """Make a change that is saved before it is in force; on a StoreError it is not made.
 
-        `edit` may be called twice: what came into being by itself while it was written is there the second time. `then` is
-        called when it counts, before anybody can act on that.
+        `edit` may be called twice: the second time with what was created automatically while the first result was written.
+        `then` is called when the change is in force, before any request can see it.
         """
         if self._off_loop is None:
             self.change(edit)
@@ -108,17 +109,17 @@ class KeptTable(Generic[T]):
                 then()
             return None
         done = asyncio.get_running_loop().create_future()
-        self._asked.append((edit, then, done))
+        self._orders.append((edit, then, done))
         self._write()
         return done
 
     def save_again(self) -> None:
-        """Try once more what the disk refused."""
+        """Try once more to save what the disk refused."""
         if self._is_dirty:
             self._write()
 
     def save_rest(self) -> None:
-        """Save what is not saved yet, on the spot: for a stop, when nothing is under way any more."""
+        """Save what is not saved yet. Blocks: for a stop, when no write runs any more."""
         if self._is_dirty:
             self._file.save(self._content)
             self._is_dirty = False
@@ -129,18 +130,18 @@ class KeptTable(Generic[T]):
 
     def _write(self) -> None:
         if self._is_writing:
-            return  # whoever writes looks again afterwards
+            return  # the running write looks again at its end
         assert self._off_loop is not None
-        asked, self._asked = self._asked, []
+        orders, self._orders = self._orders, []
         before = self._content
-        content = _edited(before, asked)
+        content = _edited(before, orders)
         was_dirty, self._is_dirty = self._is_dirty, False
         self._is_writing = True
         writing = self._off_loop(partial(self._file.save, content))
-        writing.add_done_callback(partial(self._wrote, before, content, asked, was_dirty))
+        writing.add_done_callback(partial(self._wrote, before, content, orders, was_dirty))
 
     def _wrote(
-        self, before: T, content: T, asked: list[_Asked[T]], was_dirty: bool, writing: asyncio.Future[None]
+        self, before: T, content: T, orders: list[_Order[T]], was_dirty: bool, writing: asyncio.Future[None]
     ) -> None:
         self._is_writing = False
         if writing.cancelled():
@@ -148,13 +149,13 @@ class KeptTable(Generic[T]):
         error = writing.exception()
         if error is not None:
             self._is_dirty |= was_dirty
-            log.error("a table is not saved, what it gained by itself counts all the same: %s", error)
-        elif asked:
-            # Mostly nothing else happened meanwhile, and what counts now is what was written.
-            self._take(content if self._content is before else _edited(self._content, asked))
-        for _, then, done in asked:
+            log.error("a table is not saved, what was created automatically stays in force: %s", error)
+        elif orders:
+            # Mostly nothing else changed meanwhile, and what was written is in force now.
+            self._take(content if self._content is before else _edited(self._content, orders))
+        for _, then, done in orders:
             _settle(done, error, then)
-        if self._asked or (self._is_dirty and error is None):
+        if self._orders or (self._is_dirty and error is None):
             self._write()
 
 
@@ -165,12 +166,12 @@ def _settle(done: asyncio.Future[None], error: BaseException | None, then: Calla
         except Exception as failure:
             error = failure
     if done.done():
-        return  # who asked has gone
+        return  # the client that asked has gone
     if error is None:
         done.set_result(None)
     else:
         done.set_exception(error)
 
 
-def _edited(content: T, asked: list[_Asked[T]]) -> T:
-    return reduce(lambda former, item: item[0](former), asked, content)
+def _edited(content: T, orders: list[_Order[T]]) -> T:
+    return reduce(lambda former, item: item[0](former), orders, content)

@@ -1,13 +1,13 @@
-"""How far each group has read each queue, kept in config/consumerOffset.json.
+"""How far each group has read each queue, stored in config/consumerOffset.json.
 
-Stored as given, backwards too. Answers come from memory; the file follows every few seconds and at a clean stop, so a
-crash repeats a few messages and never skips one.
+Offsets are stored as given, backwards too. Answers come from memory; the file is written every few seconds and at a clean
+stop, so a crash repeats a few messages and never skips one.
 
-An operator's reset is two things: the offset at once, and a note that is kept until the queue is pulled next. While the
-note is there no commit counts: the consumer does not know of the reset yet, and what it says is about the past.
+An operator's reset sets the offset at once, and a note that stays until the queue is pulled next. While the note is there
+commits are ignored: the consumer does not know of the reset yet.
 
-Offsets that the broker itself moves may rest on what it has just stored. They are saved only when the log is on disk
-that far: after a power failure an offset must not be ahead of the record that takes care of the messages before it.
+Offsets that the broker itself moves may depend on what it has just stored. They are saved only when the log is on disk
+that far: after a power failure an offset must not be ahead of the record that replaces the messages before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import StoreError
 from rocketline.message import ConsumerOffset
@@ -29,7 +29,10 @@ SEPARATOR = "@"
 class ConsumerOffsets:
     """Next offset to read, by `topic@group` and queue."""
 
-    def __init__(self, file: SavedTable[ConsumerOffsetTable], clock: Clock) -> None:
+    def __init__(
+        self, file: JsonTable[ConsumerOffsetTable], clock: Clock, flushed_offset: Callable[[], int] | None = None
+    ) -> None:
+        """`flushed_offset` says up to where the log is on disk; None: it always is as far as it must be."""
         self._file = file
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
@@ -37,13 +40,12 @@ class ConsumerOffsets:
         self._changed = False
         self._resets: dict[tuple[str, int], int] = {}
         self._pulled: dict[str, dict[int, int]] = {}
+        self._flushed_offset = flushed_offset
         self._rests_on = 0
-        """Up to where the log must be on disk before the offsets may be."""
+        """Up to where the log must be on disk before the offsets are saved."""
         self._unsaved: tuple[bytes, int] | None = None
         self.loaded_ms = 0
         """When the offsets that were loaded had been saved; 0 when there were none."""
-        self.flushed_offset: Callable[[], int] = lambda: self._rests_on
-        """Up to where the log is on disk."""
 
     def load(self) -> None:
         saved = self._file.load()
@@ -70,12 +72,12 @@ class ConsumerOffsets:
         self._changed = True
 
     def save_after(self, log_offset: int) -> None:
-        """What was committed so far rests on the log up to here."""
+        """What was committed so far depends on the log up to here."""
         if log_offset > self._rests_on:
             self._rests_on = log_offset
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Move a group; whoever pulls the queue next is to be told."""
+        """Move a group; the next pull of the queue is answered with the new offset."""
         key = f"{topic}@{group}"
         self._table.setdefault(key, {})[queue_id] = offset
         self._resets[key, queue_id] = offset
@@ -88,15 +90,15 @@ class ConsumerOffsets:
         return bool(self._resets)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the queue was reset to, once: the caller tells the consumer."""
+        """Where the queue was reset to, returned once: the caller tells the consumer."""
         return self._resets.pop((f"{topic}@{group}", queue_id), None)
 
     def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Where a group reads on; what lies between its commit and here is in its hands."""
+        """Note where a group reads next; what lies between its commit and here is in flight."""
         self.note_pulled_as(f"{topic}@{group}", queue_id, next_offset)
 
     def note_pulled_as(self, key: str, queue_id: int, next_offset: int) -> None:
-        """The same for those who note it very often and keep the key, TOPIC@GROUP."""
+        """The same for frequent callers, which keep the key TOPIC@GROUP."""
         queues = self._pulled.get(key)
         if queues is None:
             queues = self._pulled[key] = {}
@@ -134,7 +136,7 @@ class ConsumerOffsets:
         return True
 
     def cap(self, group_topic: str, queue_id: int, limit: int) -> None:
-        """An offset is never ahead of its queue: what a crash took from the log it takes from here too."""
+        """Lower an offset that is ahead of its queue, because a crash took the end of the log."""
         queues = self._table.get(group_topic, {})
         if queues.get(queue_id, 0) > limit:
             log.warning(
@@ -165,13 +167,15 @@ class ConsumerOffsets:
         return [(key, queue, offset) for key, queues in self._table.items() for queue, offset in queues.items()]
 
     def take_changes(self) -> bytes | None:
-        """The file's next content when anything changed since the last call and what it rests on is on disk; encoding is the
-        loop's, writing is not."""
+        """The file's next content, when anything changed since the last call and what it depends on is on disk. Encoded on
+        the loop, to be written off it."""
         if self._unsaved is None and self._changed:
             self._changed = False
             self._version = self._version.advanced(self._clock.now_ms())
             self._unsaved = self._file.encode(self.snapshot()), self._rests_on
-        if self._unsaved is None or self.flushed_offset() < self._unsaved[1]:
+        if self._unsaved is None:
+            return None
+        if self._flushed_offset is not None and self._flushed_offset() < self._unsaved[1]:
             return None
         data, self._unsaved = self._unsaved[0], None
         return data
@@ -180,7 +184,7 @@ class ConsumerOffsets:
         try:
             self._file.write(data)
         except StoreError:
-            self._changed = True  # or the next save would think that there is nothing to do
+            self._changed = True  # or the next save would do nothing
             raise
 
 

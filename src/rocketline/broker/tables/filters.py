@@ -1,12 +1,12 @@
-"""SQL92 filters of consumer groups: registered by heartbeats, compiled once, kept in config/consumerFilter.json.
+"""SQL92 filters of consumer groups: registered by heartbeats, compiled once, stored in config/consumerFilter.json.
 
 Each filter has a few bits, made from `group#topic`. Where extended consume queues and bitmaps are switched on, dispatching
 a message evaluates every filter of its topic and stores the bits of those that match, and a pull skips messages without its
-group's bits before it looks at them. Bits count only for messages stored after the filter was registered here and now: older
-ones were judged by another expression, or by none.
+group's bits before it reads them. Bits are valid only for messages stored after the filter was registered in this run:
+older ones were evaluated with another expression, or with none.
 
-A filter whose group went away is dead but still judged, so that its bits are right when the group returns; after a day it is
-dropped. The table is soft: heartbeats bring it back, so a file that does not fit is left aside.
+A filter whose group went away is dead but still evaluated, so that its bits are right when the group returns; after a day it
+is dropped. Heartbeats bring the table back, so a file that cannot be used is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import InvalidExpression, StoreError
 from rocketline.filtering import sql_filter
@@ -40,7 +40,7 @@ DEAD_BEFORE_LOAD_MS = 30_000
 
 @dataclass(slots=True, eq=False)
 class GroupFilter:
-    """What one group wants of one topic."""
+    """The filter of one group for one topic."""
 
     group: str
     topic: str
@@ -51,7 +51,7 @@ class GroupFilter:
     bits: tuple[int, ...]
     bitmap_bytes: int
     bits_from_ms: int
-    """Messages stored after this were judged by this very expression."""
+    """Messages stored after this were evaluated with this expression."""
     dead_ms: int = 0
 
     def accept_ext(self, tags_code: int, store_ms: int, bitmap: bytes) -> bool:
@@ -76,7 +76,7 @@ class ConsumerFilters:
     """All filters, by topic and group."""
 
     def __init__(
-        self, file: SavedTable[ConsumerFilterTable], clock: Clock, bloom: BloomFilter, keep_dead_ms: int
+        self, file: JsonTable[ConsumerFilterTable], clock: Clock, bloom: BloomFilter, keep_dead_ms: int
     ) -> None:
         self._file = file
         self._clock = clock
@@ -89,21 +89,21 @@ class ConsumerFilters:
         return self._topics.get(topic, {}).get(group)
 
     def register(self, group: str, subscriptions: list[SubscriptionData]) -> None:
-        """A heartbeat's word: its SQL92 subscriptions are in use, the group's others no more."""
+        """Register the SQL92 subscriptions of a heartbeat; other filters of the group are dead."""
         for subscription in subscriptions:
             if subscription.expression_type == SQL92 and subscription.sub_string:
                 self._register(group, subscription)
         wanted = {subscription.topic for subscription in subscriptions}
         for topic, groups in self._topics.items():
             if topic not in wanted and group in groups:
-                self._bury(groups[group])
+                self._mark_dead(groups[group])
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         groups = self._topics.get(subscription.topic, {})
         known = groups.get(group)
         if known is not None:
             if subscription.sub_version < known.version:
-                return  # another member is ahead of this one
+                return  # another member has a newer version
             if known.compiled.text == subscription.sub_string:
                 if known.dead_ms or subscription.sub_version > known.version:
                     known.version, known.dead_ms = subscription.sub_version, 0
@@ -142,15 +142,15 @@ class ConsumerFilters:
         """The last member of a group went away."""
         for groups in self._topics.values():
             if group in groups:
-                self._bury(groups[group])
+                self._mark_dead(groups[group])
 
-    def _bury(self, known: GroupFilter) -> None:
+    def _mark_dead(self, known: GroupFilter) -> None:
         if not known.dead_ms:
             known.dead_ms = max(self._clock.now_ms(), known.born_ms)
             self._changed = True
 
     def bitmap_for(self, entry: LogEntry) -> bytes | None:
-        """The bitmap of a message that is being listed; None when nobody filters its topic."""
+        """The bitmap of a message that is being dispatched; None when no group filters its topic."""
         groups = self._topics.get(entry.topic)
         if not groups:
             return None
@@ -212,5 +212,5 @@ class ConsumerFilters:
         try:
             self._file.write(data)
         except StoreError:
-            self._changed = True  # or the next save would think that there is nothing to do
+            self._changed = True  # or the next save would do nothing
             raise

@@ -1,7 +1,7 @@
-"""Consumer groups as configured on a broker, kept in config/subscriptionGroup.json.
+"""Consumer groups as configured on a broker, stored in config/subscriptionGroup.json.
 
-A group comes into being with its first member and is saved soon; what an operator orders is saved before it counts
-(`kept.py`).
+A group is created by its first member and saved soon; what an operator orders is saved before it is in force
+(`async_table.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from rocketline.broker.tables.async_table import KeptTable, OffLoop, Saving
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.async_table import AsyncTable, OffLoop, Saving
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import READ
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
@@ -39,16 +39,16 @@ class Groups:
 
     def __init__(
         self,
-        file: SavedTable[SubscriptionGroupWrapper],
+        file: JsonTable[SubscriptionGroupWrapper],
         clock: Clock,
         *,
         auto_create: bool = True,
         off_loop: OffLoop | None = None,
     ) -> None:
         self._file = file
-        self._kept = KeptTable(file, SubscriptionGroupWrapper(), self._use, off_loop)
+        self._content = AsyncTable(file, SubscriptionGroupWrapper(), self._use, off_loop)
         self._clock = clock
-        self.auto_create = auto_create
+        self._auto_create = auto_create
         self._forbidden: dict[str, dict[str, int]] = {}
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
@@ -60,19 +60,23 @@ class Groups:
             table.setdefault(name, SubscriptionGroupConfig(group_name=name))
         is_saved = saved is not None and saved.subscription_group_table == table
         version, forbidden = (self.version, {}) if saved is None else (saved.data_version, saved.forbidden_table)
-        self._kept.begin(SubscriptionGroupWrapper(version, forbidden, table), is_saved=is_saved)
+        self._content.begin(SubscriptionGroupWrapper(version, forbidden, table), is_saved=is_saved)
 
     def _use(self, content: SubscriptionGroupWrapper) -> None:
         self.table, self._forbidden = content.subscription_group_table, content.forbidden_table
         self.version = content.data_version
 
+    def set_auto_create(self, wanted: bool) -> None:
+        """Whether unknown groups are created when they first appear, from now on."""
+        self._auto_create = wanted
+
     def save_again(self) -> None:
         """Try once more to save what the disk refused."""
-        self._kept.save_again()
+        self._content.save_again()
 
     def save_rest(self) -> None:
         """Blocks until everything is saved: for a stop."""
-        self._kept.save_rest()
+        self._content.save_rest()
 
     def snapshot(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
@@ -84,7 +88,7 @@ class Groups:
         return self.table.get(name) or self.get_all([name]).get(name)
 
     def get_all(self, names: list[str]) -> dict[str, SubscriptionGroupConfig]:
-        """Those of the groups that are there or may be created; new ones are saved together."""
+        """Those groups that exist or may be created; new ones are saved together."""
         new = [name for name in names if name not in self.table and self._may_create(name)]
         if new:
             log.info("consumer groups created on first use: %s", ", ".join(new))
@@ -92,14 +96,14 @@ class Groups:
         return {name: self.table[name] for name in names if name in self.table}
 
     def _may_create(self, name: str) -> bool:
-        return not group_problem(name, MAX_OLD_GROUP_CHARS) and (self.auto_create or name.startswith(SYSTEM_PREFIX))
+        return not group_problem(name, MAX_OLD_GROUP_CHARS) and (self._auto_create or name.startswith(SYSTEM_PREFIX))
 
     def require(self, name: str) -> SubscriptionGroupConfig:
         group = self.get(name)
         if group is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist, and is not created by itself on this broker",
+                f"subscription group [{name}] does not exist, and is not created automatically on this broker",
             )
         return group
 
@@ -110,17 +114,17 @@ class Groups:
         return group
 
     def put(self, *groups: SubscriptionGroupConfig) -> None:
-        """Create or change groups at once; saved soon."""
-        self._kept.change(partial(self._with, groups))
+        """Create or change groups at once; they are saved soon."""
+        self._content.change(partial(self._with, groups))
 
     def configure(self, *groups: SubscriptionGroupConfig) -> Saving:
-        """Create or change groups by an operator's order: saved before they count."""
-        return self._kept.change_saved(partial(self._with, groups))
+        """Create or change groups by an operator's order: saved before they are in force."""
+        return self._content.change_saved(partial(self._with, groups))
 
     def remove(self, name: str) -> Saving:
-        """Forget a group and what it may not read; one of the broker's own comes back at the next start."""
+        """Delete a group and what it must not read; a built-in group comes back at the next start."""
         if name in self.table or name in self._forbidden:
-            return self._kept.change_saved(partial(self._without, name))
+            return self._content.change_saved(partial(self._without, name))
         return None
 
     def _with(
@@ -138,16 +142,15 @@ class Groups:
         return former.data_version.advanced(self._clock.now_ms())
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether an administrator has not barred this group from this topic."""
+        """Whether no operator has forbidden this group to read this topic."""
         bits = self._forbidden.get(group, {}).get(topic, 0)
-        return bits < 0 or not bits & READ  # a negative number bars nothing, as in Java
+        return bits < 0 or not bits & READ  # a negative number forbids nothing, as in Java
 
     def allow(self, group: str, topic: str, *, readable: bool) -> Saving:
-        """Bar a group from a topic, or let it read again. Java's broker lifts all bars of a group with one of them,
-        and forgets to save that."""
+        """Forbid a group to read a topic, or allow it again; Java's broker then allows all its topics."""
         if self.may_read(group, topic) == readable:
             return None
-        return self._kept.change_saved(partial(self._allowing, group, topic, readable))
+        return self._content.change_saved(partial(self._allowing, group, topic, readable))
 
     def _allowing(
         self, group: str, topic: str, readable: bool, former: SubscriptionGroupWrapper

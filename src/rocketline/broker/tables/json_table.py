@@ -1,7 +1,7 @@
-"""Tables kept as JSON files in the store's config folder, in Apache's shapes.
+"""Tables stored as JSON files in the store's config folder, in Apache's formats.
 
 A save replaces the file atomically and keeps the version before it as `.bak`. A file that cannot be read falls back to
-its backup; when neither can be read the broker refuses to start, because going on would overwrite the only copy.
+its backup; when neither can be read the broker refuses to start, or it would overwrite the only copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketline.store.files.disk import Disk, read_with_backup
 T = TypeVar("T")
 
 
-class SavedTable(Generic[T]):
+class JsonTable(Generic[T]):
     """One JSON file and the type of what is in it."""
 
     def __init__(self, disk: Disk, path: Path, kind: type[T]) -> None:

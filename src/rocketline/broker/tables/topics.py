@@ -1,9 +1,9 @@
-"""The topics of a broker: what exists, how many queues, who may read and write; kept in config/topics.json.
+"""The topics of a broker: names, numbers of queues, permissions; stored in config/topics.json.
 
-A topic comes into being by an administrator, by auto-creation from the template topic TBW102 when the first message
-arrives, or because a consumer group needs its retry or dead-letter topic. Every change gets a new data version and is
-announced to the name servers. An operator's is saved before it counts; what comes into being by itself is saved soon
-(`kept.py`), and after a crash topics are found again by their queues.
+A topic is created by an operator, from the template topic TBW102 when the first message arrives, or because a consumer
+group needs its retry or dead-letter topic. Every change gets a new data version and is announced to the name servers. An
+operator's is saved before it is in force; what is created automatically is saved soon (`async_table.py`), and after a
+crash topics are found again by their queues.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from rocketline.broker.config import TopicConfigDefaults
-from rocketline.broker.tables.async_table import Edit, KeptTable, OffLoop, Saving
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.async_table import AsyncTable, Edit, OffLoop, Saving
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.message import RETRY_PREFIX
@@ -31,7 +31,7 @@ UNIT_SUB = 2
 """Flags of a topic that clients in unit mode write, or consume."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
-"""The topic of pop mode's check points is called after the cluster."""
+"""The topic of pop mode's check points; the name of the cluster follows."""
 LIGHT_PREFIX = "%LMQ%"
 """Queues of such topics list records of other topics; they are in no table."""
 MAX_QUEUE_COUNT = 65536
@@ -79,7 +79,7 @@ class Topics:
 
     def __init__(
         self,
-        file: SavedTable[TopicConfigSerializeWrapper],
+        file: JsonTable[TopicConfigSerializeWrapper],
         system: Iterable[TopicConfig],
         clock: Clock,
         *,
@@ -88,16 +88,16 @@ class Topics:
         off_loop: OffLoop | None = None,
     ) -> None:
         self._file = file
-        self._kept = KeptTable(file, TopicConfigSerializeWrapper(), self._use, off_loop)
+        self._content = AsyncTable(file, TopicConfigSerializeWrapper(), self._use, off_loop)
         self._clock = clock
         self._auto_create = auto_create
         self.writable = writable
         self._system = {topic.topic_name: topic for topic in system}
-        # A record of somebody else in the revive log could hold up a revive queue for as long as it likes.
+        # A record of a client in the revive log could block a revive queue for any time.
         self._not_sendable = NOT_SENDABLE | {name for name in self._system if name.startswith(REVIVE_PREFIX)}
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
-        self.on_change: Callable[[list[TopicConfig]], None] | None = None
+        self._listeners: list[Callable[[list[TopicConfig]], None]] = []
 
     def load(self) -> None:
         """Read topics.json; system topics are there whatever it says."""
@@ -110,18 +110,20 @@ class Topics:
             table.pop(DEFAULT_TOPIC, None)
         is_saved = saved is not None and saved.topic_config_table == table
         version = self.version if saved is None else saved.data_version
-        self._kept.begin(TopicConfigSerializeWrapper(data_version=version, topic_config_table=table), is_saved=is_saved)
+        self._content.begin(
+            TopicConfigSerializeWrapper(data_version=version, topic_config_table=table), is_saved=is_saved
+        )
 
     def _use(self, content: TopicConfigSerializeWrapper) -> None:
         self.table, self.version = content.topic_config_table, content.data_version
 
     def save_again(self) -> None:
         """Try once more to save what the disk refused."""
-        self._kept.save_again()
+        self._content.save_again()
 
     def save_rest(self) -> None:
         """Blocks until everything is saved: for a stop."""
-        self._kept.save_rest()
+        self._content.save_rest()
 
     def snapshot(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(data_version=self.version, topic_config_table=dict(self.table))
@@ -134,8 +136,16 @@ class Topics:
         """The topics every broker has; there may be more whose names are reserved."""
         return sorted(self._system)
 
-    def create_by_itself(self, defaults: TopicConfigDefaults) -> None:
-        """Whether a first message makes its topic, from now on: the template has the right to be inherited, or not."""
+    def subscribe(self, listener: Callable[[list[TopicConfig]], None]) -> None:
+        """Tell a listener of topics that are created or changed, once that is in force."""
+        self._listeners.append(listener)
+
+    def set_writable(self, writable: bool) -> None:
+        """Whether the broker takes messages, from now on."""
+        self.writable = writable
+
+    def set_auto_create(self, defaults: TopicConfigDefaults) -> None:
+        """Whether a first message creates its topic, from now on: the template has the right to be inherited, or not."""
         wanted = self._auto_create = defaults.auto_create
         template = self.table.get(DEFAULT_TOPIC)
         if template is None:
@@ -149,7 +159,7 @@ class Topics:
         return name in self._system or name.startswith("rmq_sys_")
 
     def for_send(self, name: str, template: str, queue_count: int, unit_mode: bool = False) -> TopicConfig:
-        """The topic a message may be stored under, made from its template when it is new."""
+        """The topic that a message may be stored under, created from its template when it is new."""
         if not self.writable:
             raise RequestRejected(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         topic = self.table.get(name)
@@ -181,36 +191,35 @@ class Topics:
             self.put(new)
 
     def put(self, topics: list[TopicConfig]) -> None:
-        """Create or change topics at once; saved soon."""
-        self._kept.change(self._with(topics))
+        """Create or change topics at once; they are saved soon."""
+        self._content.change(self._with(topics))
         self._tell(topics)
 
     def configure(self, topics: list[TopicConfig]) -> Saving:
-        """Create or change topics by an operator's order: saved first, then they count and are announced."""
-        return self._kept.change_saved(self._with(topics), lambda: self._tell(topics))
+        """Create or change topics by an operator's order: saved first, then in force and announced."""
+        return self._content.change_saved(self._with(topics), lambda: self._tell(topics))
 
     def _tell(self, topics: list[TopicConfig]) -> None:
-        if self.on_change is not None:
-            self.on_change(topics)
+        for listener in self._listeners:
+            listener(topics)
 
     def announce_all(self) -> None:
-        """Tell the name servers of every topic anew."""
+        """Announce every topic to the name servers again."""
         self.put(list(self.table.values()))
 
     def remove(self, name: str, then: Callable[[], None] | None = None) -> Saving:
-        """Forget a topic; `then` does away with what belongs to it, before a message can make it anew."""
+        """Delete a topic; `then` deletes what belongs to it, before a message can create it again."""
         if name in self.table:
             without = self._edit(lambda table: {other: topic for other, topic in table.items() if other != name})
-            return self._kept.change_saved(without, then)
+            return self._content.change_saved(without, then)
         if then is not None:
             then()
         return None
 
     def adopt(self, queue_counts: Mapping[str, int]) -> None:
-        """Take up topics that have queues but are not known: a crash came after their first message, before the save.
+        """Create topics that have queues but are not known: a crash came after their first message, before the save.
 
-        They get the template's number of queues, as many as they may have had, so that every queue a producer knows of is
-        there again.
+        They get at least the template's number of queues, so that every queue a producer may know exists again.
         """
         template = self.table.get(DEFAULT_TOPIC)
         usual, perm = (template.write_queue_nums, template.perm & ~INHERIT) if template else (1, READ | WRITE)

@@ -1,12 +1,12 @@
-"""How many timer messages of each topic wait: for tools, kept in config/timermetrics; and how many came and went since the
-start: for metrics."""
+"""Numbers of timer messages by topic: those that wait, for tools and stored in config/timermetrics; those that came and went
+since the start, for metrics."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.metrics.families import Tally
 from rocketline.protocol.bodies import DataVersion, TimerCount, TimerCounts, encode_body
@@ -16,7 +16,7 @@ DELAY_BOUNDS_S = (60, 600, 3600, 12 * 3600, 24 * 3600, 72 * 3600)
 
 
 class TimerTraffic:
-    """Messages that were put on the wheel and taken off it, by topic, and how long they were to wait."""
+    """Messages put on the wheel and delivered from it, by topic, and how long they were to wait."""
 
     def __init__(self) -> None:
         self.put: Counter[str] = Counter()
@@ -38,8 +38,10 @@ class TimerTraffic:
 
 
 class TimerTopicCounts:
+    """Waiting timer messages by topic."""
+
     def __init__(self, disk: Disk, path: Path, clock: Clock) -> None:
-        self._file: SavedTable[TimerCounts] = SavedTable(disk, path, TimerCounts)
+        self._file: JsonTable[TimerCounts] = JsonTable(disk, path, TimerCounts)
         self._clock = clock
         self._table = TimerCounts()
 

@@ -1,6 +1,6 @@
-"""What a send with a delivery time has to be, and its way to the timer queue.
+"""Checks messages with a delivery time and redirects them to the timer queue.
 
-The first of TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS says when; a time that is over means at once. The
+The first of TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS is the time; a time in the past means at once. The
 message is stored on rmq_sys_wheel_timer with its real topic and queue in its properties and the step before its time in
 TIMER_OUT_MS: a step is delivered when it is over, so nothing is ever early.
 """
@@ -33,7 +33,7 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
 
 ADDED_LATER_BYTES = 128
-"""Room for what delivery adds to the properties: with less a message would be taken and could never be delivered."""
+"""Room for what delivery adds to the properties: with less, a message would be accepted and could never be delivered."""
 _MAX_MS = (1 << 63) - 1
 
 
@@ -49,12 +49,12 @@ class TimerRedirect:
         self._count_at = count_at
 
     def redirect(self, message: StoreMessage) -> None:
-        """Send a timer message on its detour, if it is one and its time is to come; RequestRejected when it cannot be."""
+        """Redirect a timer message whose time is to come to the timer topic; RequestRejected when it is not valid."""
         properties = message.properties
         if message.topic == TIMER_TOPIC or TIMER_OUT_MS in properties:
             return
         if _level(properties) > 0:
-            # A level rules out a time. Its own redirection, which is next, writes the properties anew.
+            # A delay level overrides a time. Its redirection, which comes next, encodes the properties again.
             for name in (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS):
                 properties.pop(name, None)
             return
@@ -65,7 +65,7 @@ class TimerRedirect:
         now_ms = self._clock.now_ms()
         deliver_ms = self._deliver_ms(properties, now_ms)
         if deliver_ms > now_ms:
-            self._detour(message, self._slot_ms(deliver_ms))
+            self._redirect_to(message, self._slot_ms(deliver_ms))
         elif TIMER_DEL_UNIQKEY in properties:
             raise self._illegal()
 
@@ -96,7 +96,7 @@ class TimerRedirect:
             )
         return slot_ms
 
-    def _detour(self, message: StoreMessage, slot_ms: int) -> None:
+    def _redirect_to(self, message: StoreMessage, slot_ms: int) -> None:
         properties = message.properties
         properties[TIMER_OUT_MS] = str(slot_ms)
         properties[REAL_TOPIC] = message.topic
@@ -120,11 +120,11 @@ class TimerRedirect:
 
 
 def recall_handle(broker_name: str, properties: dict[str, str]) -> str | None:
-    """What the sender of a redirected message can take it back with; retries cannot be."""
+    """The handle with which the sender recalls a redirected message; None for retries, which cannot be recalled."""
     topic = properties.get(REAL_TOPIC, RETRY_PREFIX)
     if topic.startswith(RETRY_PREFIX):
         return None
-    # One more: rounded down to a step again, it gives the same one.
+    # One more: rounded down to a step again, it gives the same step.
     return RecallHandle(topic, broker_name, int(properties[TIMER_OUT_MS]) + 1, properties[UNIQ_KEY]).encode()
 
 

@@ -1,11 +1,11 @@
-"""The life of a timer message after it was stored: taken from the timer queue, kept on the wheel, delivered when due.
+"""Timer messages after they were stored: read from the timer queue, put on the wheel, delivered when due.
 
-Rules kept here:
+Rules:
 
-- Nothing is delivered before every message stored so far has its place on the wheel: a recall that was answered counts.
-- A step of the wheel is done when all its messages are stored where they belong. Only then is it freed, and only when the
-  log has them on disk is that written down: a crash repeats what was delivered since, and loses nothing.
-- What lies further ahead than the window of the wheel is stored anew half or all of a window from now.
+- Nothing is delivered before every message stored so far is on the wheel: a recall that was answered is obeyed.
+- A step of the wheel is done when all its messages are stored under their topics. Only then it is freed, and that is saved
+  only when the log has them on disk: a crash repeats what was delivered since, and loses nothing.
+- What lies further ahead than the window of the wheel is stored again after half a window or a whole one.
 - A disk that refuses an entry or a delivery stops the turn, not the timer: it is tried again.
 """
 
@@ -39,14 +39,14 @@ from rocketline.store.timer.wheel import SLOT_COUNT
 log = logging.getLogger(__name__)
 
 ENTRIES_A_TURN = 256
-"""Messages taken in, and messages delivered, before other work gets its turn."""
+"""Messages put on the wheel, and messages delivered, before other work gets its turn."""
 TRY_AGAIN_MS = 1000
 LOOK_AGAIN_MS = 1000
-"""A clock that is set forward does not end a sleep: while something waits, it is looked at this often."""
+"""A clock that is set forward does not end a sleep: while something waits, the time is checked this often."""
 _NOT_FOR_RETRY = (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_TOO_LARGE)
 
 
-class Waiting(NamedTuple):
+class TimerMessage(NamedTuple):
     """A message of the timer queue."""
 
     record: Record
@@ -66,6 +66,8 @@ class TimerSave:
 
 
 class Timers:
+    """The timer messages of a broker."""
+
     def __init__(
         self,
         config: TimerConfig,
@@ -86,10 +88,10 @@ class Timers:
         self.seen = TimerTraffic()
         self._rules = TimerRedirect(config, clock, random, self._files.count_at)
         self._next = 0
-        """Queue offset of the next message to take in."""
+        """Queue offset of the next message to put on the wheel."""
         self._known_next = 0
         self._firing: deque[TimerEntry] | None = None
-        """What is left of the step being delivered."""
+        """Entries of the step being delivered that are left."""
         self._recalled: dict[str, str] = {}
         """Of that step: unique ids not to be delivered, and the topic each is counted under."""
         self._unsaved: TimerSave | None = None
@@ -97,7 +99,7 @@ class Timers:
         self._arrived = asyncio.Event()
 
     def load(self) -> None:
-        """Take up files and progress; the store is open."""
+        """Load files and progress; the store is open."""
         if not self._config.enabled:
             return
         files, store = self._files, self._store
@@ -116,9 +118,9 @@ class Timers:
             self._next = limit
 
     def _after_newest(self) -> int:
-        """The queue offset after the message of the newest entry; 0 when that cannot be said."""
+        """The queue offset after the message of the newest entry; 0 when it is not known."""
         entry = self._files.newest
-        waiting = self._waiting(entry.log_offset) if entry is not None else None
+        waiting = self._message_at(entry.log_offset) if entry is not None else None
         if entry is None or waiting is None:
             return 0
         offset = waiting.record.queue_offset
@@ -126,7 +128,7 @@ class Timers:
         return offset + 1 if unit is not None and unit.log_offset == entry.log_offset else 0
 
     def redirect(self, message: StoreMessage) -> None:
-        """Send a timer message on its detour, if it is one and its time is to come; RequestRejected when it cannot be."""
+        """Redirect a timer message whose time is to come to the timer topic; RequestRejected when it is not valid."""
         self._rules.redirect(message)
 
     def is_behind(self, time_ms: int) -> bool:
@@ -145,12 +147,12 @@ class Timers:
         await take_turns(self.turn, self._arrived)
 
     def turn(self) -> int | None:
-        """Take in and deliver some; milliseconds until the next turn, None when nothing waits."""
+        """Put some messages on the wheel, deliver some; milliseconds until the next turn, None when nothing waits."""
         if not self._config.enabled:
             return None
         self._files.note_clock(self._clock.now_ms())
         try:
-            if not self._take_in():
+            if not self._fill_wheel():
                 return 0
             return self._deliver_due()
         except StoreError as error:
@@ -159,8 +161,8 @@ class Timers:
 
     # From the queue to the wheel
 
-    def _take_in(self) -> bool:
-        """Enter new messages; False when there are more."""
+    def _fill_wheel(self) -> bool:
+        """Put new messages on the wheel; False when there are more."""
         if self._config.stop_taking:
             return True
         store = self._store
@@ -169,7 +171,7 @@ class Timers:
             unit = store.unit_at(TIMER_TOPIC, 0, self._next)
             if unit is None:
                 return True
-            waiting = self._waiting(unit.log_offset)
+            waiting = self._message_at(unit.log_offset)
             if waiting is None:
                 log.error("message %d of %s is no timer message: left out", self._next, TIMER_TOPIC)
             elif not self._was_delivered(waiting):
@@ -177,11 +179,11 @@ class Timers:
             self._next += 1
         return False
 
-    def _was_delivered(self, waiting: Waiting) -> bool:
+    def _was_delivered(self, waiting: TimerMessage) -> bool:
         """Whether a message read again, after the timer log lost entries, is one of those that are done."""
         return self._next < self._known_next and waiting.out_ms < self._files.mark.read_ms
 
-    def _enter(self, waiting: Waiting, log_offset: int, size: int) -> None:
+    def _enter(self, waiting: TimerMessage, log_offset: int, size: int) -> None:
         precision_ms = self._config.precision_ms
         written_ms = self._clock.now_ms() // precision_ms * precision_ms
         slot_ms, kind = waiting.out_ms, WAITS
@@ -189,7 +191,7 @@ class Timers:
         beyond_ms = slot_ms - written_ms - window * precision_ms
         if beyond_ms >= 0:
             kind |= ROLLS
-            # What lies just beyond goes half the way: the rest is then enough to be put on the wheel for good.
+            # What lies just beyond goes half the way: the rest then fits into the window.
             slot_ms = written_ms + (window // 2 if beyond_ms < window // 3 * precision_ms else window) * precision_ms
         is_recall = TIMER_DEL_UNIQKEY in waiting.properties
         if is_recall:
@@ -198,7 +200,7 @@ class Timers:
         self.counts.add(waiting.topic, -1 if is_recall else 1)
         self.seen.entered(waiting.topic, waiting.out_ms - waiting.record.born_ms)
 
-    def _waiting(self, log_offset: int) -> Waiting | None:
+    def _message_at(self, log_offset: int) -> TimerMessage | None:
         """The timer message at a log offset; None when there is none."""
         view = self._store.record_at(log_offset)
         if view is None:
@@ -212,7 +214,7 @@ class Timers:
             return None
         if record.topic != TIMER_TOPIC or queue_id < 0 or out_ms < 0:
             return None
-        return Waiting(record, properties, out_ms, topic, queue_id)
+        return TimerMessage(record, properties, out_ms, topic, queue_id)
 
     # From the wheel to where messages belong
 
@@ -238,11 +240,11 @@ class Timers:
         return None if next_ms is None else max(1, min(next_ms + precision_ms - now_ms, LOOK_AGAIN_MS))
 
     def _begin(self) -> None:
-        """Read the first step: recalls are known before any of its messages is delivered."""
+        """Read the first step, recalls first: they apply to its messages."""
         self._firing = deque()
         for entry in self._files.begin():
             if entry.kind & RECALLS and not entry.kind & ROLLS:
-                waiting = self._waiting(entry.log_offset)
+                waiting = self._message_at(entry.log_offset)
                 if waiting is not None:
                     self._recalled[waiting.properties.get(TIMER_DEL_UNIQKEY, "")] = waiting.topic
             else:
@@ -266,12 +268,12 @@ class Timers:
         self._files.finish()
         self._firing = None
         for topic in self._recalled.values():
-            self.counts.add(topic, 1)  # it was taken off when the recall came, but there was nothing to recall
+            self.counts.add(topic, 1)  # it was subtracted when the recall came, but there was nothing to recall
         self._recalled.clear()
 
     def _deliver(self, entry: TimerEntry) -> bool:
-        """Store the real message; False when the store does not take it now."""
-        waiting = self._waiting(entry.log_offset)
+        """Store the message under its topic; False when the store does not take it now."""
+        waiting = self._message_at(entry.log_offset)
         if waiting is None:
             log.error("timer message at %d is no longer in the log", entry.log_offset)
             return True
@@ -287,7 +289,7 @@ class Timers:
         self._stored()
         return True
 
-    def _is_recalled(self, waiting: Waiting) -> bool:
+    def _is_recalled(self, waiting: TimerMessage) -> bool:
         """By its unique id, or by topic and id as some brokers write it."""
         recalled = self._recalled
         if not recalled:
@@ -299,7 +301,7 @@ class Timers:
                 return True
         return False
 
-    def _copy(self, waiting: Waiting, entry: TimerEntry, is_rolled: bool) -> StoreMessage:
+    def _copy(self, waiting: TimerMessage, entry: TimerEntry, is_rolled: bool) -> StoreMessage:
         record, properties = waiting.record, waiting.properties
         properties["TIMER_ENQUEUE_MS"] = str(entry.written_ms)
         if is_rolled:
@@ -324,7 +326,7 @@ class Timers:
     # To the disk
 
     def backlog(self) -> tuple[int, int, int]:
-        """For operators: seconds that delivery is behind, messages yet to be taken in, messages that wait."""
+        """For operators: seconds that delivery is behind, messages not on the wheel yet, messages that wait."""
         if not self._config.enabled:
             return 0, 0, 0
         next_ms = self._files.next_ms
@@ -337,7 +339,7 @@ class Timers:
         return self._config.enabled
 
     def enqueue_behind_ms(self) -> int:
-        """How long the next message to be taken in has been waiting for that."""
+        """How long the next message has been waiting to be put on the wheel."""
         stored_ms = self._store.store_ms_of(TIMER_TOPIC, 0, self._next) if self._config.enabled else -1
         return 0 if stored_ms < 0 else max(0, self._clock.now_ms() - stored_ms)
 
@@ -349,7 +351,7 @@ class Timers:
         return messages, due_ms - min(due) if due else 0
 
     def moments_within(self, seconds: int) -> list[int]:
-        """Moments of the time to come that messages wait for."""
+        """Delivery times within the next seconds that messages wait for."""
         return self._files.moments_until(self._clock.now_ms() + seconds * 1000)
 
     def waiting_at(self, moment_ms: int) -> tuple[int, int]:
@@ -357,7 +359,7 @@ class Timers:
         return max(0, moment_ms - self._clock.now_ms()) // 1000, max(0, self._files.count_at(moment_ms))
 
     def use(self, config: TimerConfig) -> None:
-        """Take in and deliver, or not, from now on; what the files depend on must be as it was."""
+        """Work by these settings from now on; those that the files depend on must be as they were."""
         self._config = config
         self._arrived.set()
 
@@ -384,7 +386,7 @@ class Timers:
             self._files.write(save.files)
             self.counts.write(save.counts)
         except StoreError as error:
-            # What a failed flush leaves is not known. The next start begins with the last save that worked, and repeats.
+            # What a failed flush left on disk is not known: the next start begins with the last save that worked.
             self._failure = error
             log.error("timers go on, but their progress is not saved any more: %s", error)
             raise

@@ -1,1 +1,1 @@
-"""What operators ask of a broker."""
+"""Handlers of operators' requests."""

@@ -1,4 +1,4 @@
-"""The settings of a broker: shown (26), and changed while it runs (25); `broker/changes.py` says which and how."""
+"""The settings of a broker: show them (26), change them while it runs (25); `broker/changes.py` says which and how."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from rocketline.broker.tables.async_table import when_saved
 from rocketline.broker.wiring import wired
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.bodies import encode_body
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.settings import as_properties
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
 class ConfigurationHandlers:
     config: ChangingConfig
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.GET_BROKER_CONFIG: self.get, RequestCode.UPDATE_BROKER_CONFIG: self.update}
 
     def get(self, channel: Channel, request: Command) -> Reply:
         version = encode_body(self.config.version).decode()

@@ -1,4 +1,4 @@
-"""Who is connected: the consumers (203) and producers (204) of a group, and all producers (328)."""
+"""Connections: the consumers (203) and producers (204) of a group, and all producers (328)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rocketline.protocol.bodies import (
     ProducerTable,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetConsumerConnectionsHeader, GetProducerConnectionsHeader
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
@@ -27,6 +27,13 @@ class ConnectionHandlers:
     consumers: ConsumerRegistry
     producers: ProducerRegistry
     clock: Clock
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.of_consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.of_producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+        }
 
     def of_consumers(self, channel: Channel, request: Command) -> Reply:
         name = GetConsumerConnectionsHeader.decode(request).consumer_group

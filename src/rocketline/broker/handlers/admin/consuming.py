@@ -1,5 +1,5 @@
-"""How far groups have come: their lag (208, 317), the times of what they read (303), who reads what (300, 343, 345);
-offsets of one group given to another (314) or compared with all others (308)."""
+"""Progress of groups: lag (208, 317), times of what they read (303), who reads what (300, 343, 345), offsets copied to
+another group (314) or compared with all others (308)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rocketline.protocol.bodies import (
     encode_body,
     queue_key,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     CloneGroupOffsetHeader,
@@ -46,13 +46,13 @@ from rocketline.protocol.headers import (
     QueryTopicConsumersHeader,
 )
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
 JAVA_LONG_MAX = (1 << 63) - 1
 GROUPS_AT_ONCE = 100
-"""Groups whose lag is looked up before others get a turn."""
+"""Groups whose lag is read before other work gets its turn."""
 
 
 @wired
@@ -66,6 +66,18 @@ class ConsumingHandlers:
     clock: Clock
     broker_name: str
     address: str
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUME_STATS: self.stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.all_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
+        }
 
     def stats(self, channel: Channel, request: Command) -> Reply:
         """208."""
@@ -120,7 +132,7 @@ class ConsumingHandlers:
     async def _in_turns(
         self, request: Command, answer: ConsumeStatsList, pairs: Sequence[tuple[str, Iterable[str]]], is_order: bool
     ) -> Command:
-        """Thousands of groups take a while: others are served in between."""
+        """Thousands of groups take a while: other requests are served in between."""
         for start in range(0, len(pairs), GROUPS_AT_ONCE):
             self._add_groups(answer, pairs[start : start + GROUPS_AT_ONCE], is_order)
             await asyncio.sleep(0)

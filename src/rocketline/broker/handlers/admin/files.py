@@ -1,4 +1,4 @@
-"""Files by hand: expired log files (329), queue files that follow them (306), queues of topics that are no more (316)."""
+"""Deletion of files: expired log files (329), queue files of deleted log files (306), queues of unknown topics (316)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rocketline.broker.tables.async_table import Saving, when_saved
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +23,16 @@ class FileHandlers:
     offsets: ConsumerOffsets
     store: MessageStore
     topic_gone: Callable[[], None]
-    """Told after a deletion, so that held pulls of the topic are answered."""
+    """Called after a deletion, so that held pulls of the topic are answered."""
     mark_store: Callable[[], Saving]
-    """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
+    """Writes down which queues there are, so that no recovery finds messages of deleted ones again."""
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.trim_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.delete_unused_topics,
+        }
 
     def delete_expired(self, channel: Channel, request: Command) -> Reply:
         """Whatever the hour: some files now, the rest in the passes that follow."""

@@ -1,5 +1,5 @@
-"""Consumer groups by hand: create or change one (200) or many (225), look at one (352) or all (201), delete (207), bar from
-a topic (353)."""
+"""Consumer groups: create or change one (200) or many (225), show one (352) or all (201), delete (207), forbid a topic
+(353)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rocketline.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     DeleteGroupHeader,
@@ -27,7 +27,7 @@ from rocketline.protocol.headers import (
     GroupForbiddenHeader,
 )
 from rocketline.protocol.names import MAX_OLD_GROUP_CHARS, group_problem
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,16 @@ MAX_GROUPS = 4096
 class GroupHandlers:
     groups: Groups
     offsets: ConsumerOffsets
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_all,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+        }
 
     def create(self, channel: Channel, request: Command) -> Reply:
         group = decode_body(SubscriptionGroupConfig, request.body)
@@ -66,7 +76,7 @@ class GroupHandlers:
         return request.reply(ResponseCode.SUCCESS, {"totalGroupNum": count}, encode_body(snapshot))
 
     def delete(self, channel: Channel, request: Command) -> Reply:
-        """Members that are still there make an unknown group anew, with the defaults, where that is allowed."""
+        """Members that are still connected create the group again, with the defaults, where that is allowed."""
         header = DeleteGroupHeader.decode(request)
         with_offsets = header.clean_offset or bool(header.remove_offset)
         log.warning("%s deletes group %s%s", channel.remote, header.group_name, " and its offsets" * with_offsets)
@@ -78,7 +88,7 @@ class GroupHandlers:
         return request.reply(ResponseCode.SUCCESS)
 
     def forbid(self, channel: Channel, request: Command) -> Reply:
-        """Without `readable` it only tells."""
+        """Without `readable` nothing is changed, only answered."""
         header = GroupForbiddenHeader.decode(request)
         saving: Saving = None
         if header.readable is not None:

@@ -1,4 +1,4 @@
-"""Half messages the broker gave up on, asked about again (323)."""
+"""Half messages that the broker gave up, to be checked again (323)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rocketline.broker.transactions.half_messages import HalfMessage
 from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.message import UNIQ_KEY
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ResumeCheckHalfMessageHeader
 from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.records import decode_record
 from rocketline.protocol.transactions import CHECK_TIMES, HALF_TOPIC, MAX_CHECKS_TOPIC
 from rocketline.store.message_store import AppendStatus, MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,11 @@ class HalfMessageHandlers:
     store: MessageStore
     stored: Callable[[], None]
 
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume}
+
     def resume(self, channel: Channel, request: Command) -> Reply:
-        """Store the message under the half topic again, as one nobody was asked about yet."""
+        """Store the message under the half topic again, with no checks counted."""
         message_id = ResumeCheckHalfMessageHeader.decode(request).msg_id
         half = self._given_up(message_id)
         result = self.store.append(half.to_store(HALF_TOPIC, 0, half.properties | {CHECK_TIMES: "0"}))
@@ -46,7 +49,7 @@ class HalfMessageHandlers:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, str(error)) from error
         view = self.store.record_at(log_offset)
         record = decode_record(view, 0, len(view)) if view is not None else None
-        # Apache's broker takes any message: whoever asks could make a half message of somebody else's.
+        # Apache's broker takes any message: a request could turn somebody else's into a half message.
         if record is None or record.topic != MAX_CHECKS_TOPIC:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{message_id} is no message of {MAX_CHECKS_TOPIC}")
         return HalfMessage(record)

@@ -1,6 +1,7 @@
-"""Questions passed on to a client: how are you (307), consume this one (309), where are you (223, asked as 221).
+"""Requests relayed to a client: running info (307), consume a message directly (309), positions of a group (223, sent on as
+221).
 
-Each waits in a task of its own for the client's answer, with a limit; nothing else waits with it.
+Each waits in a task of its own for the client's answer, up to a time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rocketline.protocol.headers import (
 )
 from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel
+from rocketline.transport import Channel, Handler
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,13 @@ class RelayHandlers:
     broker_name: str
     call_timeout_s: float = CALL_TIMEOUT_S
     status_timeout_s: float = STATUS_TIMEOUT_S
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.positions,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
 
     def running_info(self, channel: Channel, request: Command) -> LaterReply:
         """307."""
@@ -145,7 +153,7 @@ class RelayHandlers:
 
 
 def refuse_older(client: ClientInfo) -> None:
-    """Clients that cannot be asked where they are, nor told to go elsewhere."""
+    """Refuse clients that understand neither 220 nor 221."""
     if client.version < ANSWERS_STATUS:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={client.version}"

@@ -22,7 +22,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ResetOffsetHeader
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,9 @@ class ResetHandlers:
     waiters: PullWaiters
     broker_name: str
     server_side: bool = True
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
     def reset(self, channel: Channel, request: Command) -> Reply:
         header = ResetOffsetHeader.decode(request)

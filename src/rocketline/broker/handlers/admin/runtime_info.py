@@ -1,4 +1,4 @@
-"""How the broker is doing (28): a table of texts under Apache's names, all that its tools read.
+"""Runtime information of a broker (28): a table of texts under Apache's names, all that its tools read.
 
 What does not exist here has the value of an idle Apache broker: there are no thread pools, so their queues are empty, and
 the time of a single append is not measured.
@@ -13,11 +13,11 @@ from rocketline.broker.timer.timers import Timers
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import KVTable, encode_body
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.records import decode_record
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 VERSION_NAME = "V5_4_0"
 """The version whose behaviour is ours, and whose number every frame carries."""
@@ -37,6 +37,9 @@ class RuntimeInfoHandlers:
     statistics: BrokerStatistics
     clock: Clock
     started_ms: int
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.GET_BROKER_RUNTIME_INFO: self.show}
 
     def show(self, channel: Channel, request: Command) -> Reply:
         table = {**self._counted(), **self._rates(), **self._stored(), **self._delayed(), **_pools()}

@@ -8,11 +8,11 @@ from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import TopicOffset, TopicStatsTable, encode_body, queue_key
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetTopicStatsHeader, ViewBrokerStatsHeader
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 
 @wired
@@ -22,6 +22,9 @@ class StatisticsHandlers:
     statistics: BrokerStatistics
     behind: FallBehind
     broker_name: str
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.GET_TOPIC_STATS_INFO: self.topic, RequestCode.VIEW_BROKER_STATS_DATA: self.view}
 
     def view(self, channel: Channel, request: Command) -> Reply:
         """315."""

@@ -9,14 +9,14 @@ from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import ConsumeQueueBody, ConsumeQueueUnit, encode_body
 from rocketline.protocol.bodies.heartbeat import TAG
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import QueryConsumeQueueHeader
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 MAX_UNITS = 4096
-"""Entries shown at once: others wait meanwhile."""
+"""Entries in one answer: other requests wait meanwhile."""
 
 
 @wired
@@ -25,6 +25,13 @@ class TableHandlers:
     offsets: ConsumerOffsets
     delays: DelayLevels
     consumers: ConsumerRegistry
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+            RequestCode.QUERY_CONSUME_QUEUE: self.queue,
+        }
 
     def consumer_offsets(self, channel: Channel, request: Command) -> Reply:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(self.offsets.snapshot()))

@@ -1,5 +1,5 @@
-"""Topics by hand: create or change one (17) or many (18), delete (215), look at one (351), all (21) or the broker's own
-(305). Static topics (513) are refused."""
+"""Topics: create or change one (17) or many (18), delete (215), show one (351), all (21) or the broker's own (305).
+Static topics (513) are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocketline.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from rocketline.protocol.codes import ResponseCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     CreateTopicHeader,
@@ -33,7 +33,7 @@ from rocketline.protocol.headers import (
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from rocketline.store.message_store import MessageStore
-from rocketline.transport import Channel, Reply
+from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +61,20 @@ class TopicHandlers:
     offsets: ConsumerOffsets
     store: MessageStore
     topic_gone: Callable[[], None]
-    """Told after a deletion, so that held pulls of the topic are answered."""
+    """Called after a deletion, so that held pulls of the topic are answered."""
     mark_store: Callable[[], Saving]
-    """Has written down which queues there are, so that no recovery finds messages of deleted ones again."""
+    """Writes down which queues there are, so that no recovery finds messages of deleted ones again."""
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_all,
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.create_static,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+        }
 
     def create(self, channel: Channel, request: Command) -> Reply:
         header = CreateTopicHeader.decode(request)
@@ -110,9 +121,7 @@ class TopicHandlers:
 
     def _check(self, topic: TopicConfig) -> None:
         name, counts = topic.topic_name, (topic.read_queue_nums, topic.write_queue_nums)
-        problem = topic_problem(name)
-        if problem is None and self.topics.is_system(name):
-            problem = f"the topic[{name}] is conflict with system topic"
+        problem = self._problem_of(name)
         if problem is None and topic.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
             problem = f"topic filter type {topic.topic_filter_type!r} is neither {SINGLE_TAG} nor {MULTI_TAG}"
         if problem is None and not all(0 <= count <= MAX_QUEUE_COUNT for count in counts):
@@ -122,12 +131,14 @@ class TopicHandlers:
         if problem is not None:
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
 
+    def _problem_of(self, name: str) -> str | None:
+        """Why a topic of this name cannot be created or deleted; None when it can."""
+        is_system = self.topics.is_system(name)
+        return topic_problem(name) or (f"the topic[{name}] is conflict with system topic" if is_system else None)
+
     def delete(self, channel: Channel, request: Command) -> Reply:
         header = DeleteTopicHeader.decode(request)
-        problem = topic_problem(header.topic)
-        if problem is None and self.topics.is_system(header.topic):
-            problem = f"the topic[{header.topic}] is conflict with system topic"
-        if problem is not None:
+        if problem := self._problem_of(header.topic):
             raise RequestRejected(ResponseCode.INVALID_PARAMETER, problem)
         log.warning("%s deletes topic %s", channel.remote, header.topic)
         names = (header.topic, *self._redelivery_topics(header.topic))
@@ -143,7 +154,7 @@ class TopicHandlers:
         self.store.delete_topic(name)
 
     def _redelivery_topics(self, topic: str) -> list[str]:
-        """Where groups that popped the topic find its messages again: a new topic of this name must not begin with them."""
+        """Topics with redeliveries for groups that popped this one: a new topic of this name must not begin with them."""
         names = [
             pop_retry_topic(group, topic, flag)
             for group in self.offsets.groups_of(topic)
@@ -162,7 +173,7 @@ class TopicHandlers:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(TopicList(self.topics.system_names)))
 
     def get_all(self, channel: Channel, request: Command) -> Reply:
-        # Who asks for a page is given all of them, and told how many those are.
+        # A request for one page gets all topics, and their number.
         GetAllTopicConfigHeader.decode(request)
         snapshot = self.topics.snapshot()
         count = str(len(snapshot.topic_config_table))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable, DataVersion
 from rocketline.store.files.disk import Disk, RealDisk
@@ -30,11 +30,11 @@ def path(disk: Disk, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def saved(disk: Disk, path: Path) -> SavedTable[ConsumerOffsetTable]:
-    return SavedTable(disk, path, ConsumerOffsetTable)
+def saved(disk: Disk, path: Path) -> JsonTable[ConsumerOffsetTable]:
+    return JsonTable(disk, path, ConsumerOffsetTable)
 
 
-Saved = SavedTable[ConsumerOffsetTable]
+Saved = JsonTable[ConsumerOffsetTable]
 
 
 def backup(path: Path) -> Path:
@@ -107,7 +107,7 @@ def test_a_save_that_fails_leaves_what_was_there(path: Path) -> None:
     memory = MemoryDisk()
     memory.make_folder(path.parent)
     faulty = FaultyDisk(memory)
-    saved = SavedTable(faulty, path, ConsumerOffsetTable)
+    saved = JsonTable(faulty, path, ConsumerOffsetTable)
     saved.save(table(1))
     faulty.fail("write", errno.ENOSPC)
     with pytest.raises(StoreError, match="No space left"):

@@ -12,8 +12,8 @@ from tests.support.patience import PATIENCE_S
 from tests.unit.broker.parts import GatedDisk, Parts, Setup, eventually, send_request
 
 from rocketline.broker import Broker, BrokerConfig
-from rocketline.broker.tables.async_table import Edit, KeptTable, OffLoop, when_saved
-from rocketline.broker.tables.json_table import SavedTable
+from rocketline.broker.tables.async_table import AsyncTable, Edit, OffLoop, when_saved
+from rocketline.broker.tables.json_table import JsonTable
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigSerializeWrapper
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -36,17 +36,17 @@ def adding(name: str) -> Edit[ConsumerOffsetTable]:
     return edit
 
 
-class Kept:
+class TableOnDisk:
     """A table of numbered names on a disk whose writes can be held up."""
 
     def __init__(self) -> None:
         memory = MemoryDisk()
         memory.make_folder(FILE.parent)
         self.disk = GatedDisk(memory, "write")
-        self.file = SavedTable(self.disk, FILE, ConsumerOffsetTable)
+        self.file = JsonTable(self.disk, FILE, ConsumerOffsetTable)
         self.off_loop = OffLoop()
         self.counts: list[str] = []
-        self.table = KeptTable(self.file, ConsumerOffsetTable(), self._use, self.off_loop)
+        self.table = AsyncTable(self.file, ConsumerOffsetTable(), self._use, self.off_loop)
 
     def _use(self, content: ConsumerOffsetTable) -> None:
         self.counts = list(content.offset_table)
@@ -57,120 +57,120 @@ class Kept:
 
 
 @pytest.fixture
-async def kept() -> AsyncIterator[Kept]:
-    made = Kept()
+async def table_on_disk() -> AsyncIterator[TableOnDisk]:
+    made = TableOnDisk()
     yield made
     made.disk.gate.set()
     await made.off_loop.finish()
 
 
-async def test_what_comes_by_itself_counts_while_the_disk_stalls(kept: Kept) -> None:
-    kept.disk.gate.clear()
-    kept.table.change(adding("a"))
-    assert kept.counts == ["a"]
-    assert kept.saved() == []
-    kept.disk.gate.set()
-    await kept.off_loop.finish()
-    assert kept.saved() == ["a"]
+async def test_what_comes_by_itself_counts_while_the_disk_stalls(table_on_disk: TableOnDisk) -> None:
+    table_on_disk.disk.gate.clear()
+    table_on_disk.table.change(adding("a"))
+    assert table_on_disk.counts == ["a"]
+    assert table_on_disk.saved() == []
+    table_on_disk.disk.gate.set()
+    await table_on_disk.off_loop.finish()
+    assert table_on_disk.saved() == ["a"]
 
 
-async def test_an_order_counts_when_it_is_saved(kept: Kept) -> None:
-    kept.disk.gate.clear()
+async def test_an_order_counts_when_it_is_saved(table_on_disk: TableOnDisk) -> None:
+    table_on_disk.disk.gate.clear()
     told: list[list[str]] = []
-    saving = kept.table.change_saved(adding("a"), lambda: told.append(kept.counts))
+    saving = table_on_disk.table.change_saved(adding("a"), lambda: told.append(table_on_disk.counts))
     assert saving is not None
-    await asyncio.to_thread(kept.disk.reached.wait, PATIENCE_S)
-    assert (kept.counts, told, saving.done()) == ([], [], False)
-    kept.disk.gate.set()
+    await asyncio.to_thread(table_on_disk.disk.reached.wait, PATIENCE_S)
+    assert (table_on_disk.counts, told, saving.done()) == ([], [], False)
+    table_on_disk.disk.gate.set()
     await saving
-    assert (kept.counts, told, kept.saved()) == (["a"], [["a"]], ["a"])
+    assert (table_on_disk.counts, told, table_on_disk.saved()) == (["a"], [["a"]], ["a"])
 
 
-async def test_many_changes_during_one_slow_write_are_one_more_write(kept: Kept) -> None:
+async def test_many_changes_during_one_slow_write_are_one_more_write(table_on_disk: TableOnDisk) -> None:
     writes = 0
-    real = kept.disk.write_atomic
+    real = table_on_disk.disk.write_atomic
 
     def counted(path: Path, data: bytes, keep_backup: bool = False) -> None:
         nonlocal writes
         writes += 1
         real(path, data, keep_backup)
 
-    kept.disk.write_atomic = counted  # type: ignore[method-assign]
-    kept.disk.gate.clear()
+    table_on_disk.disk.write_atomic = counted  # type: ignore[method-assign]
+    table_on_disk.disk.gate.clear()
     names = [f"n{number:02}" for number in range(50)]
     for name in names:
-        kept.table.change(adding(name))
-    kept.disk.gate.set()
-    await kept.off_loop.finish()
-    assert (kept.saved(), writes) == (names, 2)
+        table_on_disk.table.change(adding(name))
+    table_on_disk.disk.gate.set()
+    await table_on_disk.off_loop.finish()
+    assert (table_on_disk.saved(), writes) == (names, 2)
 
 
-async def test_orders_and_what_came_by_itself_meanwhile_are_both_kept(kept: Kept) -> None:
-    kept.disk.gate.clear()
-    order = kept.table.change_saved(adding("ordered"))
+async def test_orders_and_what_came_by_itself_meanwhile_are_both_kept(table_on_disk: TableOnDisk) -> None:
+    table_on_disk.disk.gate.clear()
+    order = table_on_disk.table.change_saved(adding("ordered"))
     assert order is not None
-    kept.table.change(adding("by itself"))
-    assert kept.counts == ["by itself"]
-    kept.disk.gate.set()
+    table_on_disk.table.change(adding("by itself"))
+    assert table_on_disk.counts == ["by itself"]
+    table_on_disk.disk.gate.set()
     await order
     # Numbered anew: the second came to count first.
-    assert kept.counts == ["by itself", "ordered"]
-    await kept.off_loop.finish()
-    assert kept.saved() == kept.counts
+    assert table_on_disk.counts == ["by itself", "ordered"]
+    await table_on_disk.off_loop.finish()
+    assert table_on_disk.saved() == table_on_disk.counts
 
 
-async def test_an_order_the_disk_refuses_has_not_happened(kept: Kept) -> None:
-    kept.disk.fail("write", errno.ENOSPC)
-    saving = kept.table.change_saved(adding("a"), pytest.fail)
+async def test_an_order_the_disk_refuses_has_not_happened(table_on_disk: TableOnDisk) -> None:
+    table_on_disk.disk.fail("write", errno.ENOSPC)
+    saving = table_on_disk.table.change_saved(adding("a"), pytest.fail)
     assert saving is not None
     with pytest.raises(StoreError, match="No space left"):
         await saving
-    assert kept.counts == []
-    kept.table.save_again()
-    await kept.off_loop.finish()
-    assert kept.saved() == []
+    assert table_on_disk.counts == []
+    table_on_disk.table.save_again()
+    await table_on_disk.off_loop.finish()
+    assert table_on_disk.saved() == []
 
 
-async def test_what_came_by_itself_is_saved_when_the_disk_takes_it_again(kept: Kept) -> None:
-    kept.disk.fail("write", errno.ENOSPC)
-    kept.table.change(adding("a"))
-    await kept.off_loop.finish()
-    assert (kept.counts, kept.saved()) == (["a"], [])
-    kept.table.save_again()
-    await kept.off_loop.finish()
-    assert kept.saved() == ["a"]
+async def test_what_came_by_itself_is_saved_when_the_disk_takes_it_again(table_on_disk: TableOnDisk) -> None:
+    table_on_disk.disk.fail("write", errno.ENOSPC)
+    table_on_disk.table.change(adding("a"))
+    await table_on_disk.off_loop.finish()
+    assert (table_on_disk.counts, table_on_disk.saved()) == (["a"], [])
+    table_on_disk.table.save_again()
+    await table_on_disk.off_loop.finish()
+    assert table_on_disk.saved() == ["a"]
 
 
-async def test_a_stop_saves_the_rest(kept: Kept) -> None:
-    kept.disk.fail("write", errno.ENOSPC)
-    kept.table.change(adding("a"))
-    await kept.off_loop.finish()
-    kept.table.save_rest()
-    assert kept.saved() == ["a"]
+async def test_a_stop_saves_the_rest(table_on_disk: TableOnDisk) -> None:
+    table_on_disk.disk.fail("write", errno.ENOSPC)
+    table_on_disk.table.change(adding("a"))
+    await table_on_disk.off_loop.finish()
+    table_on_disk.table.save_rest()
+    assert table_on_disk.saved() == ["a"]
 
 
-async def test_an_order_whose_asker_left_is_carried_out(kept: Kept) -> None:
-    kept.disk.gate.clear()
-    saving = kept.table.change_saved(adding("a"))
+async def test_an_order_whose_asker_left_is_carried_out(table_on_disk: TableOnDisk) -> None:
+    table_on_disk.disk.gate.clear()
+    saving = table_on_disk.table.change_saved(adding("a"))
     assert saving is not None
     saving.cancel()
-    kept.disk.gate.set()
-    await kept.off_loop.finish()
-    assert kept.counts == kept.saved() == ["a"]
+    table_on_disk.disk.gate.set()
+    await table_on_disk.off_loop.finish()
+    assert table_on_disk.counts == table_on_disk.saved() == ["a"]
 
 
-async def test_a_failure_after_the_save_is_told_and_the_next_order_works(kept: Kept) -> None:
+async def test_a_failure_after_the_save_is_told_and_the_next_order_works(table_on_disk: TableOnDisk) -> None:
     def fail() -> None:
         raise StoreError("queues cannot be deleted")
 
-    saving = kept.table.change_saved(adding("a"), fail)
+    saving = table_on_disk.table.change_saved(adding("a"), fail)
     assert saving is not None
     with pytest.raises(StoreError, match="cannot be deleted"):
         await saving
-    following = kept.table.change_saved(adding("b"))
+    following = table_on_disk.table.change_saved(adding("b"))
     assert following is not None
     await following
-    assert kept.counts == ["a", "b"]
+    assert table_on_disk.counts == ["a", "b"]
 
 
 async def test_an_answer_is_made_when_everything_is_saved() -> None:
@@ -233,7 +233,7 @@ async def test_a_send_to_a_new_topic_does_not_wait_for_the_table_and_an_order_do
         disk.gate.set()
         assert (await order).code == ResponseCode.SUCCESS
         assert {"made-by-a-send", "another", "ordered"} <= set(topics.table)
-    saved = SavedTable(disk, Path("/data/config/topics.json"), TopicConfigSerializeWrapper).load()
+    saved = JsonTable(disk, Path("/data/config/topics.json"), TopicConfigSerializeWrapper).load()
     assert saved is not None
     assert (saved.topic_config_table, saved.data_version) == (topics.table, topics.version)
 
@@ -254,7 +254,7 @@ async def test_a_topic_lost_by_a_crash_is_found_by_its_queues() -> None:
         assert (found.read_queue_nums, found.write_queue_nums, found.perm) == (8, 8, 6)
         assert again.broker.parts.topics.require("%RETRY%readers").write_queue_nums == 1
         assert again.broker.parts.store.max_offset("orders", 3) == 1
-        saved = SavedTable(FaultyDisk(after), Path("/data/config/topics.json"), TopicConfigSerializeWrapper)
+        saved = JsonTable(FaultyDisk(after), Path("/data/config/topics.json"), TopicConfigSerializeWrapper)
         await eventually(lambda: "orders" in (saved.load() or TopicConfigSerializeWrapper()).topic_config_table)
 
 

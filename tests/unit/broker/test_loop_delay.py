@@ -13,7 +13,7 @@ from tests.unit.broker.parts import Parts, pull_request, send_request
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.handlers.busy import unless_busy
-from rocketline.broker.loop_delay import QueueTime
+from rocketline.broker.loop_delay import LoopDelay
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -26,31 +26,31 @@ from rocketline.transport import RemotingClient
 SMALL = StoreConfig(log_segment_bytes=1 << 20, queue_segment_bytes=2000, index_slots=100, index_entries=500)
 
 
-async def running(queue_time: QueueTime) -> asyncio.Task[None]:
-    task = asyncio.create_task(queue_time.run())
+async def running(loop_delay: LoopDelay) -> asyncio.Task[None]:
+    task = asyncio.create_task(loop_delay.run())
     await asyncio.sleep(0)
     return task
 
 
 async def test_a_loop_that_comes_round_refuses_nobody() -> None:
     clock = ManualClock()
-    queue_time = QueueTime(200, clock)
-    assert queue_time.over_limit_ms() == 0, "nothing is known before it runs"
-    task = await running(queue_time)
+    loop_delay = LoopDelay(200, clock)
+    assert loop_delay.over_limit_ms() == 0, "nothing is known before it runs"
+    task = await running(loop_delay)
     clock.advance(0.24)
-    assert queue_time.over_limit_ms() == 0, "a pulse may be due for a while"
+    assert loop_delay.over_limit_ms() == 0, "a pulse may be due for a while"
     clock.advance(0.06)
-    assert queue_time.over_limit_ms() == 260, "0.3 s since the last pulse, of which 0.04 s are as they should be"
+    assert loop_delay.over_limit_ms() == 260, "0.3 s since the last pulse, of which 0.04 s are as they should be"
     task.cancel()
     await asyncio.wait([task])
-    assert queue_time.over_limit_ms() == 0, "nobody pulses any more"
+    assert loop_delay.over_limit_ms() == 0, "nobody pulses any more"
 
 
 async def test_late_requests_are_refused_by_name(parts: Parts) -> None:
     clock = ManualClock()
-    queue_time = QueueTime(200, clock)
-    task = await running(queue_time)
-    send = unless_busy(parts.store, parts.router._handlers[RequestCode.SEND_MESSAGE_V2], queue_time)
+    loop_delay = LoopDelay(200, clock)
+    task = await running(loop_delay)
+    send = unless_busy(parts.store, parts.router._handlers[RequestCode.SEND_MESSAGE_V2], loop_delay)
     parts.put_topic("orders")
     channel = parts.peer().channel
     send(channel, send_request())

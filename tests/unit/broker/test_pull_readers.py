@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about pulls at the broker which no other test shows."""
+"""Readers of one queue: offsets out of range, many groups at once, messages without tag."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import logging
 import pytest
 from tests.unit.broker.parts import Parts, fill, heartbeat, pull_request
 
-from rocketline.broker.config import BrokerConfig
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
 
 
 @pytest.mark.parametrize("offset", [50, 1_000_000, -1])
-async def test_an_offset_that_is_not_there_is_logged_and_no_message_is_written_about_it(
+async def test_a_pull_at_an_offset_out_of_range_is_logged_and_stores_no_message(
     parts: Parts, caplog: pytest.LogCaptureFixture, offset: int
 ) -> None:
     """Apache 4.x stores a message in OFFSET_MOVED_EVENT; 5.x, and we, only log."""
@@ -27,7 +26,7 @@ async def test_an_offset_that_is_not_there_is_logged_and_no_message_is_written_a
     assert parts.store.log_next_offset == before
 
 
-async def test_other_groups_do_not_notice_a_reader_that_is_lost(parts: Parts) -> None:
+async def test_a_group_with_a_wrong_offset_does_not_disturb_other_groups(parts: Parts) -> None:
     fill(parts, 10)
     lost, fine = parts.peer(), parts.peer()
     for _ in range(3):
@@ -36,7 +35,7 @@ async def test_other_groups_do_not_notice_a_reader_that_is_lost(parts: Parts) ->
         assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "FOUND")
 
 
-async def test_twenty_groups_wait_on_one_queue_and_one_message_answers_all(parts: Parts) -> None:
+async def test_one_message_answers_all_groups_that_wait_on_its_queue(parts: Parts) -> None:
     parts.put_topic("orders")
     peers = [parts.peer(("192.0.2.7", 1000 + number)) for number in range(20)]
     for number, peer in enumerate(peers):
@@ -49,14 +48,8 @@ async def test_twenty_groups_wait_on_one_queue_and_one_message_answers_all(parts
     assert len(parts.waiters) == 0
 
 
-async def test_a_message_without_tag_is_not_one_of_unknown_tag(parts: Parts) -> None:
+async def test_a_message_without_tag_matches_no_tag(parts: Parts) -> None:
     fill(parts, 1)
     parts.peer().ask(heartbeat())
     answer = parts.peer().ask(pull_request(subscription="TagA"))
     assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
-
-
-def test_filter_bitmaps_are_off_unless_wanted() -> None:
-    config = BrokerConfig()
-    assert not config.filters.bitmaps
-    assert not config.store.ext.enabled
