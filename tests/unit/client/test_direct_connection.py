@@ -256,6 +256,27 @@ def test_a_thread_looks_out_only_while_no_other_sends(cluster: FakeCluster, look
     assert not direct._sending
 
 
+@contextmanager
+def nudged(thread: int) -> Iterator[None]:
+    """A signal that comes just before a thread begins to wait for a lock is noticed only with the next one: send those,
+    which mean nothing."""
+    over = threading.Event()
+
+    def nudge() -> None:
+        while not over.wait(0.01):
+            signal.pthread_kill(thread, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    nudging = threading.Thread(target=nudge)
+    nudging.start()
+    try:
+        yield
+    finally:
+        over.set()
+        nudging.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.parametrize("luck", [0, -100], ids=["looking out", "asleep"])
 def test_ctrl_c_ends_the_wait_and_the_connection(
     cluster: FakeCluster,
@@ -276,7 +297,7 @@ def test_ctrl_c_ends_the_wait_and_the_connection(
             signal.pthread_kill(main, signal.SIGINT)
 
         cluster.broker.on[RequestCode.SEND_MESSAGE_V2] = interrupt
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), nudged(main):
             producer.send(Message("T", b"x"), timeout=PATIENCE_S)
         del cluster.broker.on[RequestCode.SEND_MESSAGE_V2]
         assert connection not in producer._direct._all and not direct._sending  # type: ignore[union-attr]
