@@ -5,16 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 WORKERS ?= 4
-TWIN := build/twin.stamp
-# Everything is tested with the compiled twin, if there is one; this much also without it.
-PURE_TESTS := tests/unit/protocol tests/unit/store tests/unit/transport tests/unit/broker/test_send.py tests/unit/broker/test_pull.py
+COMPILED := build/compiled.stamp
+# Everything is tested with compiled code and the fast path, where they are. The behaviour of a broker is also tested in pure
+# Python, which has no fast path, and sends and pulls in compiled code with the fast path switched off.
+PURE_TESTS := tests/unit/protocol tests/unit/store tests/unit/transport tests/unit/broker tests/end_to_end tests/crash
+GENERAL_TESTS := tests/unit/broker/test_send.py tests/unit/broker/test_pull.py tests/unit/broker/test_broker.py
 
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java jars run test pure unit interop soak sim check format bench clean
+.PHONY: setup java jars run test pure sanitize unit interop soak sim check format bench clean
 
-setup: $(STAMP) $(TWIN) java
+setup: $(STAMP) $(COMPILED) java
 
 $(STAMP): pyproject.toml
 	@echo "==> Python environment in $(VENV)"
@@ -24,7 +26,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 # Without a compiler this says so, and everything runs in Python.
-$(TWIN): $(STAMP) hatch_build.py $(wildcard native/*)
+$(COMPILED): $(STAMP) hatch_build.py $(wildcard native/* native/fastpath/*)
 	@$(BIN)/python hatch_build.py
 	@mkdir -p $(@D) && touch $@
 
@@ -37,22 +39,27 @@ run: setup
 jars: setup
 	@$(BIN)/python -m tests.support.prefetch || [ "$${CI:-}" != true ]
 
-test: jars pure
+test: jars sanitize pure
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-pure: $(STAMP)
-	@ROCKETLINE_IMPL=python $(BIN)/python -m pytest -n $(WORKERS) -m "not interop and not slow" $(PURE_TESTS)
+pure: $(STAMP) $(COMPILED)
+	@echo "==> In pure Python, without the fast path"
+	@ROCKETLINE_IMPL=python $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not interop and not slow" $(PURE_TESTS)
+	@ROCKETLINE_FAST_PATH=off $(BIN)/python -m pytest -q -n $(WORKERS) $(GENERAL_TESTS)
 
-unit: $(STAMP) $(TWIN)
+sanitize: $(STAMP)
+	@tools/sanitize $(BIN)/python 5000
+
+unit: $(STAMP) $(COMPILED)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop and not slow" tests/unit tests/property
 
 interop: jars
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/interop
 
-soak: $(STAMP) $(TWIN)
+soak: $(STAMP) $(COMPILED)
 	@$(BIN)/python -m tests.crash.soak $(ARGS)
 
-sim: $(STAMP) $(TWIN)
+sim: $(STAMP) $(COMPILED)
 	@PYTHONPATH=src:. $(BIN)/python -m tests.sim.day $(ARGS)
 
 check: $(STAMP)

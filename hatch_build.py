@@ -1,7 +1,7 @@
 """Builds the compiled module (`native/`) beside the Python code: as a hook of every install, or by `python hatch_build.py`.
 
 It is optional. Without a C compiler, or where compiling fails, this says so in one line and the package is pure Python.
-`ROCKETLINE_BUILD=python` leaves it out, `ROCKETLINE_BUILD=c` makes a failure an error.
+`ROCKETLINE_BUILD=python` leaves it out, `ROCKETLINE_BUILD=c` makes a failure an error, `ROCKETLINE_CFLAGS` adds flags.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def target() -> Path:
     return ROOT / "src" / "rocketline" / f"_compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
-def compile_all(*extra_flags: str) -> Path:
+def compile_all() -> Path:
     """Compile and link in one step; the file appears whole or not at all."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     native = ROOT / "native"
@@ -43,7 +43,8 @@ def compile_all(*extra_flags: str) -> Path:
     unfinished = made.with_name(f".{made.name}.{os.getpid()}")
     linking = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     include = [f"-I{sysconfig.get_path('include')}", f"-I{native}", f'-DSOURCES="{sources_hash(native)}"']
-    command = [*compiler, *FLAGS, *extra_flags, "-fPIC", *linking, *include, *sources, "-o", str(unfinished)]
+    flags = (*FLAGS, *shlex.split(os.environ.get("ROCKETLINE_CFLAGS", "")))
+    command = [*compiler, *flags, "-fPIC", *linking, *include, *sources, "-o", str(unfinished)]
     try:
         done = subprocess.run(  # noqa: S603 (the compiler Python was built with, or the one in CC)
             command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False

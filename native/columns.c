@@ -122,13 +122,13 @@ static int find_parts(const uint8_t *bytes, int64_t length, int64_t start, const
     if (start > length - MIN_RECORD_BYTES)
         return 0;
     const uint8_t *record = bytes + start;
-    int32_t size = get32(record), magic = get32(record + 4);
+    int32_t size = get32(record), magic = get32(record + MAGIC_AT);
     if (size < MIN_RECORD_BYTES || size > length - start || (magic != MAGIC_V1 && magic != MAGIC_V2))
         return 0;
-    if (log_offset != NULL && (uint64_t)get64(record + 28) != (uint64_t)*log_offset + (uint64_t)start)
+    if (log_offset != NULL && (uint64_t)get64(record + LOG_OFFSET_AT) != (uint64_t)*log_offset + (uint64_t)start)
         return 0;
     int64_t end = start + size;
-    parts->sys_flag = get32(record + 36);
+    parts->sys_flag = get32(record + SYS_FLAG_AT);
     parts->store_host_at = start + (parts->sys_flag & BORN_IPV6 ? 76 : 64);
     parts->body_at = start + head_bytes(parts->sys_flag);
     if (parts->body_at > end - 3)

@@ -39,11 +39,11 @@ static PyObject *new_log_row(const uint8_t *record, int32_t sys_flag, PyObject *
     PyObject *row = tags_code_of(properties, &tags_code) ? NULL : PyTuple_New(9);
     if (row == NULL)
         return NULL;
-    PyTuple_SET_ITEM(row, 0, PyLong_FromLongLong(get64(record + 28)));
+    PyTuple_SET_ITEM(row, 0, PyLong_FromLongLong(get64(record + LOG_OFFSET_AT)));
     PyTuple_SET_ITEM(row, 1, PyLong_FromLong(get32(record)));
     PyTuple_SET_ITEM(row, 2, Py_NewRef(topic));
-    PyTuple_SET_ITEM(row, 3, PyLong_FromLong(get32(record + 12)));
-    PyTuple_SET_ITEM(row, 4, PyLong_FromLongLong(get64(record + 20)));
+    PyTuple_SET_ITEM(row, 3, PyLong_FromLong(get32(record + QUEUE_ID_AT)));
+    PyTuple_SET_ITEM(row, 4, PyLong_FromLongLong(get64(record + QUEUE_OFFSET_AT)));
     PyTuple_SET_ITEM(row, 5, PyLong_FromLongLong(tags_code));
     PyTuple_SET_ITEM(row, 6, PyLong_FromLongLong(get64(record + (sys_flag & BORN_IPV6 ? 68 : 56))));
     PyTuple_SET_ITEM(row, 7, PyLong_FromLong(sys_flag));
@@ -57,14 +57,16 @@ static PyObject *new_log_row(const uint8_t *record, int32_t sys_flag, PyObject *
 static PyObject *read_row(const uint8_t *chunk, int64_t position, int64_t length, int64_t chunk_at, int check_crc, Topic *topic)
 {
     const uint8_t *record = chunk + position;
-    int32_t sys_flag = get32(record + 36);
+    int32_t sys_flag = get32(record + SYS_FLAG_AT);
     int64_t end = position + get32(record), body_at = position + head_bytes(sys_flag);
-    if (get32(record + 4) != MAGIC_V1 || get64(record + 28) != chunk_at + position || body_at > length)
+    /* Unsigned: a damaged offset may be any number. */
+    uint64_t log_offset = (uint64_t)chunk_at + (uint64_t)position;
+    if (get32(record + MAGIC_AT) != MAGIC_V1 || (uint64_t)get64(record + LOG_OFFSET_AT) != log_offset || body_at > length)
         return NULL;
     int64_t body_bytes = get32(chunk + body_at - 4), topic_at = body_at + body_bytes;
     if (body_bytes < 0 || topic_at >= end || end > length)
         return NULL;
-    if (check_crc && (crc32_of(chunk + body_at, (size_t)body_bytes) & 0x7FFFFFFF) != (uint32_t)get32(record + 8))
+    if (check_crc && (crc32_of(chunk + body_at, (size_t)body_bytes) & 0x7FFFFFFF) != (uint32_t)get32(record + BODY_CRC_AT))
         return NULL;
     int64_t properties_at = topic_at + chunk[topic_at] + 3, properties_bytes = end - properties_at;
     if (properties_bytes < 0 || properties_bytes > MAX_PROPERTIES_BYTES || get16(chunk + properties_at - 2) != properties_bytes)

@@ -162,9 +162,8 @@ async def run(setup: Setup, memory_bytes: int, steps: Sequence[bytes | str], fas
     try:
         router = TimedRouter(parts.clock.monotonic)
         router.take(parts.router)
-        assert router.fast_path is not None
-        if not fast:
-            router.fast_path = None
+        assert parts.router.fast_path is not None
+        router.fast_path = parts.router.fast_path if fast else None
         peer, answers = Peer(router), []
         for step in [*steps, *steps]:
             if step == LOST:
@@ -239,6 +238,7 @@ class Watched(Router):
     def __init__(self, parts: Parts) -> None:
         super().__init__()
         self.take(parts.router)
+        self.fast_path = parts.router.fast_path
         self.quickly: list[tuple[int, int]] = []
 
     def note_served(self, channel: Channel, code: int, response: int, count: int, began: float) -> None:
