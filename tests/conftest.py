@@ -10,12 +10,16 @@ import os
 import pytest
 from hypothesis import settings
 
-settings.register_profile("ci", derandomize=True, print_blob=True)
-settings.register_profile("soak", print_blob=True)
+# No deadlines: a busy machine is slow, and that is no failure.
+settings.register_profile("laptop", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("soak", deadline=None, print_blob=True)
 if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
     settings.load_profile("soak")
 elif os.environ.get("CI") == "true":
     settings.load_profile("ci")
+else:
+    settings.load_profile("laptop")
 
 
 @pytest.hookimpl(trylast=True)

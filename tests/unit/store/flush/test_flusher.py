@@ -2,14 +2,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import ROOT, message, new_store, opened, sync_flush, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError, StoreReadOnly
 from rocketline.store.config import FlushConfig, FlushDiskType
 from rocketline.store.message_store import AppendStatus, MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import ROOT, message, new_store, opened, sync_flush, tiny
 
 WAIT_S = 30
 

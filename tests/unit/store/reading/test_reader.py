@@ -1,4 +1,5 @@
 import pytest
+from tests.unit.store.samples import disk_reads, message, opened, read_all, split, tiny
 
 from rocketline.errors import ConfigError
 from rocketline.protocol.hashing import tag_hash
@@ -6,8 +7,6 @@ from rocketline.protocol.records import decode_record
 from rocketline.store.config import ReadConfig
 from rocketline.store.message_store import MessageStore, ReadStatus
 from rocketline.store.queue.consume_queue import FILLER_SIZE
-
-from .samples import disk_reads, message, opened, read_all, split, tiny
 
 
 def filled(store: MessageStore, count: int, body_bytes: int = 20, tags: tuple[str, ...] = ("",)) -> MessageStore:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import ROOT, item, message, opened, read_all, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError, StoreInUse
@@ -20,9 +21,7 @@ from rocketline.store.tools.inspection import Verdict, verify
 from rocketline.store.tools.rebuild import BUILDING, READY, RebuildResult, rebuild
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
-from .samples import ROOT, item, message, opened, read_all, tiny
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "store"
+GOLDEN = Path(__file__).parents[3] / "golden" / "store"
 FOLDER = StoreFolder(ROOT / "commitlog", ROOT)
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import HOST, ROOT, message, opened, read_all, split, tiny
+from tests.unit.store.test_golden_store import CONFIG, Golden
 
 from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.broker.tables.topics import SCHEDULE_TOPIC
@@ -24,9 +26,6 @@ from rocketline.store.message_store import MessageStore, ReadStatus, StoreMessag
 from rocketline.store.queue.consume_queue import ConsumeQueue
 from rocketline.store.queue.ext_queue import ADDRESS_MAX, ADDRESS_MIN, ExtUnit
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import HOST, ROOT, message, opened, read_all, split, tiny
-from .test_golden_store import CONFIG, Golden
 
 EXT = ROOT / "consumequeue_ext"
 ON = ExtQueueConfig(enabled=True, segment_bytes=256)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import message, opened, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.store.files.disk import MappedFile
@@ -13,8 +14,6 @@ from rocketline.store.files.segmented_file import PREPARE_FROM_BYTES
 from rocketline.store.log.log_memory import RESERVE_BYTES, WARM_BYTES
 from rocketline.store.message_store import AppendStatus, MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import message, opened, tiny
 
 WAIT_S = 30
 SECOND = f"{PREPARE_FROM_BYTES:020d}"

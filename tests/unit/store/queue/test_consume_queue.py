@@ -2,6 +2,7 @@ from collections import deque
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import HOST, message, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
@@ -11,8 +12,6 @@ from rocketline.store.log.commit_log import CommitLog
 from rocketline.store.queue.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.testing.disks import MemoryDisk
-
-from .samples import HOST, message, tiny
 
 QUEUE = Path("/data/consumequeue/orders/0")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.json import decode, encode
+from tests.unit.store.samples import HOST, message, opened, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
@@ -27,9 +28,7 @@ from rocketline.store.tools.log_check import Stretch, StretchReport, Told, check
 from rocketline.store.tools.queue_check import Limits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
-from .samples import HOST, message, opened, tiny
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "store"
+GOLDEN = Path(__file__).parents[3] / "golden" / "store"
 
 
 def fill(store: MessageStore, count: int = 64, first: int = 0) -> MessageStore:

@@ -2,6 +2,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import BORN_V6, HOST, item, message, opened, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError
@@ -24,8 +25,6 @@ from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.log.commit_log import AppendStatus, CommitLog, is_storable_topic
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import BORN_V6, HOST, item, message, opened, tiny
 
 LOG = Path("/data/commitlog")
 

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.store.samples import BORN_V6, HOST, ROOT, item, message, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import CorruptRecord
@@ -20,8 +21,6 @@ from rocketline.store.log.commit_log import CommitLog, StoreMessage
 from rocketline.store.recovery.record_runs import index_properties
 from rocketline.store.recovery.scan import END_OF_LOG, LogScan, Stop, collector_off, sound_record
 from rocketline.testing.disks import MemoryDisk
-
-from .samples import BORN_V6, HOST, ROOT, item, message, tiny
 
 LOG = ROOT / "commitlog"
 LONG_TOPIC = "t" * 200
@@ -285,7 +284,7 @@ def test_the_collector_rests_during_a_walk_and_is_as_it_was_afterwards() -> None
         gc.enable()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 10**9), st.integers(1, 12), st.booleans())
 def test_whatever_is_damaged_it_agrees_with_the_careful_walk(seed: int, flips: int, check_crc: bool) -> None:
     log = _COPIES.fresh()

@@ -7,15 +7,25 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.unit.store.samples import (
+    ROOT,
+    bodies,
+    filled,
+    keys_found,
+    killed,
+    message,
+    new_store,
+    opened,
+    split,
+    tiny,
+    write,
+)
 
 from rocketline.errors import StoreError
 from rocketline.protocol.records import decode_record
 from rocketline.store.message_store import MessageStore
 from rocketline.store.reading.read_result import ReadStatus
 from rocketline.testing.disks import MemoryDisk
-
-from .samples import ROOT, message, new_store, opened, split, tiny
-from .test_recovery import bodies, filled, keys_found, killed, write
 
 LOG = ROOT / "commitlog"
 QUEUE = ROOT / "consumequeue" / "orders" / "0"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.store.samples import ROOT, bodies, filled, killed, message, new_store, opened, read_all, tiny
 
 from rocketline.errors import StoreError
 from rocketline.store.config import ExtQueueConfig, StoreConfig
@@ -20,9 +21,6 @@ from rocketline.store.message_store import MessageStore
 from rocketline.store.retention.deletion import FOLDER_NAME
 from rocketline.store.retention.removal import Remover
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import ROOT, message, new_store, opened, read_all, tiny
-from .test_recovery import bodies, filled, killed
 
 QUEUES = ROOT / "consumequeue"
 ASIDE = ROOT / FOLDER_NAME

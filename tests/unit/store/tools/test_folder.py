@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import ROOT, message, opened, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
@@ -21,8 +22,6 @@ from rocketline.store.tools.folder import (
     segments_of,
 )
 from rocketline.testing.disks import MemoryDisk
-
-from .samples import ROOT, message, opened, tiny
 
 
 def stored(root: Path = ROOT, disk: MemoryDisk | None = None) -> MemoryDisk:

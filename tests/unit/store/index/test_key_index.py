@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreError
@@ -12,8 +13,6 @@ from rocketline.store.files.disk import Disk
 from rocketline.store.index.index_file import IndexFile, index_file_bytes
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import tiny
 
 INDEX = Path("/data/index")
 FOREVER = (0, 10**15)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import ROOT, message, opened, tiny
 
 from rocketline.errors import StoreReadOnly
 from rocketline.store.config import ExtQueueConfig
@@ -16,8 +17,6 @@ from rocketline.store.flush import whole_disk
 from rocketline.store.flush.whole_disk import RealWholeDisk, file_system_of, open_whole_disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import ROOT, message, opened, tiny
 
 MANY = 80
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tests.unit.store.samples import message, opened, tiny
+
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import message, opened, tiny
 
 ONE_FILE = tiny(index_entries=100)
 TWO_FILES = tiny(index_entries=15)

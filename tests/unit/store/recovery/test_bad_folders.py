@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import ROOT, message, opened, read_all, tiny
 
 from rocketline.errors import DiskFull, StoreError
 from rocketline.protocol.records import decode_record
@@ -19,8 +20,6 @@ from rocketline.store.flush.checkpoint import CHECKPOINT_BYTES
 from rocketline.store.index.index_file import index_file_bytes
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import ROOT, message, opened, read_all, tiny
 
 COUNT = 50
 Damage = Callable[[Path], None]

@@ -1,49 +1,25 @@
 import errno
-from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import (
+    ROOT,
+    bodies,
+    filled,
+    keys_found,
+    killed,
+    message,
+    new_store,
+    opened,
+    tiny,
+    write,
+)
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull, StoreError
-from rocketline.protocol.records import TRANSACTION_PREPARED, decode_record
-from rocketline.store.message_store import MessageStore
+from rocketline.protocol.records import TRANSACTION_PREPARED
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
-from .samples import ROOT, message, new_store, opened, read_all, tiny
-
 LOG = ROOT / "commitlog"
-
-
-def filled(store: MessageStore, count: int, body_bytes: int = 300, first: int = 0) -> MessageStore:
-    for number in range(first, first + count):
-        store.append(message(number.to_bytes(2, "big") * (body_bytes // 2), KEYS=f"key-number-{number}", TAGS="red"))
-    store.dispatch()
-    return store
-
-
-def bodies(store: MessageStore) -> list[int]:
-    found = [decode_record(record, 0, len(record), check_crc=True) for record in read_all(store)]
-    assert [record.queue_offset for record in found] == list(range(len(found)))
-    return [int.from_bytes(record.body[:2], "big") for record in found]
-
-
-def keys_found(store: MessageStore, count: int) -> list[int]:
-    return [number for number in range(count) if len(store.query("orders", f"key-number-{number}", 10).records) == 1]
-
-
-def write(disk: MemoryDisk, path: Path, at: int, data: bytes) -> None:
-    raw = bytearray(disk.read(path) or b"")
-    raw[at : at + len(data)] = data
-    disk.write_atomic(path, bytes(raw))
-
-
-def killed(disk: MemoryDisk, store: MessageStore) -> MemoryDisk:
-    """kill -9: what was written is in the page cache, nothing was tidied up."""
-    for path in list(disk._files):
-        disk.sync(path)
-    after = disk.crash()
-    store.close()
-    return after
 
 
 class TestAfterACleanStop:

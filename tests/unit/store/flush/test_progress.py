@@ -6,15 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import ROOT, bodies, filled, keys_found, killed, message, new_store, opened, tiny, write
 
 from rocketline.clock import ManualClock
 from rocketline.store.config import FlushConfig
 from rocketline.store.flush.checkpoint_writer import TABLE_NAME
 from rocketline.store.flush.progress import FILE_NAME, PROGRESS_BYTES, IndexShape, Mark, Progress
 from rocketline.testing.disks import MemoryDisk
-
-from .samples import ROOT, message, new_store, opened, tiny
-from .test_recovery import bodies, filled, keys_found, killed, write
 
 FOLDER = Path("/p")
 PATH = FOLDER / FILE_NAME

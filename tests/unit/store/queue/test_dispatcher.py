@@ -3,6 +3,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import HOST, item, message, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import DiskFull
@@ -20,8 +21,6 @@ from rocketline.store.log.commit_log import CommitLog
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.queue.dispatcher import Dispatcher
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import HOST, item, message, tiny
 
 DATA = Path("/data")
 FOREVER = (0, 10**15)

@@ -14,6 +14,7 @@ from random import Random
 from typing import TypeVar
 
 import pytest
+from tests.unit.store.samples import HOST, ROOT, item, locked_bytes, message, new_store, opened, read_all, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, StoreError
@@ -24,8 +25,6 @@ from rocketline.store.flush.flusher import Committer
 from rocketline.store.log.transient_pool import TransientPool
 from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import HOST, ROOT, item, locked_bytes, message, new_store, opened, read_all, tiny
 
 T = TypeVar("T")
 
@@ -598,7 +597,7 @@ from pathlib import Path
 from rocketline.clock import SYSTEM_CLOCK
 from rocketline.store.message_store import MessageStore
 from tests.unit.store.samples import HOST, message
-from tests.unit.store.test_transient_pool import commit, pooled
+from tests.unit.store.log.test_transient_pool import commit, pooled
 
 store = MessageStore(Path(sys.argv[1]), pooled(), HOST)
 store.open()
@@ -614,7 +613,7 @@ os._exit(9)
 
 class TestAKilledProcess:
     def test_loses_the_uncommitted_end_only(self, tmp_path: Path) -> None:
-        root = Path(__file__).parents[3]
+        root = Path(__file__).parents[4]
         done = subprocess.run(
             [sys.executable, "-c", KILLED, str(tmp_path)],
             capture_output=True,

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.unit.store.samples import tiny
 
 from rocketline.clock import ManualClock
 from rocketline.message import LogOffset, QueueOffset
@@ -14,8 +15,6 @@ from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.queue.batch_dispatch import by_queue, put_in_index, put_in_queues
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.testing.disks import MemoryDisk
-
-from .samples import tiny
 
 FOLDER = Path("/bulk")
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import locked_bytes, message, opened, tiny
 
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.files.memory_lock import LockedWindow, PageLocks
-
-from .samples import locked_bytes, message, opened, tiny
 
 PAGE = 4096
 PAGES = 16

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.store.samples import NEVER, ROOT, item, message, new_store, opened, read_all, split, tiny
 
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, StoreClosed, StoreError
@@ -22,8 +23,6 @@ from rocketline.store.files.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.message_store import AppendStatus, MessageStore, ReadStatus
 from rocketline.store.retention.retention import ASKED_PASSES, HOUR_MS, count_expired, count_forced, may_expire
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
-
-from .samples import NEVER, ROOT, item, message, new_store, opened, read_all, split, tiny
 
 NOON_MS = 1_699_963_200_000
 """2023-11-14 12:00 in Greenwich."""
