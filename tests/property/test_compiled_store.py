@@ -57,8 +57,8 @@ from rocketline.store.queue.batch_dispatch import put_in_index
 from rocketline.store.queue.consume_queue import UNIT
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.reading import reader as reading
-from rocketline.store.recovery.record_runs import Row, RunReader
 from rocketline.store.recovery import record_runs
+from rocketline.store.recovery.record_runs import FastLogReader, Row
 from rocketline.testing.disks import MemoryDisk
 
 pytestmark = needs_twin
@@ -141,7 +141,7 @@ def starts(log: bytes) -> list[tuple[int, int]]:
 def test_reading_a_log_back(log: bytes, check_crc: bool) -> None:
     quick_rows: list[Row] = []
     careful_rows: list[Row] = []
-    reader = RunReader(check_crc, None)
+    reader = FastLogReader(check_crc, None)
     quick_end = reader.read(log, 0, 0, quick_rows)
     with pure(record_runs, "_read_run"):
         careful_end = reader.read(log, 0, 0, careful_rows)

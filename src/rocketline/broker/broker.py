@@ -32,7 +32,7 @@ from rocketline.broker.tables.topics import WRITE
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
 from rocketline.store.files.disk import Disk, RealDisk
-from rocketline.store.flush.flusher import ThreadWorker, Workers
+from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
 from rocketline.transport.audit import audited
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
@@ -66,7 +66,7 @@ class Broker:
         disk: Disk | None = None,
         random: Random | None = None,
         on_failure: FailureHook | None = None,
-        workers: Workers = ThreadWorker,
+        workers: WorkerFactory = ThreadWorker,
     ) -> None:
         """`on_failure` is told of every message that a group could not handle and handed back; `workers` make what flushes
         the store."""

@@ -49,7 +49,7 @@ from rocketline.protocol.bodies import (
 from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.protocol.message_ids import encode_host
 from rocketline.store.files.disk import Disk
-from rocketline.store.flush.flusher import ThreadWorker, Workers
+from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.store.message_store import MessageStore
 from rocketline.store.queue.dispatcher import Arrivals
 from rocketline.store.timer.wheel import SLOT_COUNT
@@ -84,7 +84,7 @@ class Surroundings:
     levels_ms: tuple[int, ...]
     off_loop: OffLoop | None = None
     """Saves tables; None: they are saved on the spot."""
-    workers: Workers = ThreadWorker
+    workers: WorkerFactory = ThreadWorker
     timer_slots: int = SLOT_COUNT
     on_failure: FailureHook | None = None
     queue_time: QueueTime | None = None

@@ -57,7 +57,7 @@ class ConsumerIdList(Body):
     consumer_id_list: list[str] = field(default_factory=list)
 
 
-class Connection(Body):
+class ClientConnection(Body):
     """A client that is connected to a broker."""
 
     client_id: str
@@ -69,7 +69,7 @@ class Connection(Body):
 class ConsumerConnection(Body):
     """Who consumes in a group, and how."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None
@@ -79,4 +79,4 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """Who produces in a group."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)

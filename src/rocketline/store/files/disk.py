@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from rocketline.errors import StoreError
 from rocketline.files import backup_of, replace_file, sync_folder
-from rocketline.store.files.disk_errors import explained, store_error
+from rocketline.store.files.disk_errors import as_store_error, store_error
+from rocketline.store.files.file_system import FileSystem, open_file_system
 from rocketline.store.files.mapped_file import MappedFile, RealMappedFile
 from rocketline.store.files.process_lock import ProcessLock, is_locked
-from rocketline.store.flush.whole_disk import WholeDisk, open_whole_disk
 
 __all__ = [
     "DirEntry",
@@ -30,8 +30,8 @@ __all__ = [
     "FolderLock",
     "MappedFile",
     "RealDisk",
+    "as_store_error",
     "damaged_copy_of",
-    "explained",
     "is_locked",
     "read_with_backup",
     "store_error",
@@ -116,7 +116,7 @@ class Disk(Protocol):
 
     def usage(self, path: Path) -> DiskUsage: ...
 
-    def whole(self, folder: Path) -> WholeDisk | None:
+    def file_system(self, folder: Path) -> FileSystem | None:
         """The disk a folder is on, to be flushed as a whole; None where only each file can be flushed reliably."""
 
 
@@ -182,7 +182,7 @@ class RealDisk:
         return RealMappedFile(path, size, pinned, scattered)
 
     def sync(self, path: Path) -> None:
-        with explained("flush", path):
+        with as_store_error("flush", path):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 os.fdatasync(fd)
@@ -190,11 +190,11 @@ class RealDisk:
                 os.close(fd)
 
     def sync_folder(self, folder: Path) -> None:
-        with explained("flush", folder):
+        with as_store_error("flush", folder):
             sync_folder(folder)
 
     def list(self, folder: Path) -> list[DirEntry]:
-        with explained("list", folder):
+        with as_store_error("list", folder):
             try:
                 found = os.scandir(folder)
             except FileNotFoundError:
@@ -204,14 +204,14 @@ class RealDisk:
                 return sorted(entry for item in found if (entry := _dir_entry(item)) is not None)
 
     def read(self, path: Path) -> bytes | None:
-        with explained("read", path):
+        with as_store_error("read", path):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
                 return None
 
     def read_range(self, path: Path, start: int, size: int) -> bytes:
-        with explained("read", path):
+        with as_store_error("read", path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 return os.pread(fd, size, start)
@@ -219,22 +219,22 @@ class RealDisk:
                 os.close(fd)
 
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
-        with explained("write", path):
+        with as_store_error("write", path):
             replace_file(path, data, keep_backup=keep_backup)
             sync_folder(path.parent)
 
     def remove(self, path: Path, durably: bool = False) -> None:
-        with explained("remove", path):
+        with as_store_error("remove", path):
             path.unlink(missing_ok=True)
             if durably:
                 sync_folder(path.parent)
 
     def remove_tree(self, folder: Path) -> None:
-        with explained("remove", folder), suppress(FileNotFoundError):
+        with as_store_error("remove", folder), suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
     def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
-        with explained("rename", source):
+        with as_store_error("rename", source):
             for folder, _, _ in os.walk(source) if durably else ():
                 sync_folder(Path(folder))
             os.rename(source, target)
@@ -242,7 +242,7 @@ class RealDisk:
                 sync_folder(parent)
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
-        with explained("create folder", folder):
+        with as_store_error("create folder", folder):
             missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
             folder.mkdir(parents=True, exist_ok=True)
             # A file is only as durable as the names that lead to it.
@@ -258,13 +258,13 @@ class RealDisk:
         return ProcessLock(path)
 
     def modified_ms(self, path: Path) -> int:
-        with explained("look at", path):
+        with as_store_error("look at", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def usage(self, path: Path) -> DiskUsage:
-        with explained("measure", path):
+        with as_store_error("measure", path):
             found = os.statvfs(path)
         used = found.f_blocks - found.f_bfree
         return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    whole = staticmethod(open_whole_disk)
+    file_system = staticmethod(open_file_system)

@@ -17,7 +17,7 @@ def store_error(error: OSError, doing: str, path: Path) -> StoreError:
 
 
 @contextmanager
-def explained(doing: str, path: Path) -> Iterator[None]:
+def as_store_error(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

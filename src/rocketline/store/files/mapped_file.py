@@ -18,7 +18,7 @@ from typing import Protocol
 
 from rocketline.errors import StoreError
 from rocketline.files import sync_folder
-from rocketline.store.files.disk_errors import explained
+from rocketline.store.files.disk_errors import as_store_error
 from rocketline.store.files.mapping import FileMap
 
 PAGE_BYTES = 4096
@@ -67,12 +67,12 @@ class RealMappedFile:
         self.path = path
         self.size = size
         self._fd = -1
-        with explained("open", path):
+        with as_store_error("open", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            with explained("size", path):
+            with as_store_error("size", path):
                 self.is_new = _grow_file(fd, path, size)
-            with explained("map", path):
+            with as_store_error("map", path):
                 self._map: FileMap | None = FileMap(fd, size)
             if scattered:
                 with suppress(OSError):
@@ -88,7 +88,7 @@ class RealMappedFile:
 
     @contextmanager
     def _descriptor(self, doing: str) -> Iterator[int]:
-        with explained(doing, self.path):
+        with as_store_error(doing, self.path):
             if self._fd >= 0:
                 yield self._fd
                 return

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rocketline.errors import StoreInUse
-from rocketline.store.files.disk_errors import explained, store_error
+from rocketline.store.files.disk_errors import as_store_error, store_error
 
 _FLOCK = struct.Struct("hhqqi4x")
 """The kernel's `struct flock` on 64-bit Linux: type, whence, start, length, process."""
@@ -17,7 +17,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 def is_locked(path: Path) -> bool:
     """Whether some process, this one included, holds a store's lock file; nothing is changed by asking."""
-    with explained("look at", path):
+    with as_store_error("look at", path):
         return ProcessLock.is_held(path)
 
 
@@ -34,7 +34,7 @@ class ProcessLock:
         self._key = os.path.realpath(path)
         if self._key in self._held:
             raise StoreInUse(f"{path.parent} is already open in this process")
-        with explained("open", path):
+        with as_store_error("open", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self._take(path)
@@ -50,7 +50,7 @@ class ProcessLock:
             raise StoreInUse(f"{path.parent} is in use by another process") from error
         except OSError as error:
             raise store_error(error, "lock", path) from error
-        with explained("write", path):
+        with as_store_error("write", path):
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, b"lock", 0)
 

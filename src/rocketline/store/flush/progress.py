@@ -47,7 +47,7 @@ class IndexShape(msgspec.Struct, frozen=True):
     """Of the files from the oldest to the newest; 0: not known."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class ProgressMark(msgspec.Struct, frozen=True):
     """A moment at which everything below `safe` was on disk."""
 
     safe: int
@@ -62,12 +62,12 @@ class Mark(msgspec.Struct, frozen=True):
     """Whether the store was closed in order."""
 
 
-class Progress:
+class ProgressFile:
     """Owner thread, except `note_flushed` (log flusher) and `save` (queue flusher)."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.flushed = 0
-        self.mark: Mark | None = None
+        self.mark: ProgressMark | None = None
         self._lock = threading.Lock()
         self._file: MappedFile = disk.open_mapped(path, PROGRESS_BYTES, pinned=True)
         try:
@@ -80,7 +80,7 @@ class Progress:
     def _load(self) -> None:
         try:
             self.flushed = msgspec.json.decode(self._read(0), type=int)
-            self.mark = msgspec.json.decode(self._read(1), type=Mark)
+            self.mark = msgspec.json.decode(self._read(1), type=ProgressMark)
         except msgspec.DecodeError:
             return
 
@@ -97,7 +97,7 @@ class Progress:
             raise StoreError(f"{len(data)} bytes do not fit into a sector of {self._file.path}")
         self._file.buffer[start : start + len(record)] = record
 
-    def valid_mark(self, times: Times) -> Mark | None:
+    def valid_mark(self, times: Times) -> ProgressMark | None:
         """The mark, unless the checkpoint's times say that somebody else has worked on the store since."""
         mark = self.mark
         return mark if mark is not None and times in (mark.times, mark.times_before) else None
@@ -108,7 +108,7 @@ class Progress:
             self.flushed = log_offset
             self._write(0, b"%d" % log_offset)
 
-    def save(self, mark: Mark) -> None:
+    def save(self, mark: ProgressMark) -> None:
         """Make a mark, durably. The caller has flushed what it speaks of."""
         with self._lock:
             self.mark = mark

@@ -43,7 +43,7 @@ _REMEMBERED_BYTES = 512
 _read_run: Callable[[bytes, int, int, list[Row], bool], int] | None = quick("read_run")
 
 
-class RunReader:
+class FastLogReader:
     """Reads stretches of one log."""
 
     def __init__(self, check_crc: bool, parse_properties: ParseProperties | None) -> None:

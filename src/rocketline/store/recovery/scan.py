@@ -31,9 +31,9 @@ from rocketline.protocol.records import (
 from rocketline.store.files.segment import Segment
 from rocketline.store.recovery.record_runs import (
     SECTOR_BYTES,
+    FastLogReader,
     ParseProperties,
     Row,
-    RunReader,
     has_lost_sector,
     index_properties,
 )
@@ -49,7 +49,7 @@ _MAGIC_AT = 4
 
 
 @contextmanager
-def collector_off() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """For a walk over a whole log: its rows are tuples by the thousand with no cycle among them, and looking for one took
     longer than all the rest."""
     was_on = gc.isenabled()
@@ -111,7 +111,7 @@ class LogScan:
         """Whether `skip` found nothing behind the last stop, not even something that is no record."""
         self._check_crc = check_crc
         self._parse_properties = parse_properties or index_properties
-        self._runs = RunReader(check_crc, parse_properties)
+        self._runs = FastLogReader(check_crc, parse_properties)
 
     def __iter__(self) -> Iterator[list[LogEntry]]:
         for rows in self.rows():

@@ -16,7 +16,7 @@ _KEPT = 1000
 
 
 @dataclass(frozen=True)
-class Finding:
+class StoreFinding:
     part: str
     place: str
     problem: str
@@ -31,7 +31,7 @@ class Findings:
     """Keeps the first thousand and counts them all: a store may be damaged everywhere."""
 
     def __init__(self) -> None:
-        self.kept: list[Finding] = []
+        self.kept: list[StoreFinding] = []
         self.damaged: Counter[str] = Counter()
         """By part, what no start repairs."""
         self.healing: Counter[str] = Counter()
@@ -39,7 +39,7 @@ class Findings:
     def add(self, part: str, place: str, problem: str, heals: bool = False) -> None:
         (self.healing if heals else self.damaged)[part] += 1
         if len(self.kept) < _KEPT:
-            self.kept.append(Finding(part, place, problem, heals))
+            self.kept.append(StoreFinding(part, place, problem, heals))
 
     def by_part(self) -> tuple[dict[str, int], dict[str, int]]:
         """How many no start repairs, and how many one does, part by part from the log on."""

@@ -18,7 +18,7 @@ from rocketline.message import TAGS
 from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK, LogEntry, log_entry
 from rocketline.store.index.key_hashes import KeyHashes
 from rocketline.store.tools.findings import INDEX, Findings
-from rocketline.store.tools.queue_check import Limits, LogRecords
+from rocketline.store.tools.queue_check import CheckLimits, LogRecords
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
@@ -75,7 +75,7 @@ class IndexContent:
             bound, number = number, previous
         return 0
 
-    def check_links(self, limits: Limits, findings: Findings, are_linked: AreLinked | None = None) -> None:
+    def check_links(self, limits: CheckLimits, findings: Findings, are_linked: AreLinked | None = None) -> None:
         if self.header_problem:
             findings.add(INDEX, f"{self.name} header", self.header_problem)
         if are_linked is not None and are_linked(self._view, self._slots, self.count):
@@ -131,7 +131,7 @@ class IndexCheck:
         self,
         files: Sequence[IndexContent],
         log: LogRecords,
-        limits: Limits,
+        limits: CheckLimits,
         findings: Findings,
     ) -> None:
         self._behind = 0
@@ -263,7 +263,7 @@ class IndexCheck:
             self._look_at(*entry)
 
 
-def sum_up(totals: IndexTotals, limits: Limits, findings: Findings, listed_end: int) -> None:
+def sum_up(totals: IndexTotals, limits: CheckLimits, findings: Findings, listed_end: int) -> None:
     """Judge what only the whole log can tell; queues list what is below `listed_end`."""
     if 0 < totals.untagged < totals.with_tag - totals.behind:
         findings.add(INDEX, "tags", f"{totals.untagged} records are not found by their tag")

@@ -23,7 +23,7 @@ from rocketline.store.files.disk import Disk, is_locked
 from rocketline.store.files.segment import Segment
 from rocketline.store.flush.checkpoint import CHECKPOINT_BYTES
 from rocketline.store.log.commit_log import record_store_ms
-from rocketline.store.tools.findings import CHECKPOINT, CONFIG, LOG, Finding, Findings
+from rocketline.store.tools.findings import CHECKPOINT, CONFIG, LOG, Findings, StoreFinding
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
     StoreFolder,
@@ -34,16 +34,16 @@ from rocketline.store.tools.folder import (
     segments_of,
 )
 from rocketline.store.tools.log_check import (
-    StretchReport,
+    RangeReport,
     Told,
     check_links,
-    check_stretch,
+    check_range,
     index_contents,
     log_stop,
     merged,
     queue_units,
 )
-from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
 _CHECKPOINT_FIELDS = struct.Struct(">qqq")
@@ -58,7 +58,7 @@ class Verdict(Enum):
 
 
 @dataclass
-class Report:
+class VerifyReport:
     """What `verify` saw."""
 
     store: str
@@ -76,7 +76,7 @@ class Report:
     checkpoint_ms: dict[str, int] = field(default_factory=dict)
     config_files: int = 0
     notes: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[StoreFinding] = field(default_factory=list)
     damaged: dict[str, int] = field(default_factory=dict)
     """Findings that no start repairs, by part."""
     healing: dict[str, int] = field(default_factory=dict)
@@ -88,13 +88,13 @@ class Report:
         return Verdict.RECOVERABLE if self.healing or (self.was_killed and not self.is_open) else Verdict.SOUND
 
 
-Walk = Callable[[StoreFolder, StoreConfig, Limits], tuple[list[StretchReport], list[Told]]]
+Walk = Callable[[StoreFolder, StoreConfig, CheckLimits], tuple[list[RangeReport], list[Told]]]
 """Checks the stretches of a log, and the links of index files, in some other way than one after the other."""
 
 
 def verify(
     folder: StoreFolder, config: StoreConfig | None = None, disk: Disk | None = None, walk: Walk | None = None
-) -> Report:
+) -> VerifyReport:
     """Look a whole store over; StoreError when it cannot be read at all. `config` helps with index files of odd shapes."""
     return _Inspection(folder, config or StoreConfig(), disk or ReadOnlyDisk()).run(walk)
 
@@ -106,9 +106,9 @@ class _Inspection:
         self._config = config
         self._disk = disk
         self._findings = Findings()
-        self._report = Report(str(folder.name))
+        self._report = VerifyReport(str(folder.name))
 
-    def run(self, walk: Walk | None) -> Report:
+    def run(self, walk: Walk | None) -> VerifyReport:
         report, root = self._report, self._root
         if root is not None:
             report.is_open = is_locked(root / "lock")
@@ -134,16 +134,16 @@ class _Inspection:
             report.notes.append(f"{self._findings.not_kept} more findings are not listed")
         return report
 
-    def _limits(self, segments: Sequence[Segment]) -> Limits:
+    def _limits(self, segments: Sequence[Segment]) -> CheckLimits:
         end = log_end(segments) if self._report.is_open else None
         if not (self._report.is_open or self._report.was_killed):
-            return Limits(None, None)
+            return CheckLimits(None, None)
         safe_ms = min(self._report.checkpoint_ms.values(), default=0) - _CHECKPOINT_MARGIN_MS
         heals_from = segments[0].base if segments else 0
         for segment in segments:
             if segment.size >= MIN_RECORD_BYTES and 0 < record_store_ms(segment.open(), 0) <= safe_ms:
                 heals_from = segment.base
-        return Limits(end, heals_from)
+        return CheckLimits(end, heals_from)
 
     def _look_at_files(self) -> None:
         """Names, sizes and shapes of the files of queues and index."""
@@ -160,15 +160,17 @@ class _Inspection:
         report.index_files = len(contents)
         report.index_entries = sum(file.count - 1 for file in contents)
 
-    def _walk(self, folder: StoreFolder, config: StoreConfig, limits: Limits) -> tuple[list[StretchReport], list[Told]]:
+    def _walk(
+        self, folder: StoreFolder, config: StoreConfig, limits: CheckLimits
+    ) -> tuple[list[RangeReport], list[Told]]:
         links = [
             found
             for number in range(self._report.index_files)
             for found in check_links(folder, config, self._disk, limits, number)
         ]
-        return [check_stretch(folder, config, self._disk, limits)], links
+        return [check_range(folder, config, self._disk, limits)], links
 
-    def _sum_up(self, whole: StretchReport) -> None:
+    def _sum_up(self, whole: RangeReport) -> None:
         report = self._report
         report.damaged_stretches = len(whole.gaps)
         report.records = whole.records
@@ -189,7 +191,7 @@ class _Inspection:
                 f"{index.untagged} records are not indexed by their tag, as RocketMQ before 5.4 does it"
             )
 
-    def _log_end(self, whole: StretchReport) -> None:
+    def _log_end(self, whole: RangeReport) -> None:
         for offset in whole.odd_blanks:
             self._findings.add(LOG, f"log offset {offset}", "the blank at the end of the file gives a wrong size")
         stop = log_stop(whole)

@@ -23,7 +23,7 @@ from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.files.segment import MapPool, Segment
 from rocketline.store.queue.batch_dispatch import QueueKey
-from rocketline.store.recovery.scan import END_OF_LOG, Gap, LogScan, Stop, collector_off
+from rocketline.store.recovery.scan import END_OF_LOG, Gap, LogScan, Stop, gc_paused
 from rocketline.store.tools.findings import INDEX, LOG, QUEUES, Findings
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
@@ -38,13 +38,13 @@ from rocketline.store.tools.folder import (
     segments_of,
 )
 from rocketline.store.tools.index_check import AreLinked, IndexCheck, IndexContent, IndexTotals, sum_up
-from rocketline.store.tools.queue_check import Limits, LogRecords, QueuesCheck, QueueUnits
+from rocketline.store.tools.queue_check import CheckLimits, LogRecords, QueuesCheck, QueueUnits
 
 Told = tuple[str, str, str, bool]
 """Part, place, problem and whether it heals, of a finding."""
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class LogRange(msgspec.Struct, frozen=True):
     """From one log offset to another; None: where the log begins or ends."""
 
     start: int | None = None
@@ -62,7 +62,7 @@ class QueueNumbers(msgspec.Struct):
     missing: list[Told]
 
 
-class StretchReport(msgspec.Struct):
+class RangeReport(msgspec.Struct):
     """What was seen in one stretch."""
 
     records: int = 0
@@ -84,13 +84,13 @@ class StretchReport(msgspec.Struct):
     healing: dict[str, int] = {}
 
 
-WHOLE = Stretch()
+WHOLE = LogRange()
 
 
-@collector_off()
-def check_stretch(
-    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: Limits, stretch: Stretch = WHOLE
-) -> StretchReport:
+@gc_paused()
+def check_range(
+    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: CheckLimits, stretch: LogRange = WHOLE
+) -> RangeReport:
     """Look one stretch over. What is wrong with the files as such is not told: `queue_units` and `index_contents` do."""
     segments = segments_of(disk, chain_files(disk, folder.log))
     findings, log = Findings(), LogRecords(segments)
@@ -104,7 +104,7 @@ def check_stretch(
         if contents:
             index = IndexCheck(contents, log, limits, findings)
             index.limit_to(stretch.start, stretch.end)
-    report = StretchReport()
+    report = RangeReport()
     end = limits.end if stretch.end is None else stretch.end
     _walk(LogScan(segments, log.min_offset if stretch.start is None else stretch.start, end=end), report, queues, index)
     if queues is not None:
@@ -119,7 +119,7 @@ def check_stretch(
     return report
 
 
-def _walk(scan: LogScan, report: StretchReport, queues: QueuesCheck | None, index: IndexCheck | None) -> None:
+def _walk(scan: LogScan, report: RangeReport, queues: QueuesCheck | None, index: IndexCheck | None) -> None:
     while True:
         for batch in scan:
             if report.first_record < 0:
@@ -139,7 +139,7 @@ def _walk(scan: LogScan, report: StretchReport, queues: QueuesCheck | None, inde
     report.records, report.next_log_offset, report.odd_blanks = scan.records, scan.next_log_offset, scan.odd_blanks
 
 
-def _sum_queues(report: StretchReport, queues: QueuesCheck) -> None:
+def _sum_queues(report: RangeReport, queues: QueuesCheck) -> None:
     for (topic, queue_id), check in queues.checks.items():
         if check.lowest >= 0:
             missing = list(check.missing())
@@ -155,7 +155,7 @@ def check_links(
     folder: StoreFolder,
     config: StoreConfig,
     disk: Disk,
-    limits: Limits,
+    limits: CheckLimits,
     number: int,
     are_linked: AreLinked | None = None,
 ) -> list[Told]:
@@ -168,9 +168,9 @@ def check_links(
     return [(found.part, found.place, found.problem, found.heals) for found in findings.kept]
 
 
-def merged(reports: Sequence[StretchReport], limits: Limits, findings: Findings) -> StretchReport:
+def merged(reports: Sequence[RangeReport], limits: CheckLimits, findings: Findings) -> RangeReport:
     """The report of stretches in a row, as that of one; findings go to `findings`."""
-    whole = StretchReport()
+    whole = RangeReport()
     seen: set[tuple[str, str]] = set()
     pending: dict[QueueKey, tuple[int, list[Told]]] = {}
     for report in reports:
@@ -203,7 +203,7 @@ def _follow(pending: dict[QueueKey, tuple[int, list[Told]]], numbers: QueueNumbe
     pending[key] = numbers.highest, missing + numbers.missing
 
 
-def join(whole: StretchReport, part: StretchReport) -> None:
+def join(whole: RangeReport, part: RangeReport) -> None:
     """Add the report of the next stretch to that of those before it, findings excepted."""
     gaps = list(part.gaps)
     if part.records:
@@ -269,6 +269,6 @@ def known_topics(disk: Disk, root: Path) -> set[str]:
         return set()
 
 
-def log_stop(whole: StretchReport) -> Stop:
+def log_stop(whole: RangeReport) -> Stop:
     """Where and why reading ended."""
     return whole.tail or Stop(whole.next_log_offset, END_OF_LOG, False)

@@ -47,7 +47,7 @@ class LogRecords:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CheckLimits:
     """How far an inspection goes, and from where on a broker's next start repairs what it finds."""
 
     end: int | None
@@ -125,7 +125,9 @@ class QueueUnits:
 class QueueCheck:
     """One queue on its way through the log."""
 
-    def __init__(self, key: QueueKey, units: QueueUnits, log: LogRecords, limits: Limits, findings: Findings) -> None:
+    def __init__(
+        self, key: QueueKey, units: QueueUnits, log: LogRecords, limits: CheckLimits, findings: Findings
+    ) -> None:
         self.listed = 0
         self.behind = 0
         """Records at the log's end that no queue lists yet."""
@@ -249,7 +251,7 @@ class QueuesCheck:
         self,
         units: dict[QueueKey, QueueUnits],
         log: LogRecords,
-        limits: Limits,
+        limits: CheckLimits,
         findings: Findings,
         topics: set[str],
         batch_topics: set[str],

@@ -24,12 +24,12 @@ from rocketline.store.files.disk import Disk, FolderLock, RealDisk
 from rocketline.store.files.segment import Segment
 from rocketline.store.flush.checkpoint_writer import TABLE_NAME
 from rocketline.store.flush.progress import FILE_NAME as PROGRESS_NAME
-from rocketline.store.flush.progress import IndexShape, Progress
+from rocketline.store.flush.progress import IndexShape, ProgressFile
 from rocketline.store.index.index_file import index_count
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.queue.batch_dispatch import put_in_index, put_in_queues
 from rocketline.store.queue.consume_queues import ConsumeQueues
-from rocketline.store.recovery.scan import Gap, LogScan, collector_off
+from rocketline.store.recovery.scan import Gap, LogScan, gc_paused
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
     QUEUE_FOLDER,
@@ -66,7 +66,7 @@ class RebuildResult:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RebuildPlan:
     """Everything a builder needs, found out before anything is written; it fills `folder`."""
 
     disk: Disk
@@ -84,7 +84,7 @@ def rebuild(
     tags_code_for: TagsCodeFor | None = None,
     disk: Disk | None = None,
     clock: Clock = SYSTEM_CLOCK,
-    build: Callable[[Plan], RebuildResult] | None = None,
+    build: Callable[[RebuildPlan], RebuildResult] | None = None,
 ) -> RebuildResult:
     """Build queues and index anew; StoreInUse while a broker has the store.
 
@@ -139,7 +139,7 @@ def _note_index(disk: Disk, root: Path) -> None:
     if not disk.exists(root / PROGRESS_NAME):
         return
     paths = [path for path, _ in index_names(disk, root / INDEX_FOLDER)]
-    progress = Progress(disk, root / PROGRESS_NAME)
+    progress = ProgressFile(disk, root / PROGRESS_NAME)
     shape = IndexShape(paths[0].name, paths[-1].name, index_count(disk, paths[-1]), len(paths)) if paths else None
     progress.note_index(shape)
     progress.close()
@@ -147,7 +147,7 @@ def _note_index(disk: Disk, root: Path) -> None:
 
 def _plan(
     disk: Disk, log: Path, root: Path, config: StoreConfig, tags_code_for: TagsCodeFor | None, clock: Clock
-) -> Plan:
+) -> RebuildPlan:
     files = chain_files(disk, log)
     if not files:
         raise StoreError(f"{log} has no log files: there is nothing to build from")
@@ -157,7 +157,7 @@ def _plan(
     slots, entries = _index_shape(disk, root / INDEX_FOLDER, config)
     config = replace(config, queue_segment_bytes=queue_bytes, index_slots=slots, index_entries=entries)
     folder = root / BUILDING
-    return Plan(disk, segments_of(disk, files), folder, config, clock, tags_code_for, batch_topics(disk, root))
+    return RebuildPlan(disk, segments_of(disk, files), folder, config, clock, tags_code_for, batch_topics(disk, root))
 
 
 def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, int]:
@@ -170,7 +170,7 @@ def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, in
     return config.index_slots, config.index_entries
 
 
-def _build(plan: Plan) -> RebuildResult:
+def _build(plan: RebuildPlan) -> RebuildResult:
     for part in PARTS:
         plan.disk.make_folder(plan.folder / part)
     queues = ConsumeQueues(plan.disk, plan.folder / QUEUE_FOLDER, plan.config)
@@ -190,8 +190,8 @@ def _build(plan: Plan) -> RebuildResult:
     return result
 
 
-@collector_off()
-def _file_all(plan: Plan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
+@gc_paused()
+def _file_all(plan: RebuildPlan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
     """Walk the log once and file every record found."""
     others = plan.other_topics
     gaps: list[Gap] = []

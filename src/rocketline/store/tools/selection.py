@@ -16,7 +16,7 @@ from rocketline.store.tools.queue_check import LogRecords
 
 
 @dataclass(frozen=True)
-class Selection:
+class RecordSelection:
     """Which records are wanted; what is None does not matter."""
 
     log_offset: int | None = None
@@ -50,7 +50,7 @@ class Selection:
         return is_wanted
 
 
-def select(folder: StoreFolder, selection: Selection, disk: Disk) -> Iterator[Record | Gap]:
+def select(folder: StoreFolder, selection: RecordSelection, disk: Disk) -> Iterator[Record | Gap]:
     """The records wanted, and the damaged stretches met, in the order of the log."""
     segments = segments_of(disk, chain_files(disk, folder.log))
     if not segments:
@@ -80,7 +80,7 @@ def select(folder: StoreFolder, selection: Selection, disk: Disk) -> Iterator[Re
             yield gap
 
 
-def _start(segments: Sequence[Segment], selection: Selection) -> int:
+def _start(segments: Sequence[Segment], selection: RecordSelection) -> int:
     """The file to begin with: the last one that begins before what is wanted, because times and offsets ascend."""
     start = segments[0].base
     for segment in segments:

@@ -131,8 +131,8 @@ class TestAsyncFlush:
         clock = ManualClock()
         store = self.store(clock)
         end = store.append(message()).next_log_offset
-        assert store._upkeep is not None
-        flusher = store._upkeep.log_flusher
+        assert store._threads is not None
+        flusher = store._threads.log_flusher
         flusher.run_round()
         clock.advance(9.9)
         flusher.run_round()
@@ -144,8 +144,8 @@ class TestAsyncFlush:
 
     def test_many_dirty_pages_are_flushed_in_the_next_round(self) -> None:
         store = self.store(ManualClock())
-        assert store._upkeep is not None
-        flusher = store._upkeep.log_flusher
+        assert store._threads is not None
+        flusher = store._threads.log_flusher
         while store.log_next_offset < 4 * 4096:
             flusher.run_round()
             assert store.flushed_offset == 0
@@ -171,7 +171,7 @@ class TestAsyncFlush:
         clock = ManualClock()
         disk = MemoryDisk()
         store = self.store(clock, disk)
-        flusher = store._upkeep.queue_flusher
+        flusher = store._threads.queue_flusher
         queue_file = ROOT / "consumequeue" / "orders" / "0" / f"{0:020d}"
         assert flusher is not None
         store.append(message(KEYS="k"))
@@ -195,8 +195,8 @@ class TestAsyncFlush:
         for number in range(100):
             store.append(message(queue_id=number))
         store.dispatch()
-        assert store._upkeep is not None
-        flusher = store._upkeep.queue_flusher
+        assert store._threads is not None
+        flusher = store._threads.queue_flusher
         queue_files = [ROOT / "consumequeue" / "orders" / str(number) / f"{0:020d}" for number in range(100)]
         if failing:
             disk.fail("sync", part="orders/55/")

@@ -11,12 +11,14 @@ from tests.unit.store.samples import ROOT, bodies, filled, keys_found, killed, m
 from rocketline.clock import ManualClock
 from rocketline.store.config import FlushConfig
 from rocketline.store.flush.checkpoint_writer import TABLE_NAME
-from rocketline.store.flush.progress import FILE_NAME, PROGRESS_BYTES, IndexShape, Mark, Progress
+from rocketline.store.flush.progress import FILE_NAME, PROGRESS_BYTES, IndexShape, ProgressFile, ProgressMark
 from rocketline.testing.disks import MemoryDisk
 
 FOLDER = Path("/p")
 PATH = FOLDER / FILE_NAME
-MARK = Mark(700, (600, 100, 12345), (4096, 200, 256, 50, 20), IndexShape("1", "2", 7), (3, 2, 1), (0, 0, 0), False)
+MARK = ProgressMark(
+    700, (600, 100, 12345), (4096, 200, 256, 50, 20), IndexShape("1", "2", 7), (3, 2, 1), (0, 0, 0), False
+)
 
 
 class _Overtaken:
@@ -42,44 +44,44 @@ def disk() -> MemoryDisk:
 
 
 def test_what_was_saved_is_found_again(disk: MemoryDisk) -> None:
-    progress = Progress(disk, PATH)
+    progress = ProgressFile(disk, PATH)
     assert (progress.flushed, progress.mark) == (0, None)
     progress.note_flushed(123_456_789_012)
     progress.save(MARK)
     progress.close()
-    again = Progress(disk, PATH)
+    again = ProgressFile(disk, PATH)
     assert (again.flushed, again.mark) == (123_456_789_012, MARK)
 
 
 def test_a_mark_survives_a_power_failure_and_a_later_flush_may_not(disk: MemoryDisk) -> None:
-    progress = Progress(disk, PATH)
+    progress = ProgressFile(disk, PATH)
     progress.note_flushed(700)
     progress.save(MARK)
     progress.note_flushed(900)
-    again = Progress(disk.crash(), PATH)
+    again = ProgressFile(disk.crash(), PATH)
     assert (again.flushed, again.mark) == (700, MARK)
 
 
 @pytest.mark.parametrize("position", [0, 1, 5, 6, 7, 512, 516, 520, 600])
 def test_a_flipped_bit_makes_it_worthless(disk: MemoryDisk, position: int) -> None:
-    progress = Progress(disk, PATH)
+    progress = ProgressFile(disk, PATH)
     progress.note_flushed(7_000)
     progress.save(MARK)
     raw = bytearray(disk.read(PATH) or b"")
     raw[position] ^= 4
     disk.write_atomic(PATH, bytes(raw))
-    again = Progress(disk, PATH)
+    again = ProgressFile(disk, PATH)
     assert again.mark is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * PROGRESS_BYTES, b'{"safe":1}' * 100, bytes(100)])
 def test_garbage_is_no_mark(disk: MemoryDisk, content: bytes) -> None:
     disk.write_atomic(PATH, content)
-    assert Progress(disk, PATH).mark is None
+    assert ProgressFile(disk, PATH).mark is None
 
 
 def test_a_mark_holds_for_its_checkpoint_and_the_one_before(disk: MemoryDisk) -> None:
-    progress = Progress(disk, PATH)
+    progress = ProgressFile(disk, PATH)
     progress.save(MARK)
     assert progress.valid_mark((3, 2, 1)) == progress.valid_mark((0, 0, 0)) == MARK
     assert progress.valid_mark((4, 2, 1)) is None
@@ -104,13 +106,13 @@ class TestInAStore:
         disk = MemoryDisk()
         store = opened(disk, tiny(flush=flush), clock)
         filled(store, 4)
-        assert store._upkeep is not None
-        store._upkeep.queue_flusher.run_round()
+        assert store._threads is not None
+        store._threads.queue_flusher.run_round()
         assert store._files.progress is not None
         assert store._files.progress.mark is not None
         assert store._files.progress.mark.safe == 0
         filled(store, 4, first=4)
-        store._upkeep.queue_flusher.run_round()
+        store._threads.queue_flusher.run_round()
         assert store._files.progress.mark.safe == store.log_next_offset == store.flushed_offset
         store.close()
 
@@ -148,9 +150,9 @@ class TestInAStore:
         for round_number in range(5):
             filled(store, 6, first=round_number * 6)
             clock.advance(1.0)
-            assert store._upkeep is not None
+            assert store._threads is not None
             if (seed >> round_number) & 1:
-                store._upkeep.queue_flusher.run_round(everything=True)
+                store._threads.queue_flusher.run_round(everything=True)
         acknowledged = store.flushed_offset
         after = disk.crash(seed)
         store.close()
@@ -183,17 +185,17 @@ class TestInAStore:
         store.append(message(topic="other"))
         store.dispatch()
         store.flush_now()
-        assert store._upkeep is not None
-        marks, queues = store._upkeep.marks, store._queues
+        assert store._threads is not None
+        writer, queues = store._threads.checkpoint_writer, store._queues
         if when == "it waits to write":
-            monkeypatch.setattr(marks, "_lock", _Overtaken(lambda: store.delete_topic("orders")))
-            marks.save_table()
+            monkeypatch.setattr(writer, "_lock", _Overtaken(lambda: store.delete_topic("orders")))
+            writer.save_table()
         else:
             take = queues.take_topic
 
             def take_while_the_table_is_written(topic: str) -> tuple[list[int], list[Path]]:
                 taken = take(topic)
-                marks.save_table()
+                writer.save_table()
                 return taken
 
             monkeypatch.setattr(queues, "take_topic", take_while_the_table_is_written)
@@ -218,13 +220,13 @@ class TestInAStore:
         """The table may know of units that were flushed while the mark was made; reading the log brings them back."""
         disk = MemoryDisk()
         store = filled(opened(disk), 10)
-        assert store._upkeep is not None
-        store._upkeep.queue_flusher.run_round(everything=True)
+        assert store._threads is not None
+        store._threads.queue_flusher.run_round(everything=True)
         filled(store, 5, first=10)
         store._queues.by_key["orders", 0].flush()
-        assert store._upkeep is not None
-        store._upkeep.log_flusher.run_round(everything=True)
-        store._upkeep.marks.save_table()
+        assert store._threads is not None
+        store._threads.log_flusher.run_round(everything=True)
+        store._threads.checkpoint_writer.save_table()
         again = new_store(killed(disk, store))
         report = again.open()
         assert (report.rebuilt, report.records_scanned) == ((), 5)

@@ -29,8 +29,8 @@ def test_entries_of_messages_the_log_lost_keep_no_new_ones_out() -> None:
     store.flush_now()
     filled(store, 5, 20)
     faulty.fail("sync", part="commitlog")
-    assert store._upkeep is not None
-    flusher = store._upkeep.queue_flusher
+    assert store._threads is not None
+    flusher = store._threads.queue_flusher
     flusher.run_round(everything=True)
     again = opened(disk.crash(), ONE_FILE)
     assert again.max_offset("orders", 0) == 5

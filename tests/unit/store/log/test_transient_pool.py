@@ -51,9 +51,9 @@ def pooled_sync(**changes: object) -> StoreConfig:
 
 
 def committer(store: MessageStore) -> Committer:
-    assert store._upkeep is not None
-    assert store._upkeep.committer is not None
-    return store._upkeep.committer
+    assert store._threads is not None
+    assert store._threads.committer is not None
+    return store._threads.committer
 
 
 def commit(store: MessageStore) -> None:
@@ -219,9 +219,9 @@ class TestCommit:
         commit(store)
         two = store.append(message()).next_log_offset
         note()
-        assert store._upkeep is not None
-        store._upkeep.log_flusher._last_flush = -FOREVER_MS
-        store._upkeep.log_flusher.run_round()
+        assert store._threads is not None
+        store._threads.log_flusher._last_flush = -FOREVER_MS
+        store._threads.log_flusher.run_round()
         note()
         store.flush_now()
         note()
@@ -340,9 +340,9 @@ class TestCommit:
         commit(store)
         clock.advance(60)
         store.append(message())
-        assert store._upkeep is not None
+        assert store._threads is not None
         assert store._files.checkpoint is not None
-        store._upkeep.log_flusher.run_round()
+        store._threads.log_flusher.run_round()
         assert store._files.checkpoint.log_ms == 1000
         store.flush_now()
         assert store._files.checkpoint.log_ms == 61_000
@@ -376,8 +376,8 @@ class TestOrderOnTheDisk:
         disk = WatchedDisk()
         store = opened(disk, pooled_sync())
         reports = Reports(store)
-        assert store._upkeep is not None
-        assert store._upkeep.committer is None
+        assert store._threads is not None
+        assert store._threads.committer is None
         for count in (1, 2, 3):
             disk.done.clear()
             result = store.append(message(b"precious"))
@@ -670,9 +670,9 @@ class TestAFailedCommit:
         store.append(message(b"lost"))
         commit(store)
         assert not store.is_writable
-        assert store._upkeep is not None
-        store._upkeep.log_flusher._last_flush = -FOREVER_MS
-        store._upkeep.log_flusher.run_round()
+        assert store._threads is not None
+        store._threads.log_flusher._last_flush = -FOREVER_MS
+        store._threads.log_flusher.run_round()
         assert store.flushed_offset == kept.next_log_offset
         store.close()
 

@@ -88,9 +88,9 @@ def offsets_read(store: MessageStore, tag: str) -> list[int]:
 
 def abandon(store: MessageStore) -> None:
     """End the threads of a store whose machine has lost power."""
-    assert store._upkeep is not None
-    store._upkeep.log_flusher.stop()
-    store._upkeep.queue_flusher.stop()
+    assert store._threads is not None
+    store._threads.log_flusher.stop()
+    store._threads.queue_flusher.stop()
 
 
 class TestWriting:
@@ -493,7 +493,7 @@ class TestPowerCut:
             clock.advance(4)
             store.flush_now()
         filled(store, 15, first=count)
-        store._upkeep.log_flusher.run_round(everything=True)  # type: ignore[union-attr]
+        store._threads.log_flusher.run_round(everything=True)  # type: ignore[union-attr]
         after = disk.crash(seed)
         abandon(store)
         again = MessageStore(ROOT, config, HOST, disk=after, clock=clock)

@@ -165,8 +165,8 @@ class TestRecovery:
         store = filled(opened(disk), flush_at)
         store.flush_now()
         filled(store, count - flush_at, first=flush_at)
-        assert store._upkeep is not None
-        store._upkeep.log_flusher.run_round(everything=True)
+        assert store._threads is not None
+        store._threads.log_flusher.run_round(everything=True)
         units = [store.unit_at("orders", 0, number) for number in range(count)]
         return killed(disk, store), [unit.log_offset for unit in units if unit is not None]
 
@@ -406,6 +406,6 @@ def test_what_start_up_found_is_told_in_words(caplog: pytest.LogCaptureFixture) 
     report = str(store.open())
     assert "after a clean stop" in report
     assert "10 records read from 0 to the end of the log" in report
-    assert "built anew: orders/0" in report
-    assert "building consume queues anew from the log: orders/0" in caplog.text
+    assert "rebuilt: orders/0" in report
+    assert "rebuilding consume queues from the log: orders/0" in caplog.text
     store.close()

@@ -19,7 +19,7 @@ from rocketline.protocol.records import BLANK_BYTES, MAGIC_BLANK, LogEntry, log_
 from rocketline.store.files.segment import Segment
 from rocketline.store.log.commit_log import CommitLog, StoreMessage
 from rocketline.store.recovery.record_runs import index_properties
-from rocketline.store.recovery.scan import END_OF_LOG, LogScan, Stop, collector_off, sound_record
+from rocketline.store.recovery.scan import END_OF_LOG, LogScan, Stop, gc_paused, sound_record
 from rocketline.testing.disks import MemoryDisk
 
 LOG = ROOT / "commitlog"
@@ -271,13 +271,13 @@ def test_a_byte_that_no_record_can_begin_with_is_told_too(place: int) -> None:
 
 def test_the_collector_rests_during_a_walk_and_is_as_it_was_afterwards() -> None:
     assert gc.isenabled()
-    with pytest.raises(KeyError), collector_off():
+    with pytest.raises(KeyError), gc_paused():
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled()
     gc.disable()
     try:
-        with collector_off():
+        with gc_paused():
             pass
         assert not gc.isenabled()
     finally:

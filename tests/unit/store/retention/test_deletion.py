@@ -19,7 +19,7 @@ from rocketline.store.files.disk import RealDisk
 from rocketline.store.flush.checkpoint_writer import TABLE_NAME
 from rocketline.store.message_store import MessageStore
 from rocketline.store.retention.deletion import FOLDER_NAME
-from rocketline.store.retention.removal import Remover
+from rocketline.store.retention.removal import RemovalChecks, Remover
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
 QUEUES = ROOT / "consumequeue"
@@ -77,8 +77,8 @@ def test_a_kill_between_the_steps_does_not_bring_it_back(step: str, made_anew: b
     if (fault := STEPS[step]) is not None:
         faulty.fail(fault[0], fault[2], part=fault[1], forever=True)
     store.delete_topic("orders")
-    assert store._upkeep is not None
-    store._upkeep.retention._remover.wait()
+    assert store._threads is not None
+    store._threads.retention._remover.wait()
     assert disk.exists(ASIDE / "0" / "orders") == (fault is not None)
     if made_anew:
         filled(store, 3, first=50)
@@ -143,8 +143,8 @@ def test_names_that_cannot_be_flushed_keep_the_files_and_end_writing() -> None:
     store = with_other(opened(faulty))
     faulty.fail("sync", errno.EIO, part=FOLDER_NAME)
     store.delete_topic("orders")
-    assert store._upkeep is not None
-    store._upkeep.retention._remover.wait()
+    assert store._threads is not None
+    store._threads.retention._remover.wait()
     assert "read-only since a flush failed" in store.reason
     store.close()
     assert disk.exists(ASIDE / "0" / "orders"), "nobody knows whether its new name lasts"
@@ -194,7 +194,7 @@ class TestNobodyWaits:
 
     def test_not_even_for_an_old_file_that_takes_long_to_go(self) -> None:
         disk = _SlowToRemove()
-        remover = Remover(disk, 0, lambda: True)
+        remover = Remover(disk, 0, RemovalChecks(lambda: True, lambda: True))
         remover.add([Path("/s/index/1")])
         remover.start()
         assert disk.began.wait(30)
@@ -206,7 +206,7 @@ class TestNobodyWaits:
     def test_but_for_one_of_its_own_that_goes_at_this_moment(self) -> None:
         """Or the thread would remove the file of the same name that a topic made anew has."""
         disk = _SlowToRemove()
-        remover = Remover(disk, 0, lambda: True)
+        remover = Remover(disk, 0, RemovalChecks(lambda: True, lambda: True))
         files = [Path("/s/consumequeue/orders/0") / f"{base:020d}" for base in (0, 200)]
         remover.add(files)
         remover.start()

@@ -279,8 +279,8 @@ class TestLogFiles:
         for number in range(6, 15):
             store.append(message(body(number)))
         if flushed:
-            assert store._upkeep is not None
-            store._upkeep.log_flusher.run_round(everything=True)
+            assert store._threads is not None
+            store._threads.log_flusher.run_round(everything=True)
         else:
             store.dispatch()
         use(disk, 99)
@@ -479,7 +479,7 @@ class TestQueuesAndIndex:
         store = opened(disk, keeping(), clock)
         fill(store, 6)
         clock.advance(28 * 3600)
-        store._upkeep.retention._behind = list(store._queues)  # type: ignore[union-attr]
+        store._threads.retention._behind = list(store._queues)  # type: ignore[union-attr]
         store.delete_topic("orders")
         store.clean_up(wait=True)
         assert store.topics() == set()
@@ -700,8 +700,8 @@ class TestCrashes:
             store.append(message(b"", topic="rare", queue_id=1, UNIQ_KEY=f"r{number}"))
         for number in range(10 * PER_FILE):
             store.append(message(body(number), KEYS=f"k{number}"))
-        assert store._upkeep is not None
-        store._upkeep.log_flusher.run_round(everything=True)
+        assert store._threads is not None
+        store._threads.log_flusher.run_round(everything=True)
         store.dispatch()
         if queue_flush:
             store.flush_now()
@@ -767,7 +767,7 @@ class TestFullDisk:
             assert refused.status is AppendStatus.NOT_AVAILABLE
             assert refused.reason == (
                 f"the disk of {LOG} is 90.5 % full, above diskSpaceWarningLevelRatio=90, with 95000 bytes free; "
-                "messages are taken again once there is room"
+                "messages are accepted again when there is room"
             )
         assert store.reason == refused.reason
         store.dispatch()

@@ -23,9 +23,9 @@ from rocketline.store.files.disk import RealDisk
 from rocketline.store.message_store import MessageStore
 from rocketline.store.tools.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES
 from rocketline.store.tools.folder import StoreFolder, chain_files
-from rocketline.store.tools.inspection import Report, Verdict, verify
-from rocketline.store.tools.log_check import Stretch, StretchReport, Told, check_links, check_stretch
-from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.inspection import Verdict, VerifyReport, verify
+from rocketline.store.tools.log_check import LogRange, RangeReport, Told, check_links, check_range
+from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "store"
@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def looked_at(root: Path) -> Report:
+def looked_at(root: Path) -> VerifyReport:
     """The report, which must not depend on whether the log is walked in one go or file by file."""
     folder = StoreFolder(root / "commitlog", root)
     report = verify(folder, tiny())
@@ -61,14 +61,14 @@ def looked_at(root: Path) -> Report:
     return report
 
 
-def file_by_file(folder: StoreFolder, config: StoreConfig, limits: Limits) -> tuple[list[StretchReport], list[Told]]:
+def file_by_file(folder: StoreFolder, config: StoreConfig, limits: CheckLimits) -> tuple[list[RangeReport], list[Told]]:
     disk = ReadOnlyDisk()
     cuts = [None, *(file.base for file in chain_files(disk, folder.log)[1:]), None]
-    stretches = [Stretch(start, end) for start, end in pairwise(cuts)]
+    stretches = [LogRange(start, end) for start, end in pairwise(cuts)]
     links = [told for number in range(9) for told in check_links(folder, config, disk, limits, number)]
     # As if a cluster had done it.
-    done = [encode(check_stretch(folder, config, disk, limits, stretch)) for stretch in stretches]
-    return [decode(report, type=StretchReport) for report in done], links
+    done = [encode(check_range(folder, config, disk, limits, stretch)) for stretch in stretches]
+    return [decode(report, type=RangeReport) for report in done], links
 
 
 def write(path: Path, at: int, data: bytes) -> None:
@@ -81,7 +81,7 @@ def files(root: Path, part: str) -> list[Path]:
     return sorted(path for path in (root / part).rglob("*") if path.is_file())
 
 
-def found(report: Report, part: str) -> list[str]:
+def found(report: VerifyReport, part: str) -> list[str]:
     return [f"{finding.place}: {finding.problem}" for finding in report.findings if finding.part == part]
 
 

@@ -11,10 +11,10 @@ from tests.unit.store.samples import ROOT, message, opened, tiny
 
 from rocketline.errors import StoreReadOnly
 from rocketline.store.config import ExtQueueConfig
+from rocketline.store.files import file_system
 from rocketline.store.files.disk import RealDisk
+from rocketline.store.files.file_system import RealFileSystem, file_system_of, open_file_system
 from rocketline.store.flush import flusher as flush
-from rocketline.store.flush import whole_disk
-from rocketline.store.flush.whole_disk import RealWholeDisk, file_system_of, open_whole_disk
 from rocketline.store.message_store import MessageStore
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
@@ -23,7 +23,7 @@ MANY = 80
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush, "WHOLE_FROM", MANY)
+    monkeypatch.setattr(flush, "FLUSH_ALL_FROM", MANY)
 
 
 class CountingDisk(FaultyDisk):
@@ -32,11 +32,11 @@ class CountingDisk(FaultyDisk):
     def __init__(self, memory: MemoryDisk) -> None:
         super().__init__(memory)
         self.single = 0
-        self.whole_syncs = 0
+        self.file_system_syncs = 0
 
     def check(self, operation: str, path: Path) -> None:
         self.single += operation == "sync" and "consumequeue" in str(path)
-        self.whole_syncs += operation == "sync_whole"
+        self.file_system_syncs += operation == "sync_file_system"
         super().check(operation, path)
 
 
@@ -58,7 +58,7 @@ def test_many_dirty_queues_are_flushed_at_once_and_survive_a_power_cut(ext: bool
     store = opened(disk, config)
     fill(store)
     store.flush_now()
-    assert (disk.single, disk.whole_syncs) == (0, 1)
+    assert (disk.single, disk.file_system_syncs) == (0, 1)
     after = memory.crash()
     store.close()
     again = opened(after, config)
@@ -71,7 +71,7 @@ def test_few_dirty_queues_are_flushed_one_by_one() -> None:
     store = opened(disk)
     fill(store, 20)
     store.close()
-    assert (disk.single, disk.whole_syncs) == (20, 0)
+    assert (disk.single, disk.file_system_syncs) == (20, 0)
 
 
 def test_a_stop_needs_no_more_flushes_for_more_queues() -> None:
@@ -80,7 +80,7 @@ def test_a_stop_needs_no_more_flushes_for_more_queues() -> None:
     for _ in range(3):
         fill(store)
     store.close()
-    assert (disk.single, disk.whole_syncs) == (0, 1)
+    assert (disk.single, disk.file_system_syncs) == (0, 1)
     again = opened(disk)
     assert lengths(again) == {3}
     again.close()
@@ -91,9 +91,9 @@ def test_when_everything_at_once_fails_each_file_is_asked() -> None:
     disk = CountingDisk(MemoryDisk())
     store = opened(disk)
     fill(store)
-    disk.fail("sync_whole")
+    disk.fail("sync_file_system")
     store.flush_now()
-    assert (disk.single, disk.whole_syncs) == (MANY, 1)
+    assert (disk.single, disk.file_system_syncs) == (MANY, 1)
     assert store.is_writable
     store.close()
 
@@ -103,7 +103,7 @@ def test_a_file_that_then_fails_counts_as_a_failed_flush() -> None:
     disk = CountingDisk(memory)
     store = opened(disk)
     fill(store)
-    disk.fail("sync_whole", forever=True)
+    disk.fail("sync_file_system", forever=True)
     disk.fail("sync", part="topic-7/3")
     with pytest.raises(StoreReadOnly, match="topic-7/3"):
         store.flush_now()
@@ -120,7 +120,7 @@ def test_what_is_written_during_the_flush_is_dirty_afterwards() -> None:
 
     def write_meanwhile(operation: str, path: Path) -> None:
         real_check(operation, path)
-        if operation == "sync_whole":
+        if operation == "sync_file_system":
             store.append(message(b"late", "topic-0", 0))
             store._dispatcher.dispatch()
 
@@ -137,7 +137,7 @@ def test_what_is_written_during_the_flush_is_dirty_afterwards() -> None:
 def test_new_names_are_flushed_with_the_first_flush_of_their_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_disk, "KINDS", frozenset())
+    monkeypatch.setattr(file_system, "KINDS", frozenset())
     synced: list[str] = []
     store = opened(RealDisk(), root=tmp_path)
 
@@ -163,32 +163,32 @@ def test_new_names_are_flushed_with_the_first_flush_of_their_files(
 
 def test_it_is_used_only_where_it_tells_of_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = file_system_of(tmp_path)
-    monkeypatch.setattr(whole_disk, "KINDS", frozenset({kind}))
+    monkeypatch.setattr(file_system, "KINDS", frozenset({kind}))
     monkeypatch.setattr("platform.release", lambda: "5.8.0-generic")
-    whole = open_whole_disk(tmp_path)
-    assert whole is not None
-    whole.close()
+    flushed = open_file_system(tmp_path)
+    assert flushed is not None
+    flushed.close()
     monkeypatch.setattr("platform.release", lambda: "5.7.19")
-    assert open_whole_disk(tmp_path) is None
+    assert open_file_system(tmp_path) is None
     monkeypatch.setattr("platform.release", lambda: "unknown")
-    assert open_whole_disk(tmp_path) is None
+    assert open_file_system(tmp_path) is None
     monkeypatch.setattr("platform.release", lambda: "6.1")
-    monkeypatch.setattr(whole_disk, "KINDS", frozenset({"overlay"}) - {kind})
-    assert open_whole_disk(tmp_path) is None
+    monkeypatch.setattr(file_system, "KINDS", frozenset({"overlay"}) - {kind})
+    assert open_file_system(tmp_path) is None
 
 
 def test_a_real_disk_is_flushed_and_a_failure_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    whole = RealWholeDisk(tmp_path)
-    assert whole.sync()
+    flushed = RealFileSystem(tmp_path)
+    assert flushed.sync()
 
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(whole_disk, "syncfs", fail)
-    assert not whole.sync()
-    whole.close()
-    whole.close()
+    monkeypatch.setattr(file_system, "syncfs", fail)
+    assert not flushed.sync()
+    flushed.close()
+    flushed.close()
     monkeypatch.undo()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        whole_disk.syncfs(-1)
+        file_system.syncfs(-1)

@@ -24,7 +24,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class WholeDisk(Protocol):
+class FileSystem(Protocol):
     """Everything on the disk a folder is on."""
 
     def sync(self) -> bool:
@@ -33,7 +33,7 @@ class WholeDisk(Protocol):
     def close(self) -> None: ...
 
 
-class RealWholeDisk:
+class RealFileSystem:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -59,13 +59,13 @@ def syncfs(fd: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def open_whole_disk(folder: Path) -> WholeDisk | None:
+def open_file_system(folder: Path) -> FileSystem | None:
     """None where flushing everything at once is no substitute for flushing each file."""
     if not hasattr(_LIBC, "syncfs") or _kernel() < TELLS_OF_ERRORS:
         return None
     with suppress(OSError, ValueError):
         if file_system_of(folder) in KINDS:
-            return RealWholeDisk(folder)
+            return RealFileSystem(folder)
     return None
 
 
