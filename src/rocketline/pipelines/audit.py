@@ -19,9 +19,10 @@ from rocketline.pipelines.index_file import are_linked
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.spark.log.plan import EVERYTHING, StoredLog, plan_ranges
 from rocketline.store.config import StoreConfig
+from rocketline.store.tools.findings import StoreFinding
 from rocketline.store.tools.folder import StoreFolder, index_names
 from rocketline.store.tools.inspection import VerifyReport, Walk, verify
-from rocketline.store.tools.log_check import LogRange, RangeReport, Told, check_links, check_range
+from rocketline.store.tools.log_check import LogRange, RangeReport, check_links, check_range
 from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
@@ -46,7 +47,7 @@ class AuditTask(msgspec.Struct):
 
 class AuditResult(msgspec.Struct):
     report: RangeReport | None = None
-    links: list[Told] = []
+    links: list[StoreFinding] = []
 
 
 def audit(
@@ -61,11 +62,13 @@ def audit(
 
 
 def _in_parallel(spark: SparkSession | None, tell: Progress, stretch_bytes: int | None) -> Walk:
-    def walk(folder: StoreFolder, config: StoreConfig, limits: CheckLimits) -> tuple[list[RangeReport], list[Told]]:
+    def walk(
+        folder: StoreFolder, config: StoreConfig, limits: CheckLimits
+    ) -> tuple[list[RangeReport], list[StoreFinding]]:
         tasks = _tasks(folder, config, limits, lambda whole: stretch_bytes or fair_share(whole, parallelism(spark)))
         results = run_tasks(spark, work, tasks, AuditResult, tell, f"audit of {folder.name}")
         reports = [result.report for result in results if result.report is not None]
-        return reports, [told for result in results for told in result.links]
+        return reports, [found for result in results for found in result.links]
 
     return walk
 

@@ -13,7 +13,7 @@ UNIT_BYTES = 20
 
 MIN_LOG_SEGMENT_BYTES = 512
 MIN_EXT_SEGMENT_BYTES = 24
-"""One extended unit without bitmap, and the end mark."""
+"""One extended unit without a bitmap, and the end mark."""
 MIN_TIMER_SEGMENT_BYTES = 68
 """One entry of the timer log, and the end mark."""
 TIMER_PRECISIONS_MS = (100, 200, 500, 1000)
@@ -27,7 +27,7 @@ class FlushDiskType(Enum):
 
 @dataclass(frozen=True)
 class FlushConfig:
-    """When data goes from the page cache to the disk."""
+    """When data is written from the page cache to the disk."""
 
     disk_type: FlushDiskType = setting(
         FlushDiskType.ASYNC_FLUSH,
@@ -116,7 +116,7 @@ class ReadConfig:
 
 @dataclass(frozen=True)
 class RetentionConfig:
-    """When old files go."""
+    """When old files are removed."""
 
     reserved_hours: int = setting(72, "fileReservedTime", "Hours a log file is kept after its last change.")
     delete_when: str = setting("04", "deleteWhen", "Local hours, separated by `;`, at which expired files are deleted.")
@@ -172,7 +172,7 @@ class RetentionConfig:
 
 @dataclass(frozen=True)
 class ExtQueueConfig:
-    """Extended consume queues: more than eight bytes to tell messages apart by."""
+    """Extended consume queues: they hold more than the eight bytes of a tags code for each message."""
 
     enabled: bool = setting(False, "enableConsumeQueueExt", "Keep extended consume queues.")
     segment_bytes: int = setting(48 << 20, "mappedFileSizeConsumeQueueExt", "Size of one extended consume-queue file.")
@@ -185,7 +185,7 @@ class ExtQueueConfig:
 
 @dataclass(frozen=True)
 class TimerConfig:
-    """Messages that are delivered at a moment of their own."""
+    """Messages that are delivered at a given time."""
 
     enabled: bool = setting(
         True, "timerWheelEnable", "Take messages that are to be delivered later than they are sent."

@@ -1,8 +1,8 @@
 """The disk as the store sees it: mapped files, small files replaced as a whole, folders and a lock.
 
-`Disk` is a seam. `RealDisk` is the operating system; `rocketline.testing.disks` has one in memory that can lose power and
-one that fails on demand. Every implementation keeps the rules of mapped_file.py, and every failure is a `StoreError` that
-names what was tried, the path and the reason.
+`Disk` is the interface. `RealDisk` is the operating system; `rocketline.testing.disks` has one in memory that can lose
+power and one that fails on demand. Every implementation keeps the rules of mapped_file.py, and every failure is a
+`StoreError` that names what was tried, the path and the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DirEntry(NamedTuple):
 
 class DiskUsage(NamedTuple):
     total_bytes: int
-    """What programs may use of the disk: without the blocks kept for the administrator, as `df` counts."""
+    """What programs may use of the disk, without the blocks reserved for root, as `df` counts."""
     free_bytes: int
 
     @property
@@ -71,10 +71,10 @@ class FolderLock(Protocol):
 
 class Disk(Protocol):
     def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
-        """Map a file, made or extended to `size` as needed.
+        """Map a file; create it or extend it to `size` as needed.
 
-        A pinned file keeps a descriptor of its own, so that a sync works even when the process has run out of them. A
-        scattered one is used here and there: touching a page must not bring megabytes of its neighbours into memory.
+        A pinned file keeps its own descriptor, so that a sync works even when the process has run out of them. A scattered
+        file is used at random: reading a page must not bring megabytes of its neighbours into memory.
         """
 
     def sync(self, path: Path) -> None:
@@ -90,26 +90,26 @@ class Disk(Protocol):
         """The whole file, or None when it does not exist."""
 
     def read_range(self, path: Path, start: int, size: int) -> bytes:
-        """Some bytes of a file, fewer at its end; cheaper than mapping it for a look."""
+        """Some bytes of a file, fewer at its end; cheaper than mapping it."""
 
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
-        """Replace a file as a whole, durably; its former content becomes `.bak` when asked for."""
+        """Replace a file as a whole, durably; `keep_backup`: its former content becomes `.bak`."""
 
     def remove(self, path: Path, durably: bool = False) -> None:
-        """Remove a file, or do nothing when there is none; `durably`: no power failure brings it back."""
+        """Remove a file, or do nothing when there is none; `durably`: it is not back after a power failure."""
 
     def remove_tree(self, folder: Path) -> None: ...
 
     def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
-        """Give a folder another name on the same disk; `durably`: together with the names of all files in it."""
+        """Rename a folder on the same disk; `durably`: with the names of all files in it."""
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
-        """Make a folder and those above it; returns which ones still have to be flushed before their names last."""
+        """Create a folder and its parents; returns the folders that must still be flushed to make the names durable."""
 
     def exists(self, path: Path) -> bool: ...
 
     def lock(self, path: Path) -> FolderLock:
-        """Take the lock file for this process; StoreInUse when somebody has it."""
+        """Take the lock file for this process; StoreInUse when a process already has it."""
 
     def modified_ms(self, path: Path) -> int:
         """When the content of a file was last changed; wall-clock time."""
@@ -117,15 +117,15 @@ class Disk(Protocol):
     def usage(self, path: Path) -> DiskUsage: ...
 
     def file_system(self, folder: Path) -> FileSystem | None:
-        """The disk a folder is on, to be flushed as a whole; None where only each file can be flushed reliably."""
+        """The file system of a folder, to flush it as a whole; None where only single files can be flushed reliably."""
 
 
 def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
-    """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
+    """The parsed content of a file written with `keep_backup=True`; of its backup when it is missing, empty or broken.
 
-    None when there is nothing to read. `parse` raises ValueError for content it cannot accept. A backup that had to be used
-    takes the file's place at once, so that it is used once and not each time until the next save, and so that the next save
-    does not turn a useless file into the backup; the useless content stays beside it.
+    None when there is neither. `parse` raises ValueError for content it cannot accept. A backup that had to be used replaces
+    the file at once: so it is used only once, and the next save does not make the broken file the backup. The broken
+    content stays beside it.
     """
     data, backup = disk.read(path), disk.read(backup_of(path))
     if not data and not backup:
@@ -155,7 +155,7 @@ def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T |
 
 
 def damaged_copy_of(path: Path) -> Path:
-    """Where the content of a file is kept that could not be read."""
+    """The path where the broken content of a file is kept."""
     return path.with_name(path.name + ".damaged")
 
 
@@ -168,10 +168,10 @@ def _dir_entry(item: os.DirEntry[str]) -> DirEntry | None:
 
 
 def _refuse_dangling(path: Path) -> None:
-    """What a link to nowhere should lead to is not known to be absent: more likely its disk is not mounted."""
+    """Raise StoreError for a link whose target does not exist: more likely its disk is not mounted."""
     if path.is_symlink():
         raise StoreError(
-            f"{path} is a link to {os.readlink(path)}, which does not exist; mount what it is on, or remove the link"
+            f"{path} is a link to {os.readlink(path)}, which does not exist; mount its disk, or remove the link"
         )
 
 
@@ -245,7 +245,7 @@ class RealDisk:
         with as_store_error("create folder", folder):
             missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
             folder.mkdir(parents=True, exist_ok=True)
-            # A file is only as durable as the names that lead to it.
+            # A file is only as durable as the names of the folders above it.
             changed = tuple([path.parent for path in reversed(missing)])
             for parent in changed if durably else ():
                 sync_folder(parent)

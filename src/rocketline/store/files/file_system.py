@@ -1,9 +1,9 @@
-"""Flushing a whole disk with one call, for when thousands of files are dirty and a flush of each would take seconds.
+"""Flushing a whole file system with one call: with thousands of dirty files, flushing each would take seconds.
 
-`syncfs` writes back everything of a file system. It is used only where it is as good as flushing each file: since Linux 5.8
-it tells of pages that could not be written, for all that was written since the descriptor it is called on was opened, and
-on file systems that keep their pages themselves (not overlays or networks). The descriptor is therefore opened before
-anything is written. A failure may be that of another program's file: then each file has to be asked, as without this.
+`syncfs` writes back everything of a file system. It is used only where it is as reliable as flushing each file: on Linux 5.8
+and later, where it reports pages that could not be written since its descriptor was opened, and on file systems that
+manage their own pages (no overlays, no network). So the descriptor is opened before anything is written. A failure may
+belong to another program's file: then each file is flushed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from typing import Protocol
 
 log = logging.getLogger(__name__)
 
-TELLS_OF_ERRORS = (5, 8)
+REPORTS_ERRORS_SINCE = (5, 8)
+"""First kernel version whose `syncfs` reports failed writes."""
 KINDS = frozenset({"ext4", "xfs"})
 _MOUNTS = Path("/proc/self/mountinfo")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class FileSystem(Protocol):
-    """Everything on the disk a folder is on."""
+    """The file system of a folder."""
 
     def sync(self) -> bool:
-        """Whether everything written so far, by anybody, is on the disk now; False: nothing is known. Any thread."""
+        """Flush everything; True when all that was written so far is on the disk, False when that is unknown. Any thread."""
 
     def close(self) -> None: ...
 
 
 class RealFileSystem:
+    """A file system, flushed through a descriptor of one of its folders."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -42,7 +45,7 @@ class RealFileSystem:
         try:
             syncfs(self._fd)
         except OSError as error:
-            log.warning("flushing the disk of %s as a whole failed (%s): each file is flushed", self._folder, error)
+            log.warning("flushing the file system of %s failed (%s): each file is flushed instead", self._folder, error)
             return False
         return True
 
@@ -60,8 +63,8 @@ def syncfs(fd: int) -> None:
 
 
 def open_file_system(folder: Path) -> FileSystem | None:
-    """None where flushing everything at once is no substitute for flushing each file."""
-    if not hasattr(_LIBC, "syncfs") or _kernel() < TELLS_OF_ERRORS:
+    """The file system of a folder; None where `syncfs` is not as reliable as flushing each file."""
+    if not hasattr(_LIBC, "syncfs") or _kernel() < REPORTS_ERRORS_SINCE:
         return None
     with suppress(OSError, ValueError):
         if file_system_of(folder) in KINDS:
@@ -76,7 +79,7 @@ def _kernel() -> tuple[int, ...]:
 
 
 def file_system_of(folder: Path) -> str:
-    """What kind of file system a folder is on; empty when the mounts do not say."""
+    """The type of the file system of a folder; empty when the list of mounts does not have it."""
     device = os.stat(folder).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in _MOUNTS.read_text().splitlines():

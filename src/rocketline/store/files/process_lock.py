@@ -1,4 +1,4 @@
-"""One process at a time: the lock file of a store's folder, which keeps Apache's broker out too, and is kept out by it."""
+"""The lock file of a store's folder: one process at a time may open it, ours or Apache's broker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process, this one included, holds a store's lock file; nothing is changed by asking."""
+    """Whether a process, this one included, holds a store's lock file; changes nothing."""
     with as_store_error("look at", path):
         return ProcessLock.is_held(path)
 
 
 class ProcessLock:
-    """Java's file lock: a POSIX record lock on the first byte, which Apache's broker respects and is kept out by.
+    """A POSIX record lock on the first byte, as Java takes it, so that Apache's broker and ours exclude each other.
 
-    Such a lock belongs to the process and is lost when *any* descriptor of the file is closed, so a second attempt from this
-    process must be refused before it opens the file.
+    Such a lock belongs to the process and is lost when *any* descriptor of the file is closed, so a second attempt in this
+    process is refused before it opens the file.
     """
 
     _held: ClassVar[set[str]] = set()
@@ -56,7 +56,7 @@ class ProcessLock:
 
     @classmethod
     def is_held(cls, path: Path) -> bool:
-        """Whether anybody has the lock. Opens the file only for reading, and not at all when it is our own."""
+        """Whether a process has the lock. Opens the file only for reading, and not at all when this process has it."""
         if os.path.realpath(path) in cls._held:
             return True
         try:

@@ -1,8 +1,9 @@
-"""Looking a store over from end to end without changing a byte of it.
+"""Checking a whole store without changing a byte of it.
 
-`verify` walks the log record by record and follows consume queues and key index along, then looks at the small files. It
-works on a read-only mount, on Apache's folders, and on a store that is in use: then it goes as far as the log reached when
-it began, and what is not filed yet does not count. After a crash it knows what the next start of a broker repairs.
+`verify` walks the log record by record, compares consume queues and key index with it, and then checks the small files. It
+works on a read-only mount, on Apache's folders, and on a store in use: then it reads up to the end that the log had when it
+began, and records not yet in queues and index are not counted as wrong. After a crash it knows what the next start of a
+broker repairs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from rocketline.store.tools.folder import (
 )
 from rocketline.store.tools.log_check import (
     RangeReport,
-    Told,
     check_links,
     check_range,
     index_contents,
@@ -53,13 +53,13 @@ _CHECKPOINT_MARGIN_MS = 3000
 class Verdict(Enum):
     SOUND = "sound"
     RECOVERABLE = "recoverable"
-    """Not stopped cleanly; the next start of a broker makes it whole."""
+    """Not stopped cleanly; the next start of a broker repairs it."""
     DAMAGED = "damaged"
 
 
 @dataclass
 class VerifyReport:
-    """What `verify` saw."""
+    """What `verify` found."""
 
     store: str
     is_open: bool = False
@@ -78,7 +78,7 @@ class VerifyReport:
     notes: list[str] = field(default_factory=list)
     findings: list[StoreFinding] = field(default_factory=list)
     damaged: dict[str, int] = field(default_factory=dict)
-    """Findings that no start repairs, by part."""
+    """By part: how many findings no start repairs."""
     healing: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -88,14 +88,14 @@ class VerifyReport:
         return Verdict.RECOVERABLE if self.healing or (self.was_killed and not self.is_open) else Verdict.SOUND
 
 
-Walk = Callable[[StoreFolder, StoreConfig, CheckLimits], tuple[list[RangeReport], list[Told]]]
-"""Checks the stretches of a log, and the links of index files, in some other way than one after the other."""
+Walk = Callable[[StoreFolder, StoreConfig, CheckLimits], tuple[list[RangeReport], list[StoreFinding]]]
+"""Checks the ranges of a log and the links of index files, for example in parallel."""
 
 
 def verify(
     folder: StoreFolder, config: StoreConfig | None = None, disk: Disk | None = None, walk: Walk | None = None
 ) -> VerifyReport:
-    """Look a whole store over; StoreError when it cannot be read at all. `config` helps with index files of odd shapes."""
+    """Check a whole store; StoreError when it cannot be read at all. `config` is needed for index files of unusual sizes."""
     return _Inspection(folder, config or StoreConfig(), disk or ReadOnlyDisk()).run(walk)
 
 
@@ -119,11 +119,11 @@ class _Inspection:
             self._findings.add(LOG, f"file {file.path.name}", problem)
         segments = segments_of(self._disk, files)
         limits = self._limits(segments)
-        self._look_at_files()
-        stretches, told = (walk or self._walk)(self._folder, self._config, limits)
-        for found in told:
-            self._findings.add(*found)
-        self._sum_up(merged(stretches, limits, self._findings))
+        self._check_files()
+        ranges, links = (walk or self._walk)(self._folder, self._config, limits)
+        for found in links:
+            self._findings.add_finding(found)
+        self._sum_up(merged(ranges, limits, self._findings))
         if root is not None:
             self._config_files(root / "config")
         report.log_files = len(files)
@@ -145,15 +145,15 @@ class _Inspection:
                 heals_from = segment.base
         return CheckLimits(end, heals_from)
 
-    def _look_at_files(self) -> None:
-        """Names, sizes and shapes of the files of queues and index."""
+    def _check_files(self) -> None:
+        """Check names and sizes of the files of queues and index."""
         report, root = self._report, self._root
         if root is None:
             report.notes.append("a log alone: there is no store root with queues and index beside it")
             return
         report.queues = len(queue_units(self._disk, root, self._findings))
         if others := batch_topics(self._disk, root):
-            report.notes.append(f"queues of batches are not looked at: {', '.join(sorted(others))}")
+            report.notes.append(f"queues in batch format are not checked: {', '.join(sorted(others))}")
         contents = index_contents(self._disk, root, self._config, self._findings)
         if not index_names(self._disk, root / INDEX_FOLDER):
             report.notes.append("there is no key index")
@@ -162,7 +162,7 @@ class _Inspection:
 
     def _walk(
         self, folder: StoreFolder, config: StoreConfig, limits: CheckLimits
-    ) -> tuple[list[RangeReport], list[Told]]:
+    ) -> tuple[list[RangeReport], list[StoreFinding]]:
         links = [
             found
             for number in range(self._report.index_files)
@@ -179,7 +179,7 @@ class _Inspection:
         self._log_end(whole)
         if whole.units_behind:
             report.notes.append(
-                f"{whole.units_behind} records at the log's end are in no queue yet; a broker files them when it starts"
+                f"{whole.units_behind} records at the log's end are in no queue yet; a broker adds them when it starts"
             )
         if whole.of_deleted_topics:
             report.notes.append(f"{whole.of_deleted_topics} records belong to topics that were deleted")
@@ -196,7 +196,7 @@ class _Inspection:
             self._findings.add(LOG, f"log offset {offset}", "the blank at the end of the file gives a wrong size")
         stop = log_stop(whole)
         if stop.is_damage or whole.data_follows:
-            reason = stop.reason if stop.is_damage else "something that is no record lies behind the log's end"
+            reason = stop.reason if stop.is_damage else "something that is no record follows the log's end"
             heals = self._report.was_killed or self._report.is_open
             self._findings.add(LOG, f"log offset {stop.log_offset} to the end", reason, heals=heals)
 
@@ -229,7 +229,7 @@ class _Inspection:
 
 
 def log_end(segments: Sequence[Segment]) -> int | None:
-    """Where the log ends at this moment, by going from record to record in the last file in use; None when that fails."""
+    """Where the log ends now, found by going from record to record in the last file in use; None when that fails."""
     for segment in reversed(segments):
         view, position = segment.open(), 0
         while segment.size - position >= 8:

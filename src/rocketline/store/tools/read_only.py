@@ -1,4 +1,4 @@
-"""A disk that only reads: nothing is made, locked or extended, so it works on a read-only mount and on a store in use."""
+"""A disk that only reads: nothing is created, locked or extended. Works on a read-only mount and on a store in use."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ReadOnlyFile:
 
 
 class ReadOnlyDisk:
-    """The operating system's files, to be looked at."""
+    """The operating system's files, for reading only."""
 
     def __init__(self) -> None:
         self._real = RealDisk()
@@ -119,4 +119,4 @@ class ReadOnlyDisk:
 
 
 def _refuse(path: Path) -> NoReturn:
-    raise StoreError(f"{path} must not be changed: it was opened to be looked at only")
+    raise StoreError(f"{path} cannot be changed: it was opened for reading only")

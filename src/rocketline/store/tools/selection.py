@@ -1,4 +1,4 @@
-"""Picking records out of a log, read from front to back in bounded memory; damaged stretches are told and passed over."""
+"""Selecting records of a log, which is read from front to back in bounded memory; damage is reported and skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocketline.store.tools.queue_check import LogRecords
 
 @dataclass(frozen=True)
 class RecordSelection:
-    """Which records are wanted; what is None does not matter."""
+    """Which records are wanted; a condition that is None is not checked."""
 
     log_offset: int | None = None
     from_offset: int | None = None
@@ -31,7 +31,7 @@ class RecordSelection:
     until_ms: int | None = None
 
     def test(self) -> Callable[[LogEntry], bool]:
-        """The conditions that are not about the place in the log."""
+        """A test for the conditions other than log offsets."""
         wanted = [
             (position, value)
             for position, value in ((2, self.topic), (3, self.queue_id), (4, self.queue_offset))
@@ -51,7 +51,7 @@ class RecordSelection:
 
 
 def select(folder: StoreFolder, selection: RecordSelection, disk: Disk) -> Iterator[Record | Gap]:
-    """The records wanted, and the damaged stretches met, in the order of the log."""
+    """The selected records, and the gaps met, in the order of the log."""
     segments = segments_of(disk, chain_files(disk, folder.log))
     if not segments:
         return
@@ -81,7 +81,7 @@ def select(folder: StoreFolder, selection: RecordSelection, disk: Disk) -> Itera
 
 
 def _start(segments: Sequence[Segment], selection: RecordSelection) -> int:
-    """The file to begin with: the last one that begins before what is wanted, because times and offsets ascend."""
+    """Start of the last file that begins before the selected records; times and offsets ascend."""
     start = segments[0].base
     for segment in segments:
         if selection.from_offset is not None and segment.base <= selection.from_offset:

@@ -114,7 +114,7 @@ def test_a_roll_finds_its_first_blocks_and_pages_ready(disk: WatchedDisk, pooled
 def test_pages_are_asked_for_before_the_owner_writes_there(disk: WatchedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_on(disk)
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(store._log.file, "behind", lambda work, start, end: asked.append((start, end)))
+    monkeypatch.setattr(store._log.file, "run_in_background", lambda work, start, end: asked.append((start, end)))
     for number in range(160):
         asked_before = asked[-1][1] if asked else 0
         assert store.append(message(bytes(100_000))).status is AppendStatus.OK
@@ -128,7 +128,7 @@ def test_who_writes_quickly_has_them_made_at_once(disk: WatchedDisk, monkeypatch
     clock = ManualClock()
     store = opened(disk, tiny(log_segment_bytes=PREPARE_FROM_BYTES, max_message_bytes=4 << 20), clock)
     ways: list[bool] = []
-    monkeypatch.setattr(store._log.file, "behind", lambda work, start, end: ways.append(work.keywords["at_once"]))
+    monkeypatch.setattr(store._log.file, "run_in_background", lambda work, start, end: ways.append(work.keywords["at_once"]))
     for pause_s in (1.0, 1.0, 0.01, 0.01, 1.0):
         clock.advance(pause_s)
         asked = len(ways)

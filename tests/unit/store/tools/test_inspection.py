@@ -21,10 +21,10 @@ from rocketline.protocol.records import TRANSACTION_PREPARED
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.message_store import MessageStore
-from rocketline.store.tools.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES
+from rocketline.store.tools.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES, StoreFinding
 from rocketline.store.tools.folder import StoreFolder, chain_files
 from rocketline.store.tools.inspection import Verdict, VerifyReport, verify
-from rocketline.store.tools.log_check import LogRange, RangeReport, Told, check_links, check_range
+from rocketline.store.tools.log_check import LogRange, RangeReport, check_links, check_range
 from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
@@ -61,11 +61,13 @@ def looked_at(root: Path) -> VerifyReport:
     return report
 
 
-def file_by_file(folder: StoreFolder, config: StoreConfig, limits: CheckLimits) -> tuple[list[RangeReport], list[Told]]:
+def file_by_file(
+    folder: StoreFolder, config: StoreConfig, limits: CheckLimits
+) -> tuple[list[RangeReport], list[StoreFinding]]:
     disk = ReadOnlyDisk()
     cuts = [None, *(file.base for file in chain_files(disk, folder.log)[1:]), None]
     stretches = [LogRange(start, end) for start, end in pairwise(cuts)]
-    links = [told for number in range(9) for told in check_links(folder, config, disk, limits, number)]
+    links = [found for number in range(9) for found in check_links(folder, config, disk, limits, number)]
     # As if a cluster had done it.
     done = [encode(check_range(folder, config, disk, limits, stretch)) for stretch in stretches]
     return [decode(report, type=RangeReport) for report in done], links
@@ -133,7 +135,7 @@ def test_the_disk_it_uses_cannot_write(tmp_path: Path) -> None:
         lambda: disk.move_folder(path, path),
         lambda: disk.lock(path),
     ):
-        with pytest.raises(StoreError, match="must not be changed"):
+        with pytest.raises(StoreError, match="cannot be changed"):
             attempt()
     with pytest.raises(StoreError, match="No such file"):
         disk.open_mapped(path, 10)
@@ -192,7 +194,7 @@ class TestTheLog:
         write(files(root, "commitlog")[-1], report.log_next_offset % 4096 + 200, b"garbage")
         lines = found(looked_at(root), LOG)
         assert lines == [
-            f"log offset {report.log_next_offset} to the end: something that is no record lies behind the log's end"
+            f"log offset {report.log_next_offset} to the end: something that is no record follows the log's end"
         ]
         (root / "abort").write_text("1")
         again = looked_at(root)
@@ -301,7 +303,7 @@ class TestTheIndex:
                 struct.pack(">q", 3),
                 "entry 5: points at log offset 3, where no sound record is",
             ),
-            (entries_at + 5 * 20, struct.pack(">i", 12345), "entry 5: files a key the record at log offset"),
+            (entries_at + 5 * 20, struct.pack(">i", 12345), "entry 5: lists a key that the record at log offset"),
             (entries_at + 5 * 20 + 16, struct.pack(">i", 4), "entry 5: is linked to entry 4, entry"),
             (36, struct.pack(">i", 99), "header: counts 99 entries, 20 is the most there can be"),
         ],
@@ -402,7 +404,7 @@ class TestStoresInUse:
         store.append(message(b"later"))
         report = looked_at(tmp_path)
         assert report.verdict is Verdict.SOUND
-        assert report.notes[0] == "1 records at the log's end are in no queue yet; a broker files them when it starts"
+        assert report.notes[0] == "1 records at the log's end are in no queue yet; a broker adds them when it starts"
         store.close()
 
     def test_another_process_that_has_it_is_seen(self, root: Path) -> None:
@@ -443,13 +445,13 @@ class TestApachesStores:
         root = golden("killed")
         report = looked_at(root)
         assert (report.verdict, report.was_killed, report.records) == (Verdict.RECOVERABLE, True, 1503)
-        assert report.notes == ["1 records at the log's end are in no queue yet; a broker files them when it starts"]
+        assert report.notes == ["1 records at the log's end are in no queue yet; a broker adds them when it starts"]
         assert report.findings == []
 
     def test_one_with_everything_in_it_is_sound(self, golden: Callable[[str], Path]) -> None:
         report = looked_at(golden("features"))
         assert report.findings == []
-        assert report.notes == ["queues of batches are not looked at: F_bcq"]
+        assert report.notes == ["queues in batch format are not checked: F_bcq"]
 
     def test_its_log_alone_can_be_looked_at(self, golden: Callable[[str], Path]) -> None:
         report = verify(StoreFolder(golden("clean") / "commitlog", None))

@@ -158,7 +158,7 @@ def test_what_cannot_be_built_from_is_refused_before_anything_is_touched() -> No
         rebuild(StoreFolder(ROOT / "commitlog", None), disk=disk)
     empty = MemoryDisk()
     opened(empty).close()
-    with pytest.raises(StoreError, match="nothing to build from"):
+    with pytest.raises(StoreError, match="nothing can be rebuilt"):
         built(empty)
 
 
