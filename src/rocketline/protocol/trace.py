@@ -1,4 +1,4 @@
-"""Message traces: what happened to a message, as text in the body of messages of a trace topic.
+"""Message traces: text in the bodies of messages of a trace topic that says what happened to a message.
 
 A record is its fields joined by 0x01 and ended by 0x02, a body is any number of records, absent values are the word
 `null`. The order of the fields is Apache's (`TraceDataEncoder`, 5.4.0):
@@ -97,7 +97,7 @@ class EndTransaction(msgspec.Struct, frozen=True):
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """A timed message was called back."""
+    """A timer message was recalled."""
 
     timestamp_ms: int
     region: str
@@ -111,7 +111,8 @@ TraceRecord = Pub | SubBefore | SubAfter | EndTransaction | Recall
 
 
 def encode_trace(record: TraceRecord) -> str:
-    """
+    """A record as text.
+
     >>> encode_trace(Recall(5, "R", "g", "T", "ID", True))
     'Recall\\x015\\x01R\\x01g\\x01T\\x01ID\\x01true\\x02'
     """
@@ -136,7 +137,7 @@ def _field(value: object) -> str:
     if isinstance(value, int):
         return str(int(value))
     text = str(value)
-    # Keys of a foreign message may hold a separator, which would tear this record and every one behind it.
+    # Keys may contain a separator, which would break this record and all after it.
     return text.translate(_SEPARATORS) if FIELD_END in text or RECORD_END in text else text
 
 
@@ -144,13 +145,13 @@ _SEPARATORS = {ord(FIELD_END): " ", ord(RECORD_END): " "}
 
 
 def trace_keys(record: TraceRecord) -> list[str]:
-    """What the record can be looked up by: the message's id and keys."""
+    """The keys of a trace message for this record: the message's id and keys."""
     keys = None if isinstance(record, Recall) else record.keys
     return [record.message_id, *(keys.split() if keys else ())]
 
 
 def decode_traces(body: bytes) -> list[TraceRecord]:
-    """The records of a trace message; kinds nobody knows are left out, RemoteProtocolError for what is broken."""
+    """The records of a trace message, without unknown kinds; RemoteProtocolError for invalid ones."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

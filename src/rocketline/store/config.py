@@ -176,7 +176,6 @@ class ExtQueueConfig:
 
     enabled: bool = setting(False, "enableConsumeQueueExt", "Keep extended consume queues.")
     segment_bytes: int = setting(48 << 20, "mappedFileSizeConsumeQueueExt", "Size of one extended consume-queue file.")
-    bitmap_bits: int = setting(64, "bitMapLengthConsumeQueueExt", "Smallest length of a stored filter bitmap in bits.")
 
     def __post_init__(self) -> None:
         if self.segment_bytes < MIN_EXT_SEGMENT_BYTES:

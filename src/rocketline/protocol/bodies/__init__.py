@@ -65,8 +65,6 @@ from rocketline.protocol.bodies.queues import (
 from rocketline.protocol.bodies.registration import RegisterBrokerBody, decode_registration, encode_registration
 from rocketline.protocol.bodies.route import (
     MASTER_ID,
-    PERM_INHERIT,
-    PERM_PRIORITY,
     PERM_READ,
     PERM_WRITE,
     BrokerData,
@@ -109,8 +107,6 @@ __all__ = [
     "MASTER_ID",
     "MATCH_ALL",
     "MULTI_TAG",
-    "PERM_INHERIT",
-    "PERM_PRIORITY",
     "PERM_READ",
     "PERM_WRITE",
     "POP",

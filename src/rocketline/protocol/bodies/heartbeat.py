@@ -1,4 +1,4 @@
-"""What clients tell brokers about themselves: heartbeats and the subscriptions in them."""
+"""Bodies of heartbeats, with the subscriptions in them, and lists of connected clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MATCH_ALL = "*"
 
 
 class SubscriptionData(Body):
-    """One topic of a consumer group: the expression, and for tags their texts and Java hashes."""
+    """One topic of a consumer group: the expression, and for tags their text and Java hashes."""
 
     topic: str
     sub_string: str = MATCH_ALL
