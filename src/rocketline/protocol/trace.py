@@ -34,17 +34,27 @@ class TracedMessage(IntEnum):
     ORDERED = 4
 
 
-class Pub(msgspec.Struct, frozen=True):
-    """A message was sent."""
+class MessageTrace(msgspec.Struct, frozen=True):
+    """The first fields of most records."""
 
     timestamp_ms: int
     region: str
     group: str
     topic: str
     message_id: str
+
+
+class StoredMessageTrace(MessageTrace, frozen=True):
+    """The first fields of records about a message that a broker has stored."""
+
     tags: str | None
     keys: str | None
     store_host: str
+
+
+class Pub(StoredMessageTrace, frozen=True):
+    """A message was sent."""
+
     body_bytes: int
     cost_ms: int
     kind: TracedMessage
@@ -79,31 +89,18 @@ class SubAfter(msgspec.Struct, frozen=True):
     group: str | None = None
 
 
-class EndTransaction(msgspec.Struct, frozen=True):
+class EndTransaction(StoredMessageTrace, frozen=True):
     """A transaction was decided."""
 
-    timestamp_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    tags: str | None
-    keys: str | None
-    store_host: str
     kind: TracedMessage
     transaction_id: str | None
     state: str
     from_check: bool
 
 
-class Recall(msgspec.Struct, frozen=True):
+class Recall(MessageTrace, frozen=True):
     """A timer message was recalled."""
 
-    timestamp_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
     success: bool
 
 
@@ -175,17 +172,21 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _message(line: list[str]) -> tuple[int, str, str, str, str]:
+    """The fields of a MessageTrace."""
+    return int(line[1]), line[2], line[3], line[4], line[5]
+
+
+def _stored(line: list[str]) -> tuple[str | None, str | None, str]:
+    """The fields that a StoredMessageTrace adds."""
+    return _optional(line[6]), _optional(line[7]), line[8]
+
+
 def _pub(line: list[str]) -> Pub:
     has_offset_id = len(line) > 13  # the oldest clients did not write it
     return Pub(
-        int(line[1]),
-        line[2],
-        line[3],
-        line[4],
-        line[5],
-        _optional(line[6]),
-        _optional(line[7]),
-        line[8],
+        *_message(line),
+        *_stored(line),
         int(line[9]),
         int(line[10]),
         TracedMessage(int(line[11])),
@@ -216,14 +217,8 @@ def _sub_after(line: list[str]) -> SubAfter:
 
 def _end_transaction(line: list[str]) -> EndTransaction:
     return EndTransaction(
-        int(line[1]),
-        line[2],
-        line[3],
-        line[4],
-        line[5],
-        _optional(line[6]),
-        _optional(line[7]),
-        line[8],
+        *_message(line),
+        *_stored(line),
         TracedMessage(int(line[9])),
         _optional(line[10]),
         line[11],
@@ -232,7 +227,7 @@ def _end_transaction(line: list[str]) -> EndTransaction:
 
 
 def _recall(line: list[str]) -> Recall:
-    return Recall(int(line[1]), line[2], line[3], line[4], line[5], _flag(line[6]))
+    return Recall(*_message(line), _flag(line[6]))
 
 
 _READERS: dict[str, Callable[[list[str]], TraceRecord]] = {

@@ -43,12 +43,16 @@ log = logging.getLogger(__name__)
 
 
 class DirEntry(NamedTuple):
+    """One entry of a folder."""
+
     name: str
     size: int
     is_folder: bool
 
 
 class DiskUsage(NamedTuple):
+    """Size and free space of a disk."""
+
     total_bytes: int
     """What programs may use of the disk, without the blocks reserved for root, as `df` counts."""
     free_bytes: int
@@ -66,10 +70,14 @@ class DiskUsage(NamedTuple):
 
 
 class FolderLock(Protocol):
+    """The lock of a store's folder, held by this process."""
+
     def release(self) -> None: ...
 
 
 class Disk(Protocol):
+    """Everything the store does with files."""
+
     def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
         """Map a file; create it or extend it to `size` as needed.
 

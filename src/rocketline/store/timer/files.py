@@ -142,9 +142,9 @@ class TimerFiles:
             kind |= ROLLS
         slot = self._wheel.slot(slot_ms)
         previous = slot.last if slot is not None else NO_POSITION
-        self._log.append(previous, kind, written_ms, slot_ms - written_ms, log_offset, size, topic_hash)
-        assert self._log.last is not None
-        self._link(self._log.last)
+        delay_ms = slot_ms - written_ms
+        entry = TimerEntry(NO_POSITION, previous, kind, written_ms, delay_ms, log_offset, size, topic_hash)
+        self._link(self._log.append(entry))
         if slot is None:
             heappush(self._waiting, slot_ms)
 

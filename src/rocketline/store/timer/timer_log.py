@@ -37,7 +37,9 @@ class TimerEntry(NamedTuple):
     """One message that waits."""
 
     position: int
+    """In the timer log; `NO_POSITION` before it is written."""
     previous: int
+    """Position of the entry of the same time that was written before; `NO_POSITION`: none."""
     kind: int
     written_ms: int
     delay_ms: int
@@ -133,10 +135,8 @@ class TimerLog:
         view = self._files.slice(position, position + END_BYTES)
         return view is not None and _END.unpack(view)[2] == _END_MAGIC
 
-    def append(
-        self, previous: int, kind: int, written_ms: int, delay_ms: int, log_offset: int, size: int, topic_hash: int
-    ) -> int:
-        """Write an entry and return its position; StoreError, and nothing written, when the disk is full."""
+    def append(self, entry: TimerEntry) -> TimerEntry:
+        """Write an entry and return it with its position; StoreError, and nothing written, when the disk is full."""
         files = self._files
         position = self.end
         inside = position % files.segment_bytes
@@ -147,11 +147,10 @@ class TimerLog:
             if left >= END_BYTES:
                 self._write(position, _END.pack(left, 0, _END_MAGIC))
             position = following
-        data = _ENTRY.pack(ENTRY_BYTES, previous, kind, written_ms, delay_ms, log_offset, size, topic_hash, 0)
-        self._write(position, data)
+        self._write(position, _ENTRY.pack(ENTRY_BYTES, *entry[1:], 0))
         self.end = position + ENTRY_BYTES
-        self.last = TimerEntry(position, previous, kind, written_ms, delay_ms, log_offset, size, topic_hash)
-        return position
+        self.last = written = entry._replace(position=position)
+        return written
 
     def _write(self, position: int, data: bytes) -> None:
         segment = self._files.add(position)

@@ -51,6 +51,8 @@ _CHECKPOINT_MARGIN_MS = 3000
 
 
 class Verdict(Enum):
+    """The result of an inspection."""
+
     SOUND = "sound"
     RECOVERABLE = "recoverable"
     """Not stopped cleanly; the next start of a broker repairs it."""

@@ -128,7 +128,9 @@ def test_who_writes_quickly_has_them_made_at_once(disk: WatchedDisk, monkeypatch
     clock = ManualClock()
     store = opened(disk, tiny(log_segment_bytes=PREPARE_FROM_BYTES, max_message_bytes=4 << 20), clock)
     ways: list[bool] = []
-    monkeypatch.setattr(store._log.file, "run_in_background", lambda work, start, end: ways.append(work.keywords["at_once"]))
+    monkeypatch.setattr(
+        store._log.file, "run_in_background", lambda work, start, end: ways.append(work.keywords["at_once"])
+    )
     for pause_s in (1.0, 1.0, 0.01, 0.01, 1.0):
         clock.advance(pause_s)
         asked = len(ways)

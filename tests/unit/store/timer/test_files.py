@@ -12,7 +12,7 @@ from rocketline.errors import ConfigError, StoreError, WrongFiles
 from rocketline.store.config import TimerConfig
 from rocketline.store.timer.checkpoint import TimerCheckpoint, TimerMark
 from rocketline.store.timer.files import TimerFiles
-from rocketline.store.timer.timer_log import ENTRY_BYTES, RECALLS, ROLLS, WAITS, TimerLog
+from rocketline.store.timer.timer_log import ENTRY_BYTES, NO_POSITION, RECALLS, ROLLS, WAITS, TimerEntry, TimerLog
 from rocketline.store.timer.wheel import SLOT_BYTES, Slot, TimerWheel
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
 
@@ -229,7 +229,7 @@ def test_a_full_disk_leaves_everything_as_it_was(disk: MemoryDisk, operation: st
 def test_files_go_once_the_messages_of_their_entries_have(disk: MemoryDisk) -> None:
     log = TimerLog(disk, ROOT / "timerlog", LOG_BYTES)
     for number in range(9):
-        log.append(-1, WAITS, NOW_MS, 0, 100 * number, 100, 0)
+        log.append(TimerEntry(NO_POSITION, NO_POSITION, WAITS, NOW_MS, 0, 100 * number, 100, 0))
     log.trim(200)
     assert len(disk.list(ROOT / "timerlog")) == 3
     log.trim(501)
