@@ -1,4 +1,4 @@
-"""Files as memory: whose it is, and for how long."""
+"""Mapped files: how long their memory stays valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disks shipped for tests keep their own promises."""
+"""The disks for tests in `rocketline.testing` behave as they say."""
 
 import errno
 from pathlib import Path

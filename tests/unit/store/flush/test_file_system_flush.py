@@ -1,4 +1,4 @@
-"""Thousands of dirty queues are flushed with one call where that is as reliable, and one by one where it is not."""
+"""Many dirty queues are flushed with one call where that is as reliable as single flushes, and one by one elsewhere."""
 
 from __future__ import annotations
 

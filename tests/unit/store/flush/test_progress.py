@@ -1,4 +1,4 @@
-"""What the progress file says, and when it is believed."""
+"""The progress file: what it holds, and when recovery uses it."""
 
 from __future__ import annotations
 

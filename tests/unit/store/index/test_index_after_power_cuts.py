@@ -1,4 +1,4 @@
-"""The key index is never ahead of what is on disk, nor behind what it says of itself."""
+"""After a power cut the key index lists only records that are on disk, and all records it counts."""
 
 from __future__ import annotations
 

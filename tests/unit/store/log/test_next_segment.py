@@ -1,4 +1,4 @@
-"""The next log file is made, reserved and warmed in the background before it is needed."""
+"""The next log file is created, reserved and warmed in the background before it is needed."""
 
 import errno
 import threading

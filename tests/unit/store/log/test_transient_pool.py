@@ -1,4 +1,4 @@
-"""With a transient pool: messages go to a buffer, a commit brings them to the file, and only then are they there to read."""
+"""With a transient pool, messages are written to a buffer; a commit copies them to the file, where they can be read."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""Many at once is the same as one by one, byte for byte."""
+"""Dispatching many records at once writes the same bytes as dispatching them one by one."""
 
 from __future__ import annotations
 

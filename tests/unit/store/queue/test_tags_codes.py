@@ -1,4 +1,4 @@
-"""Extended units in a whole store: written at dispatch, read through addresses, kept in step with the consume queues."""
+"""Extended units in a store: written at dispatch, read by their addresses, removed with their consume queue units."""
 
 from __future__ import annotations
 

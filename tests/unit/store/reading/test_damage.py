@@ -1,4 +1,4 @@
-"""Bytes that were stored and are not what they were: found, told, stepped over, and rebuilt where they can be."""
+"""Damage to stored bytes: it is found, reported and skipped, and queues and index are rebuilt."""
 
 from __future__ import annotations
 

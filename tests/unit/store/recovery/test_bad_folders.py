@@ -1,4 +1,4 @@
-"""Folders nobody should hand to a store: each gives a clear message or is put right, and nothing that was sound is lost."""
+"""Folders that are wrong in some way: the store refuses them with a clear message, or repairs them without losing data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking a log: the same records, and the same reasons for stopping, as one careful decode after the other."""
+"""A scan finds the same records, and stops for the same reasons, as decoding one record after the other."""
 
 from __future__ import annotations
 

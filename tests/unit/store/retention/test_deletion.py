@@ -1,4 +1,4 @@
-"""Deleting a topic: its files go in a thread, it does not come back, and one of the same name may be made at once."""
+"""Deleting a topic: a thread removes its files, it does not come back, and the same name can be created again at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old files go by age, hour and room on the disk; what goes takes nothing with it that is still there."""
+"""Old files are removed by age, hour and disk usage; messages in the remaining files stay readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timer files: their bytes, what a flush writes in which order, and what a start makes of what it finds."""
+"""The timer files: their bytes, the order of writes in a flush, and recovery at start."""
 
 from __future__ import annotations
 

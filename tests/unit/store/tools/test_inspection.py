@@ -1,4 +1,4 @@
-"""Looking a store over: every kind of damage is named with its place, and nothing is changed."""
+"""Inspecting a store: every kind of damage is reported with its place, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues and index made anew: equal to the old ones, and never half of each, wherever the work is interrupted."""
+"""Rebuilt queues and index equal the old ones; an interrupted rebuild never leaves a mix of old and new."""
 
 from __future__ import annotations
 
