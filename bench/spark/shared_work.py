@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rocketline.pipelines.audit import stretches
 from rocketline.store.config import StoreConfig
 from rocketline.store.tools.folder import StoreFolder
-from rocketline.store.tools.log_check import check_stretch
-from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.log_check import check_range
+from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
 CHECKSUMS, WALK = KINDS = ("plain: checksums", "plain: audit's walk")
@@ -63,7 +63,7 @@ def do_share(kind: str, number: int, processes: int, store: Path) -> None:
     print("ready", flush=True)
     sys.stdin.read()
     for part in parts[number::processes]:
-        check_stretch(folder, StoreConfig(), ReadOnlyDisk(), Limits(None, None), part)
+        check_range(folder, StoreConfig(), ReadOnlyDisk(), CheckLimits(None, None), part)
     if kind == CHECKSUMS:
         for _ in range(TIMES // processes):
             crc32(BLOCK)

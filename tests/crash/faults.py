@@ -23,10 +23,12 @@ from rocketline.errors import StoreError
 from rocketline.store.config import StoreConfig
 from rocketline.store.files import disk, mapped_file
 from rocketline.store.files.segmented_file import SegmentedFile
-from rocketline.store.log.commit_log import CommitLog
+from rocketline.store.flush.checkpoint import Checkpoint
 from rocketline.store.message_store import MessageStore
 from rocketline.store.queue.dispatcher import Dispatcher
 from rocketline.store.recovery import recovery
+from rocketline.store.recovery.report import RecoveryInput
+from rocketline.store.store_parts import StoreParts
 
 
 class Patches:
@@ -134,12 +136,13 @@ def metadata_written_in_place(patches: Patches) -> None:
 
 def durable_end_overstated(patches: Patches) -> None:
     """Recovery believes that the whole log was flushed, so that a torn record passes for one that rotted."""
-    really_init: Callable[..., None] = recovery.Recovery.__init__
+    really_init = recovery.Recovery.__init__
 
-    def init_believing(self: recovery.Recovery, log: CommitLog, *parts: Any) -> None:
-        end = log.file.last.next_base if log.file.last is not None else 0
-        believed = [replace(part, flushed=end) if isinstance(part, recovery.Known) else part for part in parts]
-        really_init(self, log, *believed)
+    def init_believing(
+        self: recovery.Recovery, parts: StoreParts, checkpoint: Checkpoint, known: RecoveryInput
+    ) -> None:
+        last = parts.log.file.last
+        really_init(self, parts, checkpoint, replace(known, flushed=last.next_base if last is not None else 0))
 
     patches.set(recovery.Recovery, "__init__", init_believing)
 

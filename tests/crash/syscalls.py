@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from rocketline.store.flush import whole_disk
+from rocketline.store.files import file_system
 
 from .plan import Troubles
 
@@ -56,8 +56,8 @@ class Syscalls:
             ("posix_fallocate", self._reserve),
         ):
             setattr(os, name, replacement)
-        # What is known of is single files: everything at once is not offered.
-        setattr(whole_disk, "KINDS", frozenset())
+        # Only syncs of single files are counted: flushing a whole file system is switched off.
+        setattr(file_system, "KINDS", frozenset())
 
     def watch_loop(self) -> None:
         """From now on no flush should hold up the event loop, which is the main thread's."""

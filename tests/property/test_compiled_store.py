@@ -57,7 +57,7 @@ from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.queue.dispatcher import Dispatched
 from rocketline.store.reading import reader
 from rocketline.store.recovery import record_runs
-from rocketline.store.recovery.record_runs import Row, RunReader
+from rocketline.store.recovery.record_runs import FastLogReader, Row
 from rocketline.testing.disks import MemoryDisk
 
 pytestmark = needs_compiled
@@ -140,7 +140,7 @@ def starts(log: bytes) -> list[tuple[int, int]]:
 def test_reading_a_log_back(log: bytes, check_crc: bool) -> None:
     quick_rows: list[Row] = []
     careful_rows: list[Row] = []
-    reader = RunReader(check_crc, None)
+    reader = FastLogReader(check_crc, None)
     quick_end = reader.read(log, 0, 0, quick_rows)
     with pure(record_runs, "read_run"):
         careful_end = reader.read(log, 0, 0, careful_rows)

@@ -251,7 +251,7 @@ any_body = st.one_of(
     st.builds(bodies.KVTable, st.dictionaries(keys, text, max_size=3)),
     st.builds(bodies.ConsumerOffsetTable, versions,
               st.dictionaries(keys, st.dictionaries(int32, int64, max_size=3), max_size=3)),
-    st.builds(bodies.ConsumerConnection, st.lists(st.builds(bodies.Connection, text, text, text, int32), max_size=2),
+    st.builds(bodies.ConsumerConnection, st.lists(st.builds(bodies.ClientConnection, text, text, text, int32), max_size=2),
               st.none() | text, st.none() | text, st.none() | text, st.dictionaries(keys, subscriptions, max_size=2)),
 )  # fmt: skip
 

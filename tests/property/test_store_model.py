@@ -156,9 +156,9 @@ class StoreModel(RuleBasedStateMachine):
 
     def stop_threads(self) -> None:
         """Flushes happen where a rule says so, and a store that was killed does nothing any more."""
-        if self.store._upkeep is not None:
-            self.store._upkeep.log_flusher.stop()
-            self.store._upkeep.queue_flusher.stop()
+        if self.store._threads is not None:
+            self.store._threads.log_flusher.stop()
+            self.store._threads.queue_flusher.stop()
 
     def add_arrivals(self, entries: Arrivals) -> None:
         self.arrived += [(entry.log_offset, entry.topic, entry.queue_id) for entry in entries]
@@ -378,8 +378,8 @@ class StoreModel(RuleBasedStateMachine):
         if what == "log":
             self.flush_log()
         elif what == "queues":
-            assert self.store._upkeep is not None
-            flusher = self.store._upkeep.queue_flusher
+            assert self.store._threads is not None
+            flusher = self.store._threads.queue_flusher
             flusher.run_round(everything=True)
         else:
             self.flush_everything()
@@ -400,8 +400,8 @@ class StoreModel(RuleBasedStateMachine):
 
     def flush_log(self) -> None:
         before = self.store.flushed_offset
-        assert self.store._upkeep is not None
-        flusher = self.store._upkeep.log_flusher
+        assert self.store._threads is not None
+        flusher = self.store._threads.log_flusher
         flusher.run_round(everything=True)
         assert self.store.flushed_offset == (self.store.log_next_offset if flusher.failure is None else before)
 

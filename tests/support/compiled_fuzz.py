@@ -37,7 +37,7 @@ from rocketline.store.queue.consume_queue import UNIT, QueueRun
 from rocketline.store.queue.dispatcher import Dispatched, range_runs
 from rocketline.store.reading.verified_read import verified_run
 from rocketline.store.recovery import record_runs
-from rocketline.store.recovery.record_runs import Row, RunReader
+from rocketline.store.recovery.record_runs import FastLogReader, Row
 
 _HOST, _HOST_V6 = encode_host("127.0.0.1", 10911), encode_host("::1", 5555)
 _WORDS = (
@@ -127,7 +127,7 @@ def _split(data: bytes) -> list[BatchItem] | str:
 
 def _rows(data: bytes) -> tuple[int, list[Row]]:
     rows: list[Row] = []
-    return RunReader(True, None).read(data, 0, 0, rows), rows
+    return FastLogReader(True, None).read(data, 0, 0, rows), rows
 
 
 def _both(make: Callable[[bytes], Any], data: bytes, module: Any, name: str) -> None:

@@ -26,7 +26,7 @@ from rocketline.broker.tables.async_table import OffLoop
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
 from rocketline.store.files.disk import Disk, RealDisk
-from rocketline.store.flush.flusher import ThreadWorker, Workers
+from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
@@ -57,7 +57,7 @@ class Broker:
         disk: Disk | None = None,
         random: Random | None = None,
         on_failure: FailureHook | None = None,
-        workers: Workers = ThreadWorker,
+        workers: WorkerFactory = ThreadWorker,
     ) -> None:
         """`on_failure` is called for every message that a group hands back because it could not handle it; `workers` make
         the threads that flush the store."""

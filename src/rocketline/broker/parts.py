@@ -50,7 +50,7 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.bodies.filters import ConsumerFilterTable
 from rocketline.store.files.disk import Disk
-from rocketline.store.flush.flusher import ThreadWorker, Workers
+from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.store.message_store import MessageStore, StoreEvents
 from rocketline.store.queue.dispatcher import Arrivals
 from rocketline.store.timer.wheel import SLOT_COUNT
@@ -88,7 +88,7 @@ class Environment:
     owner: OwnerCallbacks
     off_loop: OffLoop | None = None
     """Saves tables in threads; None: each change is saved on the spot."""
-    workers: Workers = ThreadWorker
+    workers: WorkerFactory = ThreadWorker
     """Makes what flushes the store."""
     timer_slots: int = SLOT_COUNT
     limits: Limits = DEFAULT_LIMITS

@@ -19,10 +19,11 @@ from rocketline.pipelines.index_file import are_linked
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.spark.log.plan import EVERYTHING, StoredLog, plan_ranges
 from rocketline.store.config import StoreConfig
+from rocketline.store.tools.findings import StoreFinding
 from rocketline.store.tools.folder import StoreFolder, index_names
-from rocketline.store.tools.inspection import Report, Walk, verify
-from rocketline.store.tools.log_check import Stretch, StretchReport, Told, check_links, check_stretch
-from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.inspection import VerifyReport, Walk, verify
+from rocketline.store.tools.log_check import LogRange, RangeReport, check_links, check_range
+from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ class AuditTask(msgspec.Struct):
     log: str
     root: str | None
     index_shape: tuple[int, int]
-    limits: Limits
-    stretch: Stretch | None = None
+    limits: CheckLimits
+    stretch: LogRange | None = None
     index_file: int | None = None
 
 
 class AuditResult(msgspec.Struct):
-    report: StretchReport | None = None
-    links: list[Told] = []
+    report: RangeReport | None = None
+    links: list[StoreFinding] = []
 
 
 def audit(
@@ -55,22 +56,26 @@ def audit(
     tell: Progress,
     config: StoreConfig | None = None,
     stretch_bytes: int | None = None,
-) -> Report:
+) -> VerifyReport:
     """Look a store over; `stretch_bytes` is how much of the log a task reads."""
     return verify(folder, config, ReadOnlyDisk(), _in_parallel(spark, tell, stretch_bytes))
 
 
 def _in_parallel(spark: SparkSession | None, tell: Progress, stretch_bytes: int | None) -> Walk:
-    def walk(folder: StoreFolder, config: StoreConfig, limits: Limits) -> tuple[list[StretchReport], list[Told]]:
+    def walk(
+        folder: StoreFolder, config: StoreConfig, limits: CheckLimits
+    ) -> tuple[list[RangeReport], list[StoreFinding]]:
         tasks = _tasks(folder, config, limits, lambda whole: stretch_bytes or fair_share(whole, parallelism(spark)))
         results = run_tasks(spark, work, tasks, AuditResult, tell, f"audit of {folder.name}")
         reports = [result.report for result in results if result.report is not None]
-        return reports, [told for result in results for told in result.links]
+        return reports, [found for result in results for found in result.links]
 
     return walk
 
 
-def _tasks(folder: StoreFolder, config: StoreConfig, limits: Limits, share: Callable[[int], int]) -> list[AuditTask]:
+def _tasks(
+    folder: StoreFolder, config: StoreConfig, limits: CheckLimits, share: Callable[[int], int]
+) -> list[AuditTask]:
     root = None if folder.root is None else str(folder.root)
     shape = config.index_slots, config.index_entries
     task = AuditTask(str(folder.log), root, shape, limits)
@@ -80,14 +85,14 @@ def _tasks(folder: StoreFolder, config: StoreConfig, limits: Limits, share: Call
     return links + [msgspec.structs.replace(task, stretch=stretch) for stretch in stretches(folder, share)]
 
 
-def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[Stretch]:
+def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[LogRange]:
     """The log of a store in stretches; `share` says how long they are, by the length of the log."""
     with closing(StoredLog(folder, ReadOnlyDisk())) as log:
         size = log.next_offset - (log.files[0].base if log.files else 0)
         ranges = plan_ranges(log, EVERYTHING, share(size))
     # Between the parts of a file cut short, or of one that is missing, lies what is to be found too: they touch.
     cuts = [None, *(part.start for part in ranges[1:]), None]
-    return [Stretch(start, end) for start, end in pairwise(cuts)]
+    return [LogRange(start, end) for start, end in pairwise(cuts)]
 
 
 def fair_share(whole: int, cores: int) -> int:
@@ -103,6 +108,6 @@ def work(task: AuditTask) -> AuditResult:
     folder = StoreFolder(Path(task.log), None if task.root is None else Path(task.root))
     config = StoreConfig(index_slots=task.index_shape[0], index_entries=task.index_shape[1])
     if task.stretch is not None:
-        return AuditResult(check_stretch(folder, config, ReadOnlyDisk(), task.limits, task.stretch))
+        return AuditResult(check_range(folder, config, ReadOnlyDisk(), task.limits, task.stretch))
     assert task.index_file is not None
     return AuditResult(links=check_links(folder, config, ReadOnlyDisk(), task.limits, task.index_file, are_linked))

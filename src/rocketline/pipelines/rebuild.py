@@ -40,12 +40,12 @@ from rocketline.store.queue.batch_dispatch import QueueKey, by_queue, with_codes
 from rocketline.store.queue.consume_queue import UNIT, QueueRun
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.recovery.record_runs import Row
-from rocketline.store.recovery.scan import LogScan, collector_off
+from rocketline.store.recovery.scan import LogScan, gc_paused
 from rocketline.store.tools.folder import INDEX_FOLDER, QUEUE_FOLDER, StoreFolder, chain_files, segments_of
-from rocketline.store.tools.log_check import Stretch, StretchReport, join
+from rocketline.store.tools.log_check import LogRange, RangeReport, join
 from rocketline.store.tools.queue_check import SCHEDULE_TOPIC
 from rocketline.store.tools.read_only import ReadOnlyDisk
-from rocketline.store.tools.rebuild import PARTS, Plan, RebuildResult, TagsCodeFor
+from rocketline.store.tools.rebuild import PARTS, RebuildPlan, RebuildResult, TagsCodeFor
 from rocketline.store.tools.rebuild import rebuild as rebuild_store
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ReadTask(msgspec.Struct):
 
     number: int
     log: str
-    stretch: Stretch
+    stretch: LogRange
     folder: str
     levels_ms: tuple[int, ...]
     other_topics: tuple[str, ...]
@@ -86,7 +86,7 @@ class QueueRuns(msgspec.Struct, array_like=True):
 
 
 class ReadResult(msgspec.Struct):
-    report: StretchReport
+    report: RangeReport
     queues: list[QueueRuns]
     keys: int
 
@@ -141,7 +141,7 @@ def rebuild(
     config = config or BrokerConfig()
     levels = parse_delay_levels(config.delay_levels)
 
-    def build(plan: Plan) -> RebuildResult:
+    def build(plan: RebuildPlan) -> RebuildResult:
         return _build(spark, folder, plan, levels, stretch_bytes, tell)
 
     return rebuild_store(folder, config.store, deliver_time_codes(levels), build=build)
@@ -150,7 +150,7 @@ def rebuild(
 def _build(
     spark: SparkSession | None,
     folder: StoreFolder,
-    plan: Plan,
+    plan: RebuildPlan,
     levels: tuple[int, ...],
     stretch_bytes: int | None,
     tell: Progress,
@@ -171,7 +171,7 @@ def _build(
     written = run_tasks(spark, write_files, tasks, WriteResult, tell, "writing queues and index")
     shutil.rmtree(pieces)
     _make_durable(plan)
-    whole = StretchReport()
+    whole = RangeReport()
     for result in read:
         join(whole, result.report)
     return RebuildResult(
@@ -185,7 +185,7 @@ def _build(
     )
 
 
-def _write_tasks(plan: Plan, read: Sequence[ReadResult], cores: int) -> tuple[list[WriteTask], int]:
+def _write_tasks(plan: RebuildPlan, read: Sequence[ReadResult], cores: int) -> tuple[list[WriteTask], int]:
     config = plan.config
     empty = WriteTask(str(plan.folder), config.queue_segment_bytes, config.index_slots, config.index_entries)
     files = list(_index_files([result.keys for result in read], config, plan.clock.now_ms()))
@@ -244,19 +244,19 @@ def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Ite
         yield str(name + number), shares
 
 
-def _make_durable(plan: Plan) -> None:
+def _make_durable(plan: RebuildPlan) -> None:
     """Names of files that other processes made."""
     for folder in (plan.folder / INDEX_FOLDER, plan.folder / QUEUE_FOLDER, plan.folder):
         plan.disk.sync_folder(folder)
 
 
-@collector_off()
+@gc_paused()
 def read_stretch(task: ReadTask) -> ReadResult:
     """Walk a stretch of the log; units and keys go to files, what they are is the result."""
     segments = segments_of(ReadOnlyDisk(), chain_files(ReadOnlyDisk(), Path(task.log)))
     start = segments[0].base if task.stretch.start is None else task.stretch.start
     scan = LogScan(segments, start, end=task.stretch.end, check_crc=False)
-    report = StretchReport()
+    report = RangeReport()
     pieces = Path(task.folder) / PIECES
     units = _UnitPieces(deliver_time_codes(task.levels_ms), set(task.other_topics))
     found = [np.empty(0, KEY)]

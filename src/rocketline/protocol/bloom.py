@@ -1,7 +1,7 @@
 """The bloom filter behind the bitmaps of extended consume queues, with RocketMQ's parameters and hash.
 
-A group that filters a topic has a few bit positions, made from `group#topic`. A message that one of the topic's filters
-accepts gets that group's bits set in its bitmap; a group whose bits are not all set surely has no use for the message.
+A group that filters a topic has a few bit positions, computed from `group#topic`. When a group's filter accepts a message,
+the group's bits are set in the message's bitmap. A group whose bits are not all set does not want the message.
 Bit p of a bitmap is `1 << p % 8` of byte `p // 8`.
 """
 
@@ -20,7 +20,7 @@ _C2 = 0x4CF5AD432745937F
 
 @dataclass(frozen=True)
 class BloomFilter:
-    """How many bits a bitmap has, and how many of them belong to one group.
+    """The number of bits of a bitmap, and how many of them each group has.
 
     >>> bloom = BloomFilter.for_error_rate(20, 32)
     >>> bloom.positions("g#T")
@@ -32,12 +32,12 @@ class BloomFilter:
 
     @classmethod
     def for_error_rate(cls, percent: int, expected_count: int) -> BloomFilter:
-        """A filter that lets at most `percent` of strangers pass when `expected_count` groups use it."""
+        """A filter that wrongly accepts at most `percent` of other groups when `expected_count` groups use it."""
         if not 1 <= percent < 100:
             raise ConfigError(f"maxErrorRateOfBloomFilter={percent} must be from 1 to 99")
         if expected_count < 1:
             raise ConfigError(f"expectConsumerNumUseFilter={expected_count} must be above zero")
-        # Java has no logarithm with a base; dividing in its order gives the same last digit before rounding up.
+        # The order of divisions is Java's: it gives the same last digit before rounding up.
         rate = percent / 100
         bits = ceil(expected_count * (log(1 / rate) / log(2)) * (log(e) / log(2)))
         return cls(bit_count=-(-bits // 8) * 8, hash_count=ceil(log(rate) / log(0.5)))
@@ -47,7 +47,7 @@ class BloomFilter:
         return self.bit_count // 8
 
     def positions(self, key: str) -> tuple[int, ...]:
-        """The bits of `group#topic`; some may be equal."""
+        """The bit positions of `group#topic`; some may be equal."""
         hashed = murmur3_64(key.encode("utf-8", "replace"))
         low, high = hashed & 0xFFFFFFFF, hashed >> 32
         found = []
@@ -65,7 +65,7 @@ def set_bits(bitmap: bytearray, positions: Iterable[int]) -> None:
 
 
 def has_bits(bitmap: bytes | bytearray | memoryview, positions: Iterable[int]) -> bool:
-    """Whether all of the bits are set; the caller has made sure that the bitmap is as long as the filter's."""
+    """Whether all of the bits are set; the bitmap must be as long as the filter's."""
     return all(bitmap[position >> 3] >> (position & 7) & 1 for position in positions)
 
 

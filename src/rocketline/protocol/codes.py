@@ -6,6 +6,8 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
+    """What a request asks for."""
+
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
@@ -114,6 +116,8 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
+    """How a request ended."""
+
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2
@@ -147,7 +151,7 @@ class ResponseCode(IntEnum):
 
 
 def code_name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:
-    """The name of a code in lower case; the number when it has none here.
+    """The name of a code in lower case; the number of an unknown code.
 
     >>> code_name(RequestCode, 310), code_name(ResponseCode, -5)
     ('send_message_v2', '-5')

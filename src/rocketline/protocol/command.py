@@ -1,4 +1,4 @@
-"""One remoting command: a request, or the response that echoes its `opaque`."""
+"""One remoting command: a request, or the response with the same `opaque`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rocketline.protocol.records import Buffer
 
 JSON = 0
 ROCKETMQ = 1
-"""How a frame's header is written; every frame says so itself."""
+"""Encodings of a frame's header; every frame names its own."""
 
 RESPONSE = 1
 ONEWAY = 2
 """Bits of `flag`."""
 
 VERSION = 493
-"""What we announce: Apache's 5.4.0, whose behaviour is ours. Peers gate features on it."""
+"""The version we announce: Apache's 5.4.0, whose behaviour we have. Peers enable features by it."""
 
 LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
@@ -31,8 +31,8 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 class Command(msgspec.Struct, gc=False, rename={"ext": "extFields"}):
     """A request or response. `ext` holds the header fields, all strings; None when the frame had no such member.
 
-    `chunks` replaces `body` on the way out when the body lies in several buffers (stored messages on their way from the
-    commit log to the socket, uncopied); a received command has only `body`.
+    When sending, `chunks` replaces `body` if the body is in several buffers (stored messages that go from the commit log to
+    the socket without a copy); a received command has only `body`.
     """
 
     code: Int32

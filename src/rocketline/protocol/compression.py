@@ -1,6 +1,6 @@
-"""Message bodies compressed by producers: zlib, LZ4 frames and zstd, told apart by three bits of the system flag.
+"""Compression of message bodies: zlib, LZ4 frames and zstd; three bits of the system flag name the type.
 
-Every inflate has a cap on its *output*: a few kilobytes of a hostile body must not become gigabytes of ours.
+The *output* of decompression is limited: a few kilobytes of a hostile body must not become gigabytes in memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TYPE_MASK = 0x700
 TYPES = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
 
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
-"""Default cap; far above the 4 MiB a broker accepts, far below what hurts."""
+"""Default limit of the output; far above the 4 MiB that a broker accepts."""
 
 _ZSTD_STEP_BYTES = 1024
-"""Input of one step: 4 bytes can stand for a block of 128 KiB, so a step yields at most 32 MiB."""
+"""Input of one step: 4 bytes can encode a block of 128 KiB, so a step yields at most 32 MiB."""
 
 
 def compress(body: bytes, kind: int, level: int = 5) -> bytes:
-    """Compress as RocketMQ's clients do: what they write, any of them reads."""
+    """Compress a body so that all RocketMQ clients can read it."""
     if kind == ZLIB:
         return zlib.compress(body, level)
     if kind == LZ4:
@@ -76,8 +76,8 @@ def _unlz4(body: bytes, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    # Java writes no content size, so only the frame's end tells that nothing is missing, and only an object of this kind
-    # tells the frame's end. It has no cap of its own: it is fed so little at once that one step cannot yield much.
+    # Java writes no content size: only the end of the frame shows that nothing is missing, and only a decompressobj reports
+    # it. It has no output limit, so it gets little input at once.
     inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     pieces: list[bytes] = []
     size = 0

@@ -1,12 +1,12 @@
 """Reader for JSON as Java's fastjson writes and accepts it.
 
 Beyond standard JSON: bare integer keys (`{0:"a"}`), objects and arrays as keys (`{{"queueId":1}:5}`), unquoted names, single
-quotes, superfluous commas, comments, raw control characters in strings, a few more escapes. What comes out is plain data:
-keys are strings, an object used as key is its compact JSON text with sorted members, of duplicate members the last one wins,
-and `@type` is a member like any other. `$ref`, fastjson's pointer to an object written earlier, is refused.
+quotes, superfluous commas, comments, raw control characters in strings, a few more escapes. The result is plain data: keys
+are strings, an object used as key becomes its compact JSON text with sorted members, the last of duplicate members wins, and
+`@type` is a member like any other. `$ref`, fastjson's pointer to an object written earlier, is refused.
 
-Standard text takes msgspec's fast road; only what that refuses is scanned here, token by token with a stack of its own, so
-that nesting cannot hurt: time is linear, and depth and length are capped.
+Standard JSON is read by msgspec. Only what msgspec refuses is scanned here, token by token with an explicit stack, so deep
+nesting is safe: time is linear, and depth and length are limited.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ MAX_DEPTH = 64
 """Deepest nesting accepted. RocketMQ's own bodies stay below 8."""
 
 MAX_LOOSE_CHARS = 1024 * 1024
-"""Longest text that is scanned here, at well under a microsecond per character; standard JSON has no such limit."""
+"""Longest text that is scanned here, at less than a microsecond per character; standard JSON has no such limit."""
 
 
 class FastJsonError(ProtocolError, ValueError):
-    """Text that even the tolerant reader cannot take; the message names the position."""
+    """Text that even the tolerant reader cannot read; the message names the position."""
 
 
 def parse(text: bytes | str, max_depth: int = MAX_DEPTH, max_loose_chars: int = MAX_LOOSE_CHARS) -> Any:
-    """
+    """The data of a JSON text; FastJsonError when it cannot be read.
+
     >>> parse(b"{0:'a',}")
     {'0': 'a'}
     >>> parse('{{"topic":"T","queueId":1}:5}')
@@ -57,7 +58,7 @@ def _parse_loose(text: bytes | str, max_depth: int, max_chars: int) -> Any:
 def _as_text(text: bytes | str) -> str:
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")  # as Java does
-    # A byte order mark in front and NULs behind come from C programs.
+    # C programs write a byte order mark at the start and NULs at the end.
     return text.removeprefix("\ufeff").rstrip("\0")
 
 
@@ -123,7 +124,7 @@ def _string(text: str, position: int) -> str:
 
     text = _ESCAPE.sub(unescape, text)
     if _SURROGATE.search(text):
-        # Two escapes may form one character; one that stays alone is not a character.
+        # Two surrogate escapes form one character; a single one is replaced.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
@@ -143,8 +144,8 @@ def _scalar(kind: str, text: str, position: int) -> Any:
     raise _unexpected("a value", kind, text, position)
 
 
-class _Open:
-    """An object or array whose end has not been seen yet."""
+class _OpenContainer:
+    """An object or array that is not complete yet."""
 
     __slots__ = ("is_key", "items", "name")
 
@@ -155,11 +156,11 @@ class _Open:
 
 
 class _Builder:
-    """Puts tokens together; `_state` is the method that takes the next one."""
+    """Builds the data from tokens; `_state` is the method for the next token."""
 
     def __init__(self, max_depth: int) -> None:
         self._max_depth = max_depth
-        self._open: list[_Open] = []
+        self._open: list[_OpenContainer] = []
         self._inside_key = False
         self._result: Any = None
         self._state: Callable[[str, str, int], None] = self._value
@@ -195,7 +196,7 @@ class _Builder:
             self._finish()
         elif text in "{[":
             if self._inside_key:
-                # Each such level would double the escapes of the text below it.
+                # Each such level would double the escapes of the text inside.
                 raise FastJsonError(f"an object as key inside another such key at position {position}")
             self._start(text, position, is_key=True)
         elif text != ",":
@@ -229,7 +230,7 @@ class _Builder:
         if len(self._open) >= self._max_depth:
             raise _too_deep(self._max_depth, position)
         self._inside_key = self._inside_key or is_key
-        self._open.append(_Open({} if text == "{" else [], is_key))
+        self._open.append(_OpenContainer({} if text == "{" else [], is_key))
         self._state = self._name if text == "{" else self._value
 
     def _finish(self) -> None:

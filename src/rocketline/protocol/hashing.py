@@ -12,14 +12,14 @@ from rocketline._impl import compiled
 _UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 _POWERS: dict[int, tuple[int, ...]] = {}
 _LONGEST_AT_ONCE = 512
-"""Longer strings are taken in pieces: powers take longer to make than to use."""
+"""Longer strings are hashed in pieces, because computing the powers takes longer than using them."""
 _LONGEST_TAG = 256
 _LONGEST_PREFIX = 512
 """Longer ones may be anything a peer thinks of, and are not remembered."""
 
 
 def _powers(count: int) -> tuple[int, ...]:
-    """31^(count-1) ... 31^0, each modulo 2^32, for one multiply-and-add over a whole string, or a piece of one."""
+    """31^(count-1) ... 31^0, each modulo 2^32: the factors of the characters of a string or piece."""
     powers = _POWERS[count] = tuple(pow(31, exponent, 1 << 32) for exponent in range(count - 1, -1, -1))
     return powers
 
@@ -36,7 +36,8 @@ def _long_hash(units: bytes | array[int]) -> int:
 
 @compiled
 def java_string_hash(text: str) -> int:
-    """
+    """The hash of a text as Java computes it.
+
     >>> java_string_hash("TagA")
     2598919
     """
@@ -56,7 +57,7 @@ _short_tag_hash = lru_cache(maxsize=4096)(java_string_hash)
 
 
 def tag_hash(tag: str) -> int:
-    """The tags code of a message: few tags, many messages, so remembered, unless a peer sends very long ones."""
+    """The tags code of a message; cached, because many messages share few tags, except for very long tags."""
     return _short_tag_hash(tag) if len(tag) <= _LONGEST_TAG else java_string_hash(tag)
 
 
@@ -66,7 +67,7 @@ def _prefix_hash(prefix: str) -> int:
 
 
 def joined_hash(prefix: str, text: str) -> int:
-    """`java_string_hash(prefix + text)`, with the prefix's share remembered."""
+    """`java_string_hash(prefix + text)`, the hash of the prefix is cached."""
     if not text.isascii() or len(prefix) > _LONGEST_PREFIX:
         return java_string_hash(prefix + text)
     total = _prefix_hash(prefix) * pow(31, len(text), 1 << 32) + java_string_hash(text)

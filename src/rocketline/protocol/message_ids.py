@@ -45,7 +45,8 @@ def decode_host(host: bytes) -> str:
 
 
 def offset_id(store_host: bytes, log_offset: int) -> str:
-    """
+    """The offset id of a stored message.
+
     >>> offset_id(encode_host("127.0.0.1", 20911), 90490)
     '7F000001000051AF000000000001617A'
     """
@@ -54,7 +55,7 @@ def offset_id(store_host: bytes, log_offset: int) -> str:
 
 @compiled
 def offset_ids(host: str, log_offsets: tuple[int, ...]) -> str:
-    """The ids of several messages, separated by commas; `host` is the store's in upper-case hex.
+    """The offset ids of several messages, separated by commas; `host` is the store host in upper-case hex.
 
     >>> offset_ids("7F000001000051AF", (90490, 90691))
     '7F000001000051AF000000000001617A,7F000001000051AF0000000000016243'
@@ -64,7 +65,7 @@ def offset_ids(host: str, log_offsets: tuple[int, ...]) -> str:
 
 
 def parse_offset_id(text: str) -> tuple[str, LogOffset]:
-    """(`ip:port`, log offset) of an offset id; ProtocolError when it is none."""
+    """(`ip:port`, log offset) of an offset id; ProtocolError for any other text."""
     try:
         raw = bytes.fromhex(text)
     except ValueError:
@@ -75,7 +76,7 @@ def parse_offset_id(text: str) -> tuple[str, LogOffset]:
 
 
 _this_process = object()
-"""Another object in a forked child: asking for the pid is a system call, and would be one for every message."""
+"""A forked child gets another object: comparing objects is cheaper than a system call for the pid for each message."""
 
 
 def _in_child() -> None:
@@ -87,7 +88,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class UniqueIds:
-    """Makes unique ids; a forked child makes its own (its pid differs, and the per-process value is drawn anew)."""
+    """Makes unique ids; a forked child makes different ones (it has another pid and another random value)."""
 
     def __init__(self, ip: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ip = ip_address(ip.partition("%")[0]).packed

@@ -1,10 +1,10 @@
-"""The fields of a received message that are decoded when they are first looked at, if ever: properties, hosts, offset id.
+"""The fields of a received message that are decoded on first access: properties, hosts, offset id.
 
-`decode_message` marks them `UNREAD` and keeps what they are made of, in a list, in this order:
+`decode_message` marks them `UNREAD` and keeps their raw parts in a list, in this order:
 
     decode_part   properties (bytes)   changes to them   born host (bytes)   store host (bytes)   log offset
 
-None of them can fail: lengths were checked with the record, and bytes that are not UTF-8 are replaced.
+Decoding cannot fail: lengths were checked with the record, and bytes that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ NO_CHANGES: Mapping[str, str | None] = MappingProxyType({})
 
 @lru_cache(maxsize=1024)
 def topic_text(raw: bytes) -> str:
-    """The topic of v1 records, which has at most 255 bytes: messages of a topic share its text."""
+    """The topic of a v1 record, at most 255 bytes; cached, so that the messages of a topic share one text."""
     return raw.decode()
 
 
 def decode_part(record: list[Any], name: str) -> object:
+    """The value of the field `name`."""
     if name == "offset_id":
         return offset_id(record[4], record[5])
     if name != "properties":
@@ -37,8 +38,8 @@ def decode_part(record: list[Any], name: str) -> object:
             properties[changed] = value
         elif changed in properties:
             del properties[changed]
-    # Handlers run in threads: should two of them look at the same time, both get the dict that was there first, or one
-    # would not see what the other writes. Appending to a list is atomic.
+    # Handlers run in threads: if two of them decode at the same time, both must get the same dict, or one would not see
+    # what the other writes. Appending to a list is atomic, and the first dict wins.
     record.append(properties)
     record[1] = b""
     return record[6]

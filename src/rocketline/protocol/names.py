@@ -1,6 +1,6 @@
-"""What topics and groups may be called, and the names RocketMQ derives from them.
+"""Rules for the names of topics and groups, and the names RocketMQ derives from them.
 
-Names become folders of the store, so this grammar is also what keeps a hostile name (`../../x`) out of the file system.
+Names become folders of the store, so these rules also keep a hostile name (`../../x`) out of the file system.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def dlq_topic(group: str) -> str:
 
 
 def is_derived(topic: str) -> bool:
-    """Whether this is a retry or dead-letter topic, made from a group's name."""
+    """Whether this is the retry or dead-letter topic of a group."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 

@@ -1,8 +1,8 @@
 """Namespaces: tenants that share a cluster without sharing names.
 
-Clients put the namespace before topics and groups on the wire, `NS%orders`, behind the prefix of a derived topic,
-`%RETRY%NS%billing`, and take it off again in what their users see. A broker knows nothing of it. Names of the system
-stay as they are, and so does a name that has the namespace already.
+Clients put the namespace before the names of topics and groups in requests, `NS%orders`, after the prefix of a derived
+topic, `%RETRY%NS%billing`, and remove it from what their users see. A broker does not know about namespaces. System names
+stay as they are, and so does a name that already has the namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocketline.protocol.names import DEFAULT_TOPIC, NOT_SENDABLE
 SEPARATOR = "%"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 INSTANCE_ID = "INSTANCE_ID"
-"""Property in which a message says its namespace."""
+"""Property with the namespace of a message."""
 
 _SYSTEM_TOPICS = NOT_SENDABLE | {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOPIC, "CHECKPOINT_TOPIC"}
 _SYSTEM_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
@@ -31,7 +31,8 @@ def is_system_name(name: str) -> bool:
 
 
 def without_any_namespace(name: str) -> str:
-    """
+    """A name without its namespace, whichever it is.
+
     >>> without_any_namespace("NS%orders"), without_any_namespace("%RETRY%NS%billing"), without_any_namespace("orders")
     ('orders', '%RETRY%billing', 'orders')
     """
@@ -50,7 +51,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 class Namespace:
-    """The namespace of one client; false when it has none, and then every name stays as it is."""
+    """The namespace of one client; false when it has none: then all names stay as they are."""
 
     __slots__ = ("_start", "name")
 
@@ -64,7 +65,8 @@ class Namespace:
         return bool(self.name)
 
     def wrap(self, name: str) -> str:
-        """
+        """A name with the namespace.
+
         >>> Namespace("NS").wrap("orders"), Namespace("NS").wrap("%RETRY%billing"), Namespace("NS").wrap("NS%orders")
         ('NS%orders', '%RETRY%NS%billing', 'NS%orders')
         """
@@ -74,7 +76,8 @@ class Namespace:
         return name if plain.startswith(self._start) else f"{prefix}{self._start}{plain}"
 
     def unwrap(self, name: str) -> str:
-        """
+        """A name without the namespace.
+
         >>> Namespace("NS").unwrap("%RETRY%NS%billing"), Namespace("NS").unwrap("OTHER%orders")
         ('%RETRY%billing', 'OTHER%orders')
         """
@@ -90,7 +93,7 @@ class Namespace:
         return MessageQueue(self.unwrap(queue.topic), queue.broker_name, queue.queue_id) if self.name else queue
 
     def wrap_message(self, message: Message) -> Message:
-        """The message as it travels; Java's clients name the namespace in a property too."""
+        """The message with the namespace in its topic, and in a property, as Java's clients send it."""
         if not self.name:
             return message
         properties = {**message.properties, INSTANCE_ID: self.name}

@@ -1,13 +1,13 @@
-"""The texts in which pop mode says which messages a consumer holds: receipt handles, and the offsets of an answer.
+"""Texts of pop mode that name popped messages: receipt handles, and the offsets in an answer.
 
     receipt handle   ckStartOffset popTime invisibleTime reviveQid flag brokerName queueId queueOffset [logOffset]
     startOffsetInfo  flag queueId startOffset;...
     msgOffsetInfo    flag queueId o1,o2,o3;...
     orderCountInfo   flag queueId count;...  and  flag qo<queueId>%<queueOffset> count;...
 
-Parts are separated by exactly one space. The flag says where a message lies: on the topic asked for (0) or on one of the
-group's two retry topics for it (1, 2). A handle names neither topic nor group: whoever settles it has to know both.
-Readers refuse what Java's would stumble over: wrong part counts, no numbers, the same queue twice.
+Parts are separated by exactly one space. The flag says where a message is stored: on the topic asked for (0) or on one of
+the group's two retry topics for it (1, 2). A handle names neither topic nor group: who acknowledges it has to know both.
+Readers refuse what would fail in Java: a wrong number of parts, text that is no number, the same queue twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RETRY_V1: Final = 1
 RETRY_V2: Final = 2
 
 ORDER_REVIVE_QUEUE = 999
-"""Stands for the revive queue in handles of messages that are popped in order: those have no check point."""
+"""The revive queue in handles of messages popped in order, which have no check point."""
 MAX_POP_MESSAGES = 32
 
 _SEPARATORS = {RETRY_V1: "_", RETRY_V2: "+"}
@@ -45,7 +45,8 @@ QueueKey = tuple[int, int]
 
 
 def pop_retry_topic(group: str, topic: str, flag: int = RETRY_V1) -> str:
-    """
+    """The retry topic of a group for a topic.
+
     >>> pop_retry_topic("billing", "orders"), pop_retry_topic("billing", "orders", RETRY_V2)
     ('%RETRY%billing_orders', '%RETRY%billing+orders')
     """
@@ -53,12 +54,13 @@ def pop_retry_topic(group: str, topic: str, flag: int = RETRY_V1) -> str:
 
 
 def real_topic(group: str, topic: str, flag: int) -> str:
-    """Where a message lies that was popped for `topic`."""
+    """The topic on which a message popped for `topic` is stored."""
     return topic if flag == NORMAL else pop_retry_topic(group, topic, flag)
 
 
 def topic_flag(topic: str) -> int:
-    """
+    """The flag of a topic.
+
     >>> topic_flag("orders"), topic_flag("%RETRY%billing_orders"), topic_flag("%RETRY%billing+orders")
     (0, 1, 2)
     """
@@ -68,10 +70,10 @@ def topic_flag(topic: str) -> int:
 
 
 class ReceiptHandle(NamedTuple):
-    """One delivery of one message: what has to be shown to acknowledge it or to keep it hidden for longer."""
+    """One delivery of one message: needed to acknowledge it or to change its invisible time."""
 
     ck_start_offset: int
-    """The first offset of the batch it was popped in, by which the broker finds its check point."""
+    """The first offset of its batch, by which the broker finds its check point."""
     pop_ms: int
     invisible_ms: int
     revive_queue_id: int
@@ -84,7 +86,7 @@ class ReceiptHandle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ReceiptHandle:
-        """InvalidReceipt when the text is none."""
+        """The handle of a text; InvalidReceipt when the text is none."""
         found = _HANDLE.fullmatch(text) if len(text) <= _MAX_HANDLE_CHARS else None
         if found is None:
             raise InvalidReceipt(_why_not(text))
@@ -109,7 +111,7 @@ class ReceiptHandle(NamedTuple):
 
     @property
     def next_visible_ms(self) -> int:
-        """When the message comes to somebody else, by the broker's clock."""
+        """When the message becomes visible to other consumers, by the broker's clock."""
         return self.pop_ms + self.invisible_ms
 
     @property
@@ -117,7 +119,7 @@ class ReceiptHandle(NamedTuple):
         return self.revive_queue_id == ORDER_REVIVE_QUEUE
 
     def changed(self, pop_ms: int, invisible_ms: int, revive_queue_id: int) -> ReceiptHandle:
-        """The handle that counts after the invisible time was changed: the message has a check point of its own now."""
+        """The new handle after a change of the invisible time: the message then has its own check point."""
         return self._replace(
             ck_start_offset=self.queue_offset,
             pop_ms=pop_ms,
@@ -127,7 +129,7 @@ class ReceiptHandle(NamedTuple):
 
 
 def _why_not(text: str) -> str:
-    """What is wrong with a text that does not look like a handle."""
+    """Why a text is no handle."""
     parts = text.split(" ") if len(text) <= _MAX_HANDLE_CHARS else []
     shown = f"{text[:80]!r} is no receipt handle"
     if len(parts) not in _HANDLE_PARTS or not parts[5]:

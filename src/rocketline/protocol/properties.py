@@ -1,7 +1,7 @@
 """Message properties as one string: `name 0x01 value 0x02`, repeated.
 
-Readers are lenient as RocketMQ's are: the last 0x02 may be missing, only the first 0x01 of an item splits, and an item
-without name or without value is dropped, so an empty value cannot travel.
+Readers are as lenient as RocketMQ's: the last 0x02 may be missing, only the first 0x01 of an item splits it, and an item
+without name or without value is dropped, so an empty value cannot be sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ MAX_PROPERTIES_BYTES = 32767
 
 @compiled
 def decode_properties(text: str) -> dict[str, str]:
-    """
+    """The properties in a string.
+
     >>> decode_properties("TAGS\\x01a\\x02KEYS\\x01k1 k2\\x02")
     {'TAGS': 'a', 'KEYS': 'k1 k2'}
     """
@@ -31,7 +32,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def property_in(name: str) -> Callable[[str], str | None]:
-    """A reader of one property from encoded ones, for those who need few of many: it makes no others.
+    """A function that reads one property from encoded ones without decoding the others.
 
     >>> property_in("KEYS")("TAGS\\x01a\\x02KEYS\\x01k1 k2\\x02")
     'k1 k2'
@@ -41,7 +42,7 @@ def property_in(name: str) -> Callable[[str], str | None]:
     width = len(later)
 
     def read(encoded: str) -> str | None:
-        # The last one counts, as in a mapping filled from the left; one without a value does not.
+        # The last one with a value counts, as when all are decoded into a dict.
         at = encoded.rfind(later)
         while at >= 0:
             at += width
@@ -57,7 +58,8 @@ def property_in(name: str) -> Callable[[str], str | None]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """
+    """The properties as one string.
+
     >>> encode_properties({"TAGS": "a"})
     'TAGS\\x01a\\x02'
     """
@@ -65,7 +67,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def property_problem(name: str, value: str) -> str | None:
-    """Why this pair cannot travel as a property, or None when it can."""
+    """Why this pair cannot be sent as a property, or None when it can."""
     if not name or not value:
         return f"property {name!r} has an empty name or value, which RocketMQ silently drops"
     for text in (name, value):

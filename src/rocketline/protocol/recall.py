@@ -1,4 +1,4 @@
-"""Recall handles: what a producer needs to take back a timer message, as URL-safe base64 of five words.
+"""Recall handles, with which a producer cancels a timer message: URL-safe base64 of five words.
 
 The words are the version `v1`, the topic, the broker's name, the delivery time in milliseconds plus one, and the unique id.
 """
@@ -15,7 +15,8 @@ _VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """
+    """Names one timer message.
+
     >>> RecallHandle.decode(RecallHandle("orders", "broker-a", 1700000000001, "7F00").encode()).unique_id
     '7F00'
     """
@@ -31,7 +32,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, handle: str) -> RecallHandle:
-        """ProtocolError when it is no handle; a time that is no number becomes -1, which no broker accepts."""
+        """The handle of a text; ProtocolError when it is none. A time that is no number becomes -1, which brokers refuse."""
         try:
             padded = handle.encode() + b"=" * (-len(handle) % 4)
             words = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")

@@ -1,11 +1,11 @@
-"""Request and reply: the properties that bring an answer back to the client that asked."""
+"""Request and reply: the properties that route a reply to the client that sent the request."""
 
 from __future__ import annotations
 
 CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 TTL = "TTL"
-"""How long the asker waits, in milliseconds."""
+"""How long the requester waits, in milliseconds."""
 MSG_TYPE = "MSG_TYPE"
 REPLY = "reply"
 CLUSTER = "CLUSTER"
@@ -14,7 +14,8 @@ ARRIVE_TIME = "ARRIVE_TIME"
 
 
 def reply_topic(cluster: str) -> str:
-    """
+    """The topic of replies in a cluster.
+
     >>> reply_topic("DefaultCluster")
     'DefaultCluster_REPLY_TOPIC'
     """

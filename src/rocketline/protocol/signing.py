@@ -1,10 +1,10 @@
-"""Requests signed with the secret key of an account, as brokers with ACL want it (4.9's and 5.x's).
+"""Signing requests with the secret key of an account, as brokers with ACL require (4.9 and 5.x).
 
-    AccessKey      whose account
-    SecurityToken  of a temporary account, else absent
+    AccessKey      the account
+    SecurityToken  only for a temporary account
     Signature      base64(HMAC-SHA1(secret key, values of all other header fields in the order of their names + body))
 
-Everything in the header counts, so signing is the last thing that touches a request. Only requests are signed, one-way ones
+The signature covers all header fields, so a request must not change after signing. Only requests are signed, one-way ones
 too; answers never are. The secret appears in no text: not in `repr`, and not in errors.
 """
 
@@ -23,8 +23,8 @@ SIGNATURE = "Signature"
 
 _UNSIGNED = "_UNIQUE_KEY_QUERY"
 _UNSIGNED_VERSION = 399
-"""4.9.3. Brokers of 4.9 leave this field out of what they check, those of 5.x only in requests up to this version: a request
-that has the field says it is one, then all of them agree."""
+"""4.9.3. The signature of this field is not checked by brokers of 4.9, and by those of 5.x only in requests of up to this
+version. So a request with this field is sent with this version: then all brokers agree."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Credentials:
                 raise ConfigError(f"credentials: {name} is blank")
 
     def sign(self, command: Command) -> None:
-        """Put account and signature into a request; one that was signed before is signed anew."""
-        fields = dict(command.ext or ())  # a copy: the next attempt of the caller starts from its own fields
+        """Add account and signature to a request; a former signature is replaced."""
+        fields = dict(command.ext or ())  # a copy: the caller may send its own fields again
         fields.pop(SIGNATURE, None)
         fields[ACCESS_KEY] = self.access_key
         if self.security_token is not None:
@@ -67,7 +67,7 @@ class Credentials:
 
 
 def _in_java_order(fields: dict[str, str]) -> list[str]:
-    """Java compares strings by UTF-16 units, which differs from ours for characters beyond 16 bits only."""
+    """Names in Java's order, by UTF-16 units, which differs from Python's only for characters beyond 16 bits."""
     if "".join(fields).isascii():
         return sorted(fields)
     return sorted(fields, key=lambda name: name.encode("utf-16-be", "surrogatepass"))

@@ -1,7 +1,7 @@
-"""Subscriptions: what an expression selects, tested by hash on the broker and by text on the consumer.
+"""Subscriptions: which messages an expression selects, tested by hash on the broker and by text on the consumer.
 
 A TAG expression is `*`, nothing, or tags joined by `||`. The broker compares 32-bit Java hashes, which may collide, so the
-consumer compares the texts again. Other expression types are evaluated elsewhere; here they select everything.
+consumer compares the texts again. Other expression types are evaluated elsewhere (`filtering`); here they select all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INT32_MAX = (1 << 31) - 1
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 CONFLICT = "subscription conflict"
-"""How the remark of a heartbeat's answer begins when members of a group subscribe differently; only our broker says so."""
+"""Start of the remark in a heartbeat's answer when members of a group subscribe differently; only our broker sends it."""
 
 
 def build_subscription(
@@ -53,24 +53,24 @@ def parse_tags(expression: str) -> list[str]:
 
 
 def tag_codes(tags: list[str]) -> frozenset[int]:
-    """The hashes under which messages with these tags are stored."""
+    """The tags codes of messages with these tags."""
     return frozenset(map(tag_hash, tags))
 
 
 class TagTest:
-    """Whether a stored tags code is one of a few."""
+    """Tests whether a stored tags code is one of the given codes."""
 
     __slots__ = ("codes", "packed")
 
     def __init__(self, codes: frozenset[int]) -> None:
         self.codes = codes
         self.packed = array("i", sorted(code for code in codes if _INT32_MIN <= code <= _INT32_MAX)).tobytes()
-        """The same, ascending, as the compiled twin takes them."""
+        """The codes in ascending order, for the compiled implementation."""
 
     def __call__(self, tags_code: int) -> bool:
         if _INT32_MIN <= tags_code <= _INT32_MAX:
             return tags_code in self.codes
-        # Java casts to int. Only entries that hold something else (a deliver time, an address) are wider.
+        # Java casts to int. Only units that hold something else (a deliver time, an address) are wider.
         return ((tags_code & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 in self.codes
 
 

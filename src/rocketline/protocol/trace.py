@@ -1,4 +1,4 @@
-"""Message traces: what happened to a message, as text in the body of messages of a trace topic.
+"""Message traces: text in the bodies of messages of a trace topic that says what happened to a message.
 
 A record is its fields joined by 0x01 and ended by 0x02, a body is any number of records, absent values are the word
 `null`. The order of the fields is Apache's (`TraceDataEncoder`, 5.4.0):
@@ -34,17 +34,27 @@ class TracedMessage(IntEnum):
     ORDERED = 4
 
 
-class Pub(msgspec.Struct, frozen=True):
-    """A message was sent."""
+class MessageTrace(msgspec.Struct, frozen=True):
+    """The first fields of most records."""
 
     timestamp_ms: int
     region: str
     group: str
     topic: str
     message_id: str
+
+
+class StoredMessageTrace(MessageTrace, frozen=True):
+    """The first fields of records about a message that a broker has stored."""
+
     tags: str | None
     keys: str | None
     store_host: str
+
+
+class Pub(StoredMessageTrace, frozen=True):
+    """A message was sent."""
+
     body_bytes: int
     cost_ms: int
     kind: TracedMessage
@@ -79,31 +89,18 @@ class SubAfter(msgspec.Struct, frozen=True):
     group: str | None = None
 
 
-class EndTransaction(msgspec.Struct, frozen=True):
+class EndTransaction(StoredMessageTrace, frozen=True):
     """A transaction was decided."""
 
-    timestamp_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    tags: str | None
-    keys: str | None
-    store_host: str
     kind: TracedMessage
     transaction_id: str | None
     state: str
     from_check: bool
 
 
-class Recall(msgspec.Struct, frozen=True):
-    """A timed message was called back."""
+class Recall(MessageTrace, frozen=True):
+    """A timer message was recalled."""
 
-    timestamp_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
     success: bool
 
 
@@ -111,7 +108,8 @@ TraceRecord = Pub | SubBefore | SubAfter | EndTransaction | Recall
 
 
 def encode_trace(record: TraceRecord) -> str:
-    """
+    """A record as text.
+
     >>> encode_trace(Recall(5, "R", "g", "T", "ID", True))
     'Recall\\x015\\x01R\\x01g\\x01T\\x01ID\\x01true\\x02'
     """
@@ -136,7 +134,7 @@ def _field(value: object) -> str:
     if isinstance(value, int):
         return str(int(value))
     text = str(value)
-    # Keys of a foreign message may hold a separator, which would tear this record and every one behind it.
+    # Keys may contain a separator, which would break this record and all after it.
     return text.translate(_SEPARATORS) if FIELD_END in text or RECORD_END in text else text
 
 
@@ -144,13 +142,13 @@ _SEPARATORS = {ord(FIELD_END): " ", ord(RECORD_END): " "}
 
 
 def trace_keys(record: TraceRecord) -> list[str]:
-    """What the record can be looked up by: the message's id and keys."""
+    """The keys of a trace message for this record: the message's id and keys."""
     keys = None if isinstance(record, Recall) else record.keys
     return [record.message_id, *(keys.split() if keys else ())]
 
 
 def decode_traces(body: bytes) -> list[TraceRecord]:
-    """The records of a trace message; kinds nobody knows are left out, RemoteProtocolError for what is broken."""
+    """The records of a trace message, without unknown kinds; RemoteProtocolError for invalid ones."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -174,17 +172,21 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _message(line: list[str]) -> tuple[int, str, str, str, str]:
+    """The fields of a MessageTrace."""
+    return int(line[1]), line[2], line[3], line[4], line[5]
+
+
+def _stored(line: list[str]) -> tuple[str | None, str | None, str]:
+    """The fields that a StoredMessageTrace adds."""
+    return _optional(line[6]), _optional(line[7]), line[8]
+
+
 def _pub(line: list[str]) -> Pub:
     has_offset_id = len(line) > 13  # the oldest clients did not write it
     return Pub(
-        int(line[1]),
-        line[2],
-        line[3],
-        line[4],
-        line[5],
-        _optional(line[6]),
-        _optional(line[7]),
-        line[8],
+        *_message(line),
+        *_stored(line),
         int(line[9]),
         int(line[10]),
         TracedMessage(int(line[11])),
@@ -215,14 +217,8 @@ def _sub_after(line: list[str]) -> SubAfter:
 
 def _end_transaction(line: list[str]) -> EndTransaction:
     return EndTransaction(
-        int(line[1]),
-        line[2],
-        line[3],
-        line[4],
-        line[5],
-        _optional(line[6]),
-        _optional(line[7]),
-        line[8],
+        *_message(line),
+        *_stored(line),
         TracedMessage(int(line[9])),
         _optional(line[10]),
         line[11],
@@ -231,7 +227,7 @@ def _end_transaction(line: list[str]) -> EndTransaction:
 
 
 def _recall(line: list[str]) -> Recall:
-    return Recall(int(line[1]), line[2], line[3], line[4], line[5], _flag(line[6]))
+    return Recall(*_message(line), _flag(line[6]))
 
 
 _READERS: dict[str, Callable[[list[str]], TraceRecord]] = {

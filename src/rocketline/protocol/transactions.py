@@ -1,4 +1,4 @@
-"""What both ends of a transaction say to each other: outcomes, and the properties of half messages."""
+"""Transactions: outcomes, and the topics and properties of half messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 
 
 class Transaction(IntEnum):
-    """How a local transaction ended; the numbers are those of END_TRANSACTION and of a record's system flag."""
+    """Outcome of a local transaction; the numbers are those of END_TRANSACTION and of a record's system flag."""
 
     UNKNOWN = 0
     """Not known yet: the broker asks again later."""
@@ -25,7 +25,8 @@ class Transaction(IntEnum):
 
 
 def is_half(properties: dict[str, str]) -> bool:
-    """
+    """Whether a message with these properties is a half message.
+
     >>> is_half({"TRAN_MSG": "TRUE"}), is_half({"TRAN_MSG": "false"}), is_half({})
     (True, False, False)
     """
@@ -33,7 +34,7 @@ def is_half(properties: dict[str, str]) -> bool:
 
 
 def immunity_ms(properties: dict[str, str], default_ms: int) -> int:
-    """How old a half message must be before it is asked about; what is no number counts as not given.
+    """Age of a half message at which the broker asks about it; a property that is no number is ignored.
 
     >>> immunity_ms({"CHECK_IMMUNITY_TIME_IN_SECONDS": "30"}, 6000), immunity_ms({}, 6000)
     (30000, 6000)

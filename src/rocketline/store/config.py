@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,21 +14,29 @@ UNIT_BYTES = 20
 
 MIN_LOG_SEGMENT_BYTES = 512
 MIN_EXT_SEGMENT_BYTES = 24
-"""One extended unit without bitmap, and the end mark."""
+"""One extended unit without a bitmap, and the end mark."""
 MIN_TIMER_SEGMENT_BYTES = 68
 """One entry of the timer log, and the end mark."""
 TIMER_PRECISIONS_MS = (100, 200, 500, 1000)
 TIMER_MAX_WINDOW_SLOTS = 7 * 24 * 3600 - 60
 
 
+def _require_positive(values: Mapping[str, int]) -> None:
+    for key, value in values.items():
+        if value <= 0:
+            raise ConfigError(f"{key}={value} must be above zero")
+
+
 class FlushDiskType(Enum):
+    """When a send is answered: before or after its flush."""
+
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
 @dataclass(frozen=True)
 class FlushConfig:
-    """When data goes from the page cache to the disk."""
+    """When data is written from the page cache to the disk."""
 
     disk_type: FlushDiskType = setting(
         FlushDiskType.ASYNC_FLUSH,
@@ -35,13 +44,17 @@ class FlushConfig:
         "SYNC_FLUSH answers a send when the disk has it; ASYNC_FLUSH when the page cache has it.",
     )
     log_interval_ms: int = setting(500, "flushIntervalCommitLog", "Pause between two flushes of the commit log.")
-    log_least_pages: int = setting(4, "flushCommitLogLeastPages", "Fewer dirty 4 KiB pages than this wait longer.")
+    log_least_pages: int = setting(
+        4, "flushCommitLogLeastPages", "With fewer dirty 4 KiB pages than this, the flush waits longer."
+    )
     log_thorough_ms: int = setting(10_000, "flushCommitLogThoroughInterval", "Flush whatever is dirty after this long.")
     log_timed: bool = setting(
-        True, "flushCommitLogTimed", "Flush by the clock only; false: each append wakes the flusher as well."
+        True, "flushCommitLogTimed", "Flush at intervals only; false: each append wakes the flusher as well."
     )
     queue_interval_ms: int = setting(1_000, "flushIntervalConsumeQueue", "Pause between two flushes of consume queues.")
-    queue_least_pages: int = setting(2, "flushConsumeQueueLeastPages", "Fewer dirty 4 KiB pages than this wait longer.")
+    queue_least_pages: int = setting(
+        2, "flushConsumeQueueLeastPages", "With fewer dirty 4 KiB pages than this, the flush waits longer."
+    )
     queue_thorough_ms: int = setting(
         60_000,
         "flushConsumeQueueThoroughInterval",
@@ -52,7 +65,7 @@ class FlushConfig:
         200, "commitIntervalCommitLog", "Pause between two commits from transient buffers to the log file."
     )
     commit_least_pages: int = setting(
-        4, "commitCommitLogLeastPages", "Fewer uncommitted 4 KiB pages than this wait longer."
+        4, "commitCommitLogLeastPages", "With fewer uncommitted 4 KiB pages than this, the commit waits longer."
     )
     commit_thorough_ms: int = setting(
         200, "commitCommitLogThoroughInterval", "Commit whatever is there after this long."
@@ -64,18 +77,18 @@ class FlushConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in (
-            "log_interval_ms",
-            "log_thorough_ms",
-            "queue_interval_ms",
-            "queue_thorough_ms",
-            "sync_timeout_ms",
-            "commit_interval_ms",
-            "commit_thorough_ms",
-            "checkpoint_log_bytes",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"flush setting {name}={getattr(self, name)} must be above zero")
+        _require_positive(
+            {
+                "flushIntervalCommitLog": self.log_interval_ms,
+                "flushCommitLogThoroughInterval": self.log_thorough_ms,
+                "flushIntervalConsumeQueue": self.queue_interval_ms,
+                "flushConsumeQueueThoroughInterval": self.queue_thorough_ms,
+                "syncFlushTimeout": self.sync_timeout_ms,
+                "commitIntervalCommitLog": self.commit_interval_ms,
+                "commitCommitLogThoroughInterval": self.commit_thorough_ms,
+                "rocketline.checkpointLogBytes": self.checkpoint_log_bytes,
+            }
+        )
 
     @property
     def is_sync(self) -> bool:
@@ -98,10 +111,10 @@ class ReadConfig:
     bulk_messages: int = setting(
         4096,
         "rocketline.bulkReadMessages",
-        "Messages of one read that asks for more than the usual; not above the usual: there are no larger ones.",
+        "Messages of one bulk read; with a value not above the usual limit there are no bulk reads.",
     )
     bulk_bytes: int = setting(
-        4 << 20, "rocketline.bulkReadBytes", "Bytes of such a read from memory; from disk a quarter of it."
+        4 << 20, "rocketline.bulkReadBytes", "Bytes of one bulk read from memory; from disk a quarter of it."
     )
 
     def __post_init__(self) -> None:
@@ -116,23 +129,25 @@ class ReadConfig:
 
 @dataclass(frozen=True)
 class RetentionConfig:
-    """When old files go."""
+    """When old files are removed."""
 
     reserved_hours: int = setting(72, "fileReservedTime", "Hours a log file is kept after its last change.")
     delete_when: str = setting("04", "deleteWhen", "Local hours, separated by `;`, at which expired files are deleted.")
     expire_ratio: int = setting(
-        75, "diskMaxUsedSpaceRatio", "Per cent of the disk used above which expired files go at any hour."
+        75, "diskMaxUsedSpaceRatio", "Per cent of the disk used above which expired files are deleted at any hour."
     )
     force_ratio: int = setting(
-        85, "diskSpaceCleanForciblyRatio", "Per cent of the disk used above which the oldest files go, expired or not."
+        85,
+        "diskSpaceCleanForciblyRatio",
+        "Per cent of the disk used above which the oldest files are deleted, expired or not.",
     )
     full_ratio: int = setting(
         90, "diskSpaceWarningLevelRatio", "Per cent of the disk used above which messages are refused."
     )
     force_enabled: bool = setting(
-        True, "cleanFileForciblyEnable", "Whether files that are not expired may go when the disk fills up."
+        True, "cleanFileForciblyEnable", "Whether files that are not expired may be deleted when the disk fills up."
     )
-    interval_ms: int = setting(10_000, "cleanResourceInterval", "Pause between two looks at the files.")
+    interval_ms: int = setting(10_000, "cleanResourceInterval", "Pause between two checks for files to delete.")
     files_per_pass: int = setting(10, "deleteFileBatchMax", "Log files deleted in one pass at most.")
     file_pause_ms: int = setting(100, "deleteCommitLogFilesInterval", "Pause between the deletions of two log files.")
 
@@ -172,7 +187,7 @@ class RetentionConfig:
 
 @dataclass(frozen=True)
 class ExtQueueConfig:
-    """Extended consume queues: more than eight bytes to tell messages apart by."""
+    """Extended consume queues: they hold more than the eight bytes of a tags code for each message."""
 
     enabled: bool = setting(False, "enableConsumeQueueExt", "Keep extended consume queues.")
     segment_bytes: int = setting(48 << 20, "mappedFileSizeConsumeQueueExt", "Size of one extended consume-queue file.")
@@ -184,17 +199,15 @@ class ExtQueueConfig:
 
 @dataclass(frozen=True)
 class TimerConfig:
-    """Messages that are delivered at a moment of their own."""
+    """Messages that are delivered at a given time."""
 
-    enabled: bool = setting(
-        True, "timerWheelEnable", "Take messages that are to be delivered later than they are sent."
-    )
+    enabled: bool = setting(True, "timerWheelEnable", "Accept messages with a delivery time.")
     precision_ms: int = setting(
         1000,
         "timerPrecisionMs",
         "Step of delivery times; 100, 200, 500 or 1000, others are rounded down to one of these.",
     )
-    max_delay_s: int = setting(259_200, "timerMaxDelaySec", "Longest delay that is taken.")
+    max_delay_s: int = setting(259_200, "timerMaxDelaySec", "Longest delay that is accepted.")
     roll_window_slots: int = setting(
         172_800, "timerRollWindowSlot", "Steps of precision after which a message that waits longer is stored again."
     )
@@ -203,7 +216,7 @@ class TimerConfig:
     congested_count: int = setting(
         (1 << 31) - 1,
         "timerCongestNumEachSlot",
-        "Messages waiting for one step from which on some more are refused, and from twice as many on all.",
+        "Messages waiting for one step above which some more are refused; from twice as many on, all are refused.",
     )
     stop_taking: bool = setting(False, "timerStopEnqueue", "Leave messages in the timer queue, for maintenance.")
     stop_delivering: bool = setting(False, "timerStopDequeue", "Deliver no timer messages, for maintenance.")
@@ -215,13 +228,13 @@ class TimerConfig:
             object.__setattr__(self, "roll_window_slots", TIMER_MAX_WINDOW_SLOTS)
         if self.log_segment_bytes < MIN_TIMER_SEGMENT_BYTES:
             raise ConfigError(f"mappedFileSizeTimerLog={self.log_segment_bytes} is below {MIN_TIMER_SEGMENT_BYTES}")
-        for key, value in (
-            ("timerMaxDelaySec", self.max_delay_s),
-            ("timerFlushIntervalMs", self.flush_interval_ms),
-            ("timerCongestNumEachSlot", self.congested_count),
-        ):
-            if value <= 0:
-                raise ConfigError(f"{key}={value} must be above zero")
+        _require_positive(
+            {
+                "timerMaxDelaySec": self.max_delay_s,
+                "timerFlushIntervalMs": self.flush_interval_ms,
+                "timerCongestNumEachSlot": self.congested_count,
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -243,7 +256,7 @@ class StoreConfig:
     verify_on_start: bool = setting(
         False,
         "rocketline.verifyOnStart",
-        "Compare every consume queue with the whole log at start, and build those that differ anew.",
+        "Compare every consume queue with the whole log at start, and rebuild those that differ.",
     )
     lock_memory: bool = setting(
         False,
@@ -253,7 +266,7 @@ class StoreConfig:
     transient_pool: bool = setting(
         False,
         "transientStorePoolEnable",
-        "Write messages to buffers outside the files; a commit step brings them to the file, and only then are they read.",
+        "Write messages to buffers outside the files; a commit copies them to the file, and only then can they be read.",
     )
     transient_pool_size: int = setting(5, "transientStorePoolSize", "Buffers in the pool, each of a log file's size.")
     fail_without_buffer: bool = setting(
@@ -261,7 +274,7 @@ class StoreConfig:
         "fastFailIfNoBufferInStorePool",
         "Refuse messages when the pool is empty at a new log file; false: write that file without a buffer.",
     )
-    warm: bool = setting(True, "warmMapedFileEnable", "Fault log pages in shortly before they are written.")
+    warm: bool = setting(True, "warmMapedFileEnable", "Fault in log pages shortly before they are written.")
     open_queue_files: int = setting(
         0,
         "rocketline.openQueueFiles",
@@ -278,13 +291,13 @@ class StoreConfig:
         object.__setattr__(self, "queue_segment_bytes", rounded)
         if self.log_segment_bytes < MIN_LOG_SEGMENT_BYTES:
             raise ConfigError(f"mappedFileSizeCommitLog={self.log_segment_bytes} is below {MIN_LOG_SEGMENT_BYTES}")
-        for name, key in (
-            ("queue_segment_bytes", "mappedFileSizeConsumeQueue"),
-            ("index_slots", "maxHashSlotNum"),
-            ("max_message_bytes", "maxMessageSize"),
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{key}={getattr(self, name)} must be above zero")
+        _require_positive(
+            {
+                "mappedFileSizeConsumeQueue": self.queue_segment_bytes,
+                "maxHashSlotNum": self.index_slots,
+                "maxMessageSize": self.max_message_bytes,
+            }
+        )
         if self.transient_pool and self.transient_pool_size < 2:
             raise ConfigError(
                 f"transientStorePoolSize={self.transient_pool_size} is below 2: the file being written has one buffer, and "

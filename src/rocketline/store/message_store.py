@@ -29,8 +29,8 @@ from rocketline.protocol.subscription import TagTest
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.events import NO_EVENTS, StoreEvents
 from rocketline.store.files.disk import Disk, DiskUsage, RealDisk
-from rocketline.store.flush.flusher import ThreadWorker, Workers
-from rocketline.store.flush.store_threads import Told, Upkeep
+from rocketline.store.flush.flusher import StoreCallbacks, ThreadWorker, WorkerFactory
+from rocketline.store.flush.store_threads import StoreThreads
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.index.key_query import KeyQuery
 from rocketline.store.log.append_result import AppendResult, AppendStatus, RecordLimits, StoreMessage, refused
@@ -43,8 +43,9 @@ from rocketline.store.reading.lookups import StoreLookups
 from rocketline.store.reading.read_result import QueryResult, QueueUnit, ReadResult, ReadStatus
 from rocketline.store.reading.reader import MAX_READ_BYTES, AcceptRecord, Reader, no_such_queue
 from rocketline.store.recovery.opening import StoreFiles
-from rocketline.store.recovery.recovery import RecoveryReport
+from rocketline.store.recovery.report import RecoveryReport
 from rocketline.store.retention.retention import CleanUp
+from rocketline.store.store_parts import StoreParts
 
 __all__ = [
     "AppendResult",
@@ -83,14 +84,13 @@ class MessageStore(StoreLookups):
         clock: Clock = SYSTEM_CLOCK,
         tags_code_for: TagsCodeFor | None = None,
         bitmap_for: BitmapFor | None = None,
-        workers: Workers = ThreadWorker,
+        workers: WorkerFactory = ThreadWorker,
     ) -> None:
         """`workers` make what flushes and commits: threads, unless a simulation has other ideas of time."""
         self.root = root
         self.config = config
         self._events = NO_EVENTS
         self._disk = disk or RealDisk()
-        self._clock = clock
         self._workers = workers
         self.damage = Damage()
         """What was found to be damaged."""
@@ -100,17 +100,29 @@ class MessageStore(StoreLookups):
         self._log = CommitLog(self._disk, root / "commitlog", config, store_host, clock)
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
         self._index = KeyIndex(self._disk, root / "index", config, clock) if config.index_enabled else None
-        self._files = StoreFiles(root, self._disk, config, self._log, self._queues, self._index)
         self._codes = TagsCodes(self._log, self._queues, tags_code_for, bitmap_for)
         code_for = self._codes.extended if config.ext.enabled else tags_code_for
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, code_for, config.flush.is_sync)
+        self._parts = StoreParts(
+            root,
+            self._disk,
+            config,
+            clock,
+            self._log,
+            self._queues,
+            self._index,
+            self._codes,
+            self._dispatcher,
+            self.damage,
+        )
+        self._files = StoreFiles(self._parts)
         self._reader = Reader(self._log, config.reads, self._codes, self.damage, config.check_crc_on_read)
         self._keys = KeyQuery(self._log, self._index, self._reader) if self._index is not None else None
         # What is only in a buffer cannot be flushed: with a pool the committer asks, after each commit.
         self._asks_to_flush = config.flush.is_sync or not (config.flush.log_timed or config.transient_pool)
         self._ask_to_flush: Callable[[], None] = self._require_open
         """Asks the log's flusher, once there is one."""
-        self._upkeep: Upkeep | None = None
+        self._threads: StoreThreads | None = None
 
     # Opening and closing
 
@@ -122,11 +134,11 @@ class MessageStore(StoreLookups):
         if self._refusal is not _NOT_OPEN:
             raise StoreError(f"the store {self.root} was opened before; make a new one to open it again")
         self._refusal = "the store could not be opened"
-        report = self._files.open(self._dispatcher, self._codes, self.damage)
+        report = self._files.open()
         self._events = events
         self._dispatcher.on_arrivals = events.arrived
         try:
-            self._begin_upkeep()
+            self._start_threads()
         except BaseException:
             self._files.close()
             raise
@@ -134,22 +146,11 @@ class MessageStore(StoreLookups):
         self._refusal = ""
         return report
 
-    def _begin_upkeep(self) -> None:
-        upkeep = self._upkeep = Upkeep(
-            self.root,
-            self._disk,
-            self.config,
-            self._clock,
-            self._files,
-            self._log,
-            self._queues,
-            self._index,
-            self._dispatcher,
-            Told(self._events.flushed, self._events.committed, self._disk_failed),
-            self._workers,
-        )
-        self._ask_to_flush = upkeep.log_flusher.request
-        upkeep.start()
+    def _start_threads(self) -> None:
+        callbacks = StoreCallbacks(self._events.flushed, self._events.committed, self._disk_failed)
+        threads = self._threads = StoreThreads(self._parts, self._files, callbacks, self._workers)
+        self._ask_to_flush = threads.log_flusher.request
+        threads.start()
 
     def wait_prepared(self) -> None:
         """Return when the next log file, if one is being made, is there. Blocks; any thread."""
@@ -162,12 +163,12 @@ class MessageStore(StoreLookups):
         """
         if not self._is_open:
             return
-        upkeep = self._opened
+        threads = self._opened
         self._is_open = False
         self._dispatcher.on_arrivals = None
-        upkeep.stop()
+        threads.stop()
         try:
-            upkeep.finish(is_clean)
+            threads.finish(is_clean)
         finally:
             self._refusal = "the store is closed"
             self._files.close()
@@ -237,12 +238,12 @@ class MessageStore(StoreLookups):
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic, their files a little later; its records leave with the log files they are in."""
-        upkeep = self._opened
+        threads = self._opened
         ids, folders = self._queues.take_topic(topic)
         for queue_id in ids:
             self._log.queue_offsets.pop((topic, queue_id), None)
         for folder in folders:
-            self._files.deleted.delete(folder, upkeep.marks, upkeep.retention)
+            self._files.deleted.delete(folder, threads.checkpoint_writer, threads.retention)
 
     # Old files and a full disk
 
@@ -251,18 +252,18 @@ class MessageStore(StoreLookups):
 
         Big files leave the disk in a thread; `wait`: return when they are gone, which blocks: for tools and tests.
         """
-        upkeep = self._opened
-        usage = upkeep.retention.measure()
-        self._note_room(upkeep.retention.refusal(usage))
-        if upkeep.has_failed:
+        threads = self._opened
+        usage = threads.retention.measure()
+        self._note_room(threads.retention.refusal(usage))
+        if threads.has_failed:
             # A disk that lost writes may have lost more: nothing on it is given away.
             return CleanUp(usage)
-        return upkeep.retention.run(usage, wait)
+        return threads.retention.run(usage, wait)
 
     def trim_queues(self) -> bool:
         """Go on with what `clean_up` left undone in order not to take long; False when there is still more to do."""
-        upkeep = self._opened
-        return upkeep.has_failed or upkeep.retention.follow()
+        threads = self._opened
+        return threads.has_failed or threads.retention.follow()
 
     def delete_expired(self) -> None:
         """Let the next passes of `clean_up` delete expired files, whatever the hour."""
@@ -275,8 +276,8 @@ class MessageStore(StoreLookups):
     def set_retention(self, config: RetentionConfig) -> None:
         """Keep old files by other rules from now on."""
         self.config = replace(self.config, retention=config)
-        if self._upkeep is not None:
-            self._upkeep.retention.config = config
+        if self._threads is not None:
+            self._threads.retention.config = config
 
     def _note_room(self, reason: str) -> None:
         """Refuse messages for a reason that may pass, or, when it is empty, take them again."""
@@ -292,8 +293,8 @@ class MessageStore(StoreLookups):
 
     def mark_now(self) -> None:
         """Write down how far everything is on disk. Blocks; any thread. A failure makes the store read-only, as ever."""
-        assert self._upkeep is not None
-        self._upkeep.mark_now()
+        assert self._threads is not None
+        self._threads.mark_now()
 
     # Reading by queue
 
@@ -368,10 +369,10 @@ class MessageStore(StoreLookups):
             raise StoreClosed(f"the store {self.root} is not open")
 
     @property
-    def _opened(self) -> Upkeep:
+    def _opened(self) -> StoreThreads:
         self._require_open()
-        assert self._upkeep is not None
-        return self._upkeep
+        assert self._threads is not None
+        return self._threads
 
     @property
     def is_writable(self) -> bool:
@@ -385,12 +386,12 @@ class MessageStore(StoreLookups):
     @property
     def free_buffers(self) -> int:
         """Buffers of the transient pool that are not in use; 2147483647 without a pool."""
-        pool = self._upkeep.pool if self._upkeep is not None else None
+        pool = self._threads.pool if self._threads is not None else None
         return _NO_POOL if pool is None else pool.free_count
 
     def flush_now(self) -> None:
         """Return when everything appended so far is on disk. Blocks: for tools and tests, not for an event loop."""
-        upkeep = self._opened
-        upkeep.flush_now()
-        if upkeep.has_failed:
+        threads = self._opened
+        threads.flush_now()
+        if threads.has_failed:
             raise StoreReadOnly(self._refusal)

@@ -17,7 +17,7 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import StoreError, StoreInUse
 from rocketline.files import backup_of
 from rocketline.store.files.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, store_error
-from rocketline.store.flush.whole_disk import WholeDisk
+from rocketline.store.files.file_system import FileSystem
 
 SECTOR_BYTES = 512
 
@@ -214,15 +214,15 @@ class MemoryDisk:
         used = self.used_elsewhere + sum(content.written_end for content in list(self._files.values()))
         return DiskUsage(self.total_bytes, max(0, self.total_bytes - used))
 
-    def whole(self, folder: Path) -> WholeDisk | None:
-        return _MemoryWhole(self._files)
+    def file_system(self, folder: Path) -> FileSystem | None:
+        return _MemoryFileSystem(self._files)
 
     def _require_folder(self, path: Path) -> None:
         if path.parent not in self._folders:
             raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
 
 
-class _MemoryWhole:
+class _MemoryFileSystem:
     def __init__(self, files: dict[Path, _Content]) -> None:
         self._files = files
 
@@ -341,9 +341,9 @@ class FaultyDisk:
         self.check("usage", path)
         return self._inner.usage(path)
 
-    def whole(self, folder: Path) -> WholeDisk | None:
-        inner = self._inner.whole(folder)
-        return None if inner is None else _FaultyWhole(self, inner, folder)
+    def file_system(self, folder: Path) -> FileSystem | None:
+        inner = self._inner.file_system(folder)
+        return None if inner is None else _FaultyFileSystem(self, inner, folder)
 
 
 class _Fault:
@@ -361,15 +361,15 @@ class _Fault:
         return self._left == 0 or (self._forever and self._left < 0)
 
 
-class _FaultyWhole:
-    def __init__(self, disk: FaultyDisk, inner: WholeDisk, folder: Path) -> None:
+class _FaultyFileSystem:
+    def __init__(self, disk: FaultyDisk, inner: FileSystem, folder: Path) -> None:
         self._disk = disk
         self._inner = inner
         self._folder = folder
 
     def sync(self) -> bool:
         try:
-            self._disk.check("sync_whole", self._folder)
+            self._disk.check("sync_file_system", self._folder)
         except StoreError:
             return False
         return self._inner.sync()

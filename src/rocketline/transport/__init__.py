@@ -1,4 +1,4 @@
-"""asyncio around the sans-IO protocol: channels, a server and a client."""
+"""Remoting on asyncio, around the protocol without I/O: channels, a server and a client."""
 
 from rocketline.transport.channel import DEFAULT_LIMITS, Channel, Limits
 from rocketline.transport.client import RemotingClient

@@ -1,4 +1,4 @@
-"""How a client gets access: the account it signs its requests with, and TLS. Part of the identity of its connections."""
+"""How a client connects: the account that signs its requests, and TLS. Connections are shared only for equal access."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Sign = Callable[[Command], None]
 
 @dataclass(frozen=True)
 class Access:
-    """Two clients share connections only when theirs are equal; may be pickled unless `tls` is an SSLContext."""
+    """Credentials and TLS of a client; can be pickled unless `tls` is an SSLContext."""
 
     credentials: Credentials | None = None
     tls: Tls | ssl.SSLContext | None = None
 
     @staticmethod
     def of(credentials: Credentials | None, tls: TlsOption) -> Access:
-        """What a user gave: `tls=True` is TLS with everything checked."""
+        """The access from a user's options; `tls=True` is TLS with all checks."""
         if not isinstance(credentials, Credentials | None):
             raise ConfigError(
                 f"credentials: Credentials(access_key, secret_key) expected, not {type(credentials).__name__}"
@@ -40,9 +40,9 @@ class Access:
         return None if self.credentials is None else self.credentials.sign
 
     def context(self) -> ssl.SSLContext | None:
-        """ConfigError when a file of it cannot be used."""
+        """The TLS context, None without TLS; ConfigError when a file cannot be used."""
         return self.tls.context() if isinstance(self.tls, Tls) else self.tls
 
 
 OPEN = Access()
-"""Nothing signed, nothing encrypted."""
+"""No signatures and no encryption."""

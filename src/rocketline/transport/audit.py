@@ -1,7 +1,7 @@
-"""One line for every change an operator makes, on the logger `rocketline.audit`: who, what, of which object, how it ended.
+"""The audit log: one line on the logger `rocketline.audit` for every change by an operator, with who, what, object, result.
 
-Who is the address, and the access key if the request names one. The object is what the request's header says, and of a body
-only names. Everything from a peer is quoted, so that nobody writes lines of his own; secrets are left out.
+Who is the address, and the access key if the request has one. The object is the fields of the request's header, and the
+names in its body. Everything from a peer is quoted, so that a peer cannot forge lines; secrets are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("rocketline.audit")
 
 ACCESS_KEY = "AccessKey"
 _NOT_SHOWN = frozenset({ACCESS_KEY, "Signature", "SecurityToken", "value"})
-"""`value`: a key-value setting may be anything, a password among it."""
+"""`value`: a key-value setting may be a password."""
 MAX_FIELDS = 16
 MAX_CHARS = 200
 MAX_NAMES = 20
@@ -63,40 +63,41 @@ _SETTINGS = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAME
 
 
 def audited(router: Router) -> Router:
-    """The same router; what changes something is told."""
+    """The same router, which now logs every change."""
     for code in CHANGES & router.codes:
         router.change(code, lambda handler: partial(_serve, handler))
     return router
 
 
 def _serve(handler: Handler, channel: Channel, request: Command) -> Reply:
+    """Call the handler and log the change with its result."""
     try:
         reply = handler(channel, request)
     except RequestRejected as rejected:
-        _tell(channel, request, rejected.code, rejected.remark)
+        _log_change(channel, request, rejected.code, rejected.remark)
         raise
     except Exception as error:
-        _tell(channel, request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        _log_change(channel, request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         raise
     if isinstance(reply, Awaitable):
         future = asyncio.ensure_future(reply)
-        future.add_done_callback(partial(_tell_later, channel, request))
+        future.add_done_callback(partial(_log_result, channel, request))
         return future
     code, remark = (reply.code, reply.remark) if isinstance(reply, Command) else (ResponseCode.SUCCESS, None)
-    _tell(channel, request, code, remark)
+    _log_change(channel, request, code, remark)
     return reply
 
 
-def _tell_later(channel: Channel, request: Command, future: asyncio.Future[Command | None]) -> None:
+def _log_result(channel: Channel, request: Command, future: asyncio.Future[Command | None]) -> None:
     if future.cancelled():
-        _tell(channel, request, ResponseCode.SYSTEM_ERROR, "the connection was closed first")
+        _log_change(channel, request, ResponseCode.SYSTEM_ERROR, "the connection was closed first")
     elif (error := future.exception()) is not None:
-        _tell(channel, request, getattr(error, "code", ResponseCode.SYSTEM_ERROR), str(error))
+        _log_change(channel, request, getattr(error, "code", ResponseCode.SYSTEM_ERROR), str(error))
     elif (reply := future.result()) is not None:
-        _tell(channel, request, reply.code, reply.remark)
+        _log_change(channel, request, reply.code, reply.remark)
 
 
-def _tell(channel: Channel, request: Command, code: int, remark: str | None) -> None:
+def _log_change(channel: Channel, request: Command, code: int, remark: str | None) -> None:
     ext = request.ext or {}
     fields = {
         "who": channel.remote,
@@ -120,7 +121,7 @@ def _object_of(request: Command, ext: dict[str, str]) -> dict[str, Any]:
 
 
 def _names_in(request: Command) -> Iterator[str]:
-    """Names of what a body changes; none when it cannot be read, which the result then says."""
+    """Names of what a body changes; none when it cannot be read, which shows in the result."""
     if not request.body:
         return
     if request.code in _SETTINGS:

@@ -1,8 +1,8 @@
-"""Connections to many servers, made when first needed and shared by everyone who calls.
+"""Connections to many servers, opened on first use and shared by all callers.
 
-A lost connection is made anew by the next call. After a failed attempt the next one waits (0.05 s, doubled up to 3 s);
-calls that come earlier fail at once with the last reason, so that a dead broker costs its callers nothing and they can
-go elsewhere.
+The next call after a loss opens a new connection. After a failed attempt there is a pause (0.05 s, doubled up to 3 s);
+calls during the pause fail at once with the last reason, so that callers of a dead broker can go to another one without
+waiting.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 3.0
 
-TLS_GOODBYE_S = 0.2
-"""For a server's goodbye at the end of a TLS connection; Apache's says none."""
+TLS_CLOSE_S = 0.2
+"""How long to wait for a server's close message at the end of a TLS connection; Apache's sends none."""
 
 
 class _Link:
-    """What we know of one address: its channel, or why there is none."""
+    """State of one address: its channel, or why there is none."""
 
     def __init__(self) -> None:
         self.channel: Channel | None = None
@@ -63,7 +63,7 @@ class RemotingClient:
         self._sign = access.sign
         self._tls = access.context()
         self._tls_options: dict[str, Any] = (
-            {} if self._tls is None else {"ssl": self._tls, "ssl_shutdown_timeout": TLS_GOODBYE_S}
+            {} if self._tls is None else {"ssl": self._tls, "ssl_shutdown_timeout": TLS_CLOSE_S}
         )
         self._links: dict[str, _Link] = {}
         self._closed = False
@@ -83,7 +83,7 @@ class RemotingClient:
         return await channel.call(command, max(0.001, timeout - (loop.time() - started)))
 
     async def send_oneway(self, address: str, command: Command, timeout: float = 3.0) -> None:
-        """Send a request nobody answers; only a failure to connect or write shows."""
+        """Send a request that is not answered; fails only if connecting or writing fails."""
         channel = self.connected(address)
         if channel is None or channel.is_congested:
             channel = await self._ready_within(address, timeout)
@@ -117,7 +117,7 @@ class RemotingClient:
                 channel.abort()
 
     def disown(self) -> None:
-        """In a forked child: stop using the parent's connections, and do not keep them open when the parent goes."""
+        """In a forked child: stop using the parent's connections, and do not keep them open when the parent ends."""
         self._closed = True
         self._inherited = list(self._links.values()) or [_Link()]
         self._links = {}
@@ -132,18 +132,18 @@ class RemotingClient:
         await self.close()
 
     async def _ready_within(self, address: str, timeout: float) -> Channel:
-        """A channel whose peer keeps up with reading: what it does not read would pile up here."""
+        """A channel whose peer reads what it is sent: otherwise unsent data would pile up here."""
         step = "no connection to {} within {:g} s"
         try:
             async with asyncio.timeout(timeout):
-                channel = self.connected(address) or await self._connected_anew(address)
+                channel = self.connected(address) or await self._connect_again(address)
                 step = "{} does not read what it is sent: nothing left within {:g} s"
                 await channel.drained()
                 return channel
         except TimeoutError as error:
             raise RequestTimeout(step.format(address, timeout)) from error
 
-    async def _connected_anew(self, address: str) -> Channel:
+    async def _connect_again(self, address: str) -> Channel:
         if self._closed:
             why = "was opened before this process was forked, open a new one" if self._inherited else "is closed"
             raise ConnectFailed(f"cannot connect to {address}: this client {why}")
@@ -153,11 +153,11 @@ class RemotingClient:
             if wait_s > 0:
                 raise link.failure_kind(f"{link.last_error}; next attempt in {wait_s:.1f} s")
             link.connecting = asyncio.get_running_loop().create_task(self._connect(address, link))
-            link.connecting.add_done_callback(_seen)
+            link.connecting.add_done_callback(_mark_retrieved)
         connecting = link.connecting
         await asyncio.wait([connecting])
         if connecting.cancelled():
-            raise ConnectFailed(f"cannot connect to {address}: given up, the address was dropped or the client closed")
+            raise ConnectFailed(f"cannot connect to {address}: the address was dropped or the client was closed")
         return connecting.result()
 
     async def _connect(self, address: str, link: _Link) -> Channel:
@@ -195,14 +195,14 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _seen(task: asyncio.Task[Channel]) -> None:
-    """Every waiter may have timed out before the attempt failed: its failure is in the link, not lost."""
+def _mark_retrieved(task: asyncio.Task[Channel]) -> None:
+    """Keep asyncio from logging a failure that no waiter retrieved, because all timed out: it is saved in the link."""
     if not task.cancelled():
         task.exception()
 
 
 def connect_failed(address: str, error: Exception, timeout: float, *, tls: bool) -> ConnectFailed:
-    """Why no connection could be made, with the fix where TLS is the reason."""
+    """The error for a failed connection, with the fix if TLS is the reason."""
     is_final = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     kind = TlsFailed if is_final else ConnectFailed
     reason = (tls_problem(error) if tls else None) or _reason(error, timeout)

@@ -45,21 +45,21 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port really bound, also when 0 was asked for."""
+        """The bound port, also when 0 was configured."""
         return self._port
 
     async def bind(self) -> None:
-        """Take the port without accepting anyone yet: the port is known, early callers wait in the backlog."""
+        """Bind the port without accepting connections yet; early callers wait in the backlog."""
         if not 0 <= self._port <= 65535:
             raise ConfigError(f"cannot listen on {self._host}:{self._port}: ports go from 0 to 65535")
         loop = asyncio.get_running_loop()
-        # A simulated network comes with its loop and has listening sockets of its own.
+        # The loop of a simulated network makes its own listening sockets.
         listen = getattr(loop, "listening_socket", _listen)
         try:
             infos = await loop.getaddrinfo(
                 self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            # Sockets of our own: uvloop reports neither a failed bind nor a failed listen of a server it has not started.
+            # We make the sockets: uvloop reports neither a failed bind nor a failed listen of a server that is not started.
             for family, address in dict.fromkeys((info[0], info[4]) for info in infos):
                 self._sockets.append(listen(family, (address[0], self._port, *address[2:])))
                 self._port = self._sockets[0].getsockname()[1]
@@ -71,7 +71,7 @@ class RemotingServer:
             ) from error
 
     async def start(self) -> None:
-        """Accept connections; binds first when that was not done."""
+        """Accept connections; binds first if needed."""
         if not self._sockets:
             await self.bind()
         loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class RemotingServer:
             oldest = loop.time() - self.limits.idle_s
             for channel in list(self.channels):
                 if not channel.is_open:
-                    channel.abort()  # closing since the last round: its peer does not read the rest
+                    channel.abort()  # closing since the last round: its peer does not read what is left
                 elif channel.last_active < oldest and not channel.waiting_count:
                     log.info("closing %s: idle for %g s", channel.remote, self.limits.idle_s)
                     channel.close()

@@ -1,8 +1,8 @@
-"""TLS as a client asks for it, and what went wrong when it failed.
+"""TLS settings of a client, and explanations of TLS failures.
 
-RocketMQ's servers take TLS on the same port as plain connections. A server's certificate is checked unless `verify=False`
-is said: Apache's servers make one of their own at every start when none is configured (`tls.test.mode.enable`), which no
-client can trust.
+RocketMQ's servers accept TLS on the same port as plain connections. A server's certificate is checked unless `verify=False`:
+without a configured certificate, Apache's servers make a new one at every start (`tls.test.mode.enable`), which no client
+can trust.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _CLIENT_CERTIFICATE_REASONS = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE", "BAD
 
 @dataclass(frozen=True)
 class Tls:
-    """How servers are checked, and the client's own certificate. All files are PEM; may be pickled.
+    """How servers are checked, and the client's own certificate. All files are PEM; can be pickled.
 
     >>> Tls(ca_file="/etc/rocketmq/ca.pem")
     Tls(ca_file='/etc/rocketmq/ca.pem', certificate=None, key=None, check_host=True, verify=True)
     """
 
     ca_file: str | os.PathLike[str] | None = None
-    """Authorities to trust, or a server's own certificate; None: those of the system."""
+    """Trusted authorities, or a server's own certificate; None: the authorities of the system."""
     certificate: str | os.PathLike[str] | None = None
-    """The client's, with the authorities between it and one the server trusts."""
+    """The client's certificate, with the intermediate authorities up to one that the server trusts."""
     key: str | os.PathLike[str] | None = None
-    """Its private key; None: in the file of the certificate."""
+    """The private key; None: it is in the file of the certificate."""
     key_password: str | None = field(default=None, repr=False)
     check_host: bool = True
     """Whether a server's certificate must name the host or IP address that was connected to. Brokers are found by the
     addresses they register, mostly IP addresses."""
     verify: bool = True
-    """False: trust anybody."""
+    """False: trust every server."""
 
     def __post_init__(self) -> None:
         for name in ("check_host", "verify"):
@@ -54,7 +54,7 @@ class Tls:
             )
 
     def context(self) -> ssl.SSLContext:
-        """ConfigError when a file cannot be used."""
+        """The context for connections; ConfigError when a file cannot be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:  # ssl.SSLError is one
@@ -79,12 +79,12 @@ def _file_problem(error: Exception) -> str:
 
 
 def unheard_hint(tls: ssl.SSLContext | None) -> str:
-    """What may be the reason when a server closes a connection without having answered anything on it."""
+    """A possible reason why a server closed a connection without any answer on it."""
     return _PLAIN_HINT if tls is None else _SECURED_HINT
 
 
 def tls_problem(error: BaseException) -> str | None:
-    """Why a TLS connection could not be made, and what to do; None when TLS has nothing to do with it."""
+    """Why a TLS connection failed, and what to do; None when TLS is not the reason."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _not_trusted(error)
     if isinstance(error, TimeoutError):
@@ -105,7 +105,7 @@ def tls_problem(error: BaseException) -> str | None:
 
 
 def later_problem(error: BaseException | None) -> str | None:
-    """The same for a connection that was made already: a server may refuse our certificate, or its absence, only then."""
+    """The same for an established connection: a server may refuse our certificate, or its absence, only then."""
     closed = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     return tls_problem(error) if isinstance(error, ssl.SSLError) and not closed else None
 

@@ -10,7 +10,7 @@ import pytest
 
 from rocketline.pipelines.audit import audit, stretches
 from rocketline.store.tools.folder import StoreFolder
-from rocketline.store.tools.inspection import Report, Verdict, verify
+from rocketline.store.tools.inspection import Verdict, VerifyReport, verify
 
 from .stores import CONFIG, fill
 
@@ -22,7 +22,7 @@ def folder(root: Path) -> StoreFolder:
     return StoreFolder(root / "commitlog", root)
 
 
-def both(spark: SparkSession | None, root: Path, stretch_bytes: int = 5_000) -> tuple[Report, Report]:
+def both(spark: SparkSession | None, root: Path, stretch_bytes: int = 5_000) -> tuple[VerifyReport, VerifyReport]:
     said: list[str] = []
     return verify(folder(root), CONFIG), audit(spark, folder(root), said.append, CONFIG, stretch_bytes)
 

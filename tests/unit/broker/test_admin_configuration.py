@@ -212,8 +212,8 @@ async def test_parts_that_live_on_work_by_the_new_settings(config: BrokerConfig)
         await it.change("fileReservedTime=5\ntransactionCheckMax=3\ntimerStopDequeue=true")
         broker = it.broker
         assert broker.parts.store.config.retention.reserved_hours == 5
-        assert broker.parts.store._upkeep is not None
-        assert broker.parts.store._upkeep.retention.config.reserved_hours == 5
+        assert broker.parts.store._threads is not None
+        assert broker.parts.store._threads.retention.config.reserved_hours == 5
         assert (broker.parts.checker._config.max_checks, broker.parts.checker._keeps_ms) == (3, 5 * 3_600_000)
         assert broker.parts.timers._config.stop_delivering
         assert await it.code(send_request()) == ResponseCode.SUCCESS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.broker.parts import Parts, heartbeat
 
 from rocketline.protocol.bodies import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
@@ -22,7 +22,7 @@ async def test_the_members_of_a_consumer_group(parts: Parts) -> None:
     parts.peer(("192.0.2.7", 5000)).ask(beat)
     answer = parts.peer().ask(Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "readers"}))
     body = decode_body(ConsumerConnection, answer.body)
-    assert body.connection_set == [Connection("me@1", "192.0.2.7:5000", "GO", 400)]
+    assert body.connection_set == [ClientConnection("me@1", "192.0.2.7:5000", "GO", 400)]
     assert (body.consume_type, body.message_model) == ("CONSUME_PASSIVELY", "BROADCASTING")
     assert body.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
     assert {topic: item.sub_string for topic, item in body.subscription_table.items()} == {"orders": "a"}

@@ -106,8 +106,8 @@ async def test_queue_files_follow_when_asked_for(parts: Parts) -> None:
     parts.clock.advance(3600)
     for _ in range(20):
         ask(parts, RequestCode.DELETE_EXPIRED_COMMITLOG)
-        assert parts.store._upkeep is not None
-        parts.store._upkeep.retention._remover.wait()
+        assert parts.store._threads is not None
+        parts.store._threads.retention._remover.wait()
     assert ask(parts, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == ResponseCode.SUCCESS
     assert first_files(parts, "consumequeue/orders/0") == [f"{6000:020d}"], "the file of units 300 to 399"
     assert parts.store.max_offset("orders", 0) == 330

@@ -197,10 +197,10 @@ class TestDump:
         from rocketline.store.recovery.scan import Gap
         from rocketline.store.tools.folder import StoreFolder
         from rocketline.store.tools.read_only import ReadOnlyDisk
-        from rocketline.store.tools.selection import Selection, select
+        from rocketline.store.tools.selection import RecordSelection, select
 
         monkeypatch.setenv("COLUMNS", "160")
-        records = list(select(StoreFolder(root / "commitlog", root), Selection(), ReadOnlyDisk()))
+        records = list(select(StoreFolder(root / "commitlog", root), RecordSelection(), ReadOnlyDisk()))
         print_table([*records, Gap(10, 20, "torn"), *records * 6])
         lines = capsys.readouterr().out.splitlines()
         assert sum("log offset" in line for line in lines) == 2, f"a heading for every {PAGE_ROWS} rows"

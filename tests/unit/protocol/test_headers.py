@@ -14,7 +14,6 @@ from rocketline.protocol.headers import (
     GetRouteHeader,
     Header,
     HeartbeatResponseHeader,
-    NoFields,
     PullMessageHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetHeader,
@@ -73,7 +72,7 @@ def test_no_fields_at_all() -> None:
     with pytest.raises(RemoteProtocolError, match="field a is missing"):
         SendMessageHeader.decode(Command(310, None))
     assert GetAllTopicConfigHeader.decode(Command(21, None)) == GetAllTopicConfigHeader()
-    assert NoFields.decode(Command(34, {"ReqT": "0"})).encode() == {}
+    assert GetAllTopicConfigHeader.decode(Command(21, {"ReqT": "0"})).encode() == {}
 
 
 @pytest.mark.parametrize(

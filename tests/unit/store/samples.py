@@ -9,7 +9,7 @@ from pathlib import Path
 from rocketline.clock import ManualClock
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.properties import encode_properties
-from rocketline.protocol.records import BatchItem
+from rocketline.protocol.records import BatchItem, decode_record
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, StoreConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.message_store import MessageStore, StoreEvents, StoreMessage
@@ -106,6 +106,40 @@ def split(chunks: list[memoryview]) -> list[bytes]:
 
 def each(count: int, make: Callable[[int], StoreMessage]) -> list[StoreMessage]:
     return [make(number) for number in range(count)]
+
+
+def filled(store: MessageStore, count: int, body_bytes: int = 300, first: int = 0) -> MessageStore:
+    """The store with `count` more messages, whose bodies are their numbers."""
+    for number in range(first, first + count):
+        store.append(message(number.to_bytes(2, "big") * (body_bytes // 2), KEYS=f"key-number-{number}", TAGS="red"))
+    store.dispatch()
+    return store
+
+
+def bodies(store: MessageStore) -> list[int]:
+    """The numbers in the bodies of all messages of the queue."""
+    found = [decode_record(record, 0, len(record), check_crc=True) for record in read_all(store)]
+    assert [record.queue_offset for record in found] == list(range(len(found)))
+    return [int.from_bytes(record.body[:2], "big") for record in found]
+
+
+def keys_found(store: MessageStore, count: int) -> list[int]:
+    return [number for number in range(count) if len(store.query("orders", f"key-number-{number}", 10).records) == 1]
+
+
+def write(disk: MemoryDisk, path: Path, at: int, data: bytes) -> None:
+    raw = bytearray(disk.read(path) or b"")
+    raw[at : at + len(data)] = data
+    disk.write_atomic(path, bytes(raw))
+
+
+def killed(disk: MemoryDisk, store: MessageStore) -> MemoryDisk:
+    """kill -9: what was written is in the page cache, nothing was tidied up."""
+    for path in list(disk._files):
+        disk.sync(path)
+    after = disk.crash()
+    store.close()
+    return after
 
 
 def locked_bytes() -> int:

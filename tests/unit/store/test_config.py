@@ -53,5 +53,5 @@ def test_settings_that_cannot_work_are_named(settings: dict[str, int], named: st
 
 
 def test_intervals_are_above_zero() -> None:
-    with pytest.raises(ConfigError, match="log_interval_ms=0"):
+    with pytest.raises(ConfigError, match="flushIntervalCommitLog=0"):
         FlushConfig(log_interval_ms=0)

@@ -197,7 +197,7 @@ async def test_a_call_that_is_connecting_fails_cleanly_when_the_client_lets_go(d
         await client.close()
     else:
         client.drop(deaf_address)
-    with pytest.raises(ConnectFailed, match=f"{deaf_address}.*given up"):
+    with pytest.raises(ConnectFailed, match=f"{deaf_address}.*was dropped"):
         await call
     await client.close()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocketline.protocol.records import Record
     from rocketline.store.recovery.scan import Gap
     from rocketline.store.tools.folder import StoreFolder
-    from rocketline.store.tools.selection import Selection
+    from rocketline.store.tools.selection import RecordSelection
 
 DAMAGED = 1
 NOT_READABLE = 2
@@ -75,9 +75,9 @@ def dump(
 ) -> None:
     """Show records, in the order of the log; damaged stretches are named and passed over."""
     from rocketline.cli.servers.serving import reader_may_leave
-    from rocketline.store.tools.selection import Selection
+    from rocketline.store.tools.selection import RecordSelection
 
-    selection = Selection(
+    selection = RecordSelection(
         offset,
         from_offset,
         to_offset,
@@ -125,7 +125,7 @@ def stores_in(folder: Path) -> list[StoreFolder]:
     return find_stores(ReadOnlyDisk(), folder.absolute())
 
 
-def _selected(stores: list[StoreFolder], selection: Selection) -> Iterator[Record | Gap]:
+def _selected(stores: list[StoreFolder], selection: RecordSelection) -> Iterator[Record | Gap]:
     from rocketline.store.tools.read_only import ReadOnlyDisk
     from rocketline.store.tools.selection import select
 

@@ -18,7 +18,7 @@ from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.record_layout import COMPRESSED
 from rocketline.protocol.records import Record
 from rocketline.store.recovery.scan import Gap
-from rocketline.store.tools.inspection import Report, Verdict
+from rocketline.store.tools.inspection import Verdict, VerifyReport
 
 if TYPE_CHECKING:
     from rocketline.store.tools.rebuild import RebuildResult
@@ -34,7 +34,7 @@ _VERDICTS = {
 }
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: VerifyReport) -> Iterator[str]:
     """The report as text."""
     state = "in use" if report.is_open else "not stopped cleanly" if report.was_killed else "stopped cleanly"
     yield f"store           {printable(report.store)}, {state}"
@@ -57,7 +57,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield _VERDICTS[report.verdict] + (f": {counts}" if counts else "")
 
 
-def report_json(report: Report) -> str:
+def report_json(report: VerifyReport) -> str:
     return json.dumps({"verdict": report.verdict.value, **asdict(report)})
 
 

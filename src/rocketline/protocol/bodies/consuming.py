@@ -1,4 +1,4 @@
-"""What a broker tells operators about consumption, in RocketMQ's shapes."""
+"""Bodies with which a broker answers operators' questions about consumption."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QueueTimeSpan(Body):
     min_time_stamp_str: str = ""
     max_time_stamp_str: str = ""
     consume_time_stamp_str: str = ""
-    """The times for the eye, in the broker's time zone."""
+    """The times as text, in the broker's time zone."""
 
 
 class ConsumeTimeSpans(Body):
@@ -31,7 +31,7 @@ class ConsumeTimeSpans(Body):
 
 
 class StatsItem(Body):
-    """A counter over one window: the growth, per second, and per call."""
+    """A counter over one period: its growth in total, per second and per call."""
 
     sum: Int64 = 0
     tps: float = 0.0
@@ -70,7 +70,7 @@ class CorrectionOffsets(Body):
 
 
 class ConsumeQueueUnit(Body):
-    """One entry; what Apache adds from an extended queue is text for the eye."""
+    """One unit of a consume queue; what Apache adds from an extended queue is text for people."""
 
     physic_offset: Int64
     physic_size: Int32

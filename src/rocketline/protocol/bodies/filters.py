@@ -1,4 +1,4 @@
-"""Expressions: a subscription to be checked (46), and consumerFilter.json, the SQL92 filters a broker knows."""
+"""Bodies about filter expressions: a subscription to check (46), and consumerFilter.json, the SQL92 filters of a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocketline.protocol.bodies.json_body import Body, Int32, Int64
 
 
 class CheckClientBody(Body):
-    """46: would pulls of this group with this subscription be served?"""
+    """46: ask whether the broker would serve pulls of this group with this subscription."""
 
     subscription_data: SubscriptionData
     client_id: str = ""
@@ -17,14 +17,14 @@ class CheckClientBody(Body):
 
 
 class BloomFilterData(Body):
-    """The bits of a group in the bitmaps of a topic, and how many bits those have."""
+    """The bits of a group in the bitmaps of a topic, and the length of these bitmaps in bits."""
 
     bit_pos: list[Int32] = field(default_factory=list)
     bit_num: Int32 = 0
 
 
 class ConsumerFilterData(Body):
-    """One group's filter. A dead one is kept for a while, because its bits are in bitmaps."""
+    """The filter of one group. A dead one is kept for a while, because its bits are still in bitmaps."""
 
     consumer_group: str
     topic: str

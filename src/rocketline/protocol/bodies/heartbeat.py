@@ -1,4 +1,4 @@
-"""What clients tell brokers about themselves: heartbeats and the subscriptions in them."""
+"""Bodies of heartbeats, with the subscriptions in them, and lists of connected clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MATCH_ALL = "*"
 
 
 class SubscriptionData(Body):
-    """One topic of a consumer group: the expression, and for tags their texts and Java hashes."""
+    """One topic of a consumer group: the expression, and for tags their text and Java hashes."""
 
     topic: str
     sub_string: str = MATCH_ALL
@@ -57,7 +57,7 @@ class ConsumerIdList(Body):
     consumer_id_list: list[str] = field(default_factory=list)
 
 
-class Connection(Body):
+class ClientConnection(Body):
     """A client that is connected to a broker."""
 
     client_id: str
@@ -69,7 +69,7 @@ class Connection(Body):
 class ConsumerConnection(Body):
     """Who consumes in a group, and how."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None
@@ -79,4 +79,4 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """Who produces in a group."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)

@@ -1,9 +1,9 @@
-"""Bodies as JSON: a strict writer and a tolerant reader, shared by all body structs.
+"""Bodies as JSON: a strict writer and a tolerant reader for all body structs.
 
-Writing: quoted keys, null members left out (Java takes an explicit null over its default and stumbles), a queue that is
-a key bare, as Java writes it (5.x cannot read it as a string), never a `$ref`. Reading: a typed decode straight from the
-bytes; text only fastjson would accept goes through the tolerant reader, where also nulls count as absent and enum
-ordinals become names.
+Writing: keys are quoted; null members are left out, because Java would replace its default by null and fail; a queue that is
+a key is written as an object, as Java does (5.x cannot read it as a string); there is never a `$ref`. Reading: a typed
+decode directly from the bytes; text that only fastjson accepts goes through the tolerant reader, which also treats nulls as
+absent and turns enum ordinals into names.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ _BARE_QUEUE_START = b'{"brokerName":'
 _BARE_QUEUE = re.compile(
     rb'(?<=[{,])\{"brokerName":"(?:[^"\\]|\\.)*","queueId":-?[0-9]+,"topic":"(?:[^"\\]|\\.)*"\}(?=:)'
 )
-"""A queue that is a key as Java writes it. Inside a string its quotes would be escaped, so it is found only where it is
-one."""
+"""A queue that is a key, as Java writes it. Inside a string its quotes are escaped, so only keys match."""
 
 
 class Body(msgspec.Struct, rename="camel"):
@@ -76,24 +75,24 @@ def encode_body(value: Any) -> bytes:
 
 
 def _bare_queue_keys(data: bytes) -> bytes:
-    """JSON text with the queues among its keys as objects; the tolerant reader takes them so."""
+    """JSON text in which queues that are keys are written as objects."""
     if _QUEUE_KEY_START not in data:
         return data
     return _QUEUE_KEY.sub(lambda key: json.loads(key[1]).encode() + b":", data)
 
 
 def _quoted_queue_keys(data: bytes) -> bytes:
-    """JSON text with the queues among its keys as strings, which makes it plain JSON."""
+    """JSON text in which queues that are keys are written as strings, which makes it standard JSON."""
     return _BARE_QUEUE.sub(lambda key: _encoder.encode(key[0].decode("utf-8", "replace")), data)
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
-    """A body read as `kind`; RemoteProtocolError when it is not JSON or has another shape."""
+    """A body as a `kind`; RemoteProtocolError when it is not JSON or does not fit the struct."""
     return _decode(kind, data, MAX_LOOSE_CHARS)
 
 
 def decode_file(kind: type[T], data: bytes) -> T:
-    """A config file read as `kind`: like a body, but ours, so of any length; ConfigError when it is not readable."""
+    """A config file as a `kind`: like a body, but trusted, so of any length; ConfigError when it is not readable."""
     try:
         return _decode(kind, data, len(data))
     except RemoteProtocolError as error:
@@ -102,7 +101,7 @@ def decode_file(kind: type[T], data: bytes) -> T:
 
 def _decode(kind: type[T], data: bytes, max_loose_chars: int) -> T:
     if b"$ref" not in data:
-        # Tables by queue may be large, and the tolerant reader is slow.
+        # Tables keyed by queue may be large, and the tolerant reader is slow.
         plain = _quoted_queue_keys(data) if _BARE_QUEUE_START in data else data
         try:
             return _decoder(kind)(plain)
@@ -144,7 +143,7 @@ def pretty_json(value: Any) -> bytes:
 
 
 def queue_key(queue: MessageQueue) -> str:
-    """The key of a queue in a map: its JSON text, members in alphabetical order. Written out it loses its quotes.
+    """The key of a queue in a map: its JSON text, members in alphabetical order. `encode_body` writes it as an object.
 
     >>> queue_key(MessageQueue("T", "b", 1))
     '{"brokerName":"b","queueId":1,"topic":"T"}'
@@ -154,12 +153,12 @@ def queue_key(queue: MessageQueue) -> str:
 
 
 def parse_queue_key(text: str) -> MessageQueue:
-    """The queue that a map's key names; RemoteProtocolError when it names none."""
+    """The queue of a map's key; RemoteProtocolError when the key is none."""
     return decode_body(QueueBody, text.encode("utf-8", "replace")).queue
 
 
 class QueueBody(Body):
-    """A MessageQueue as bodies write it."""
+    """A MessageQueue in a body."""
 
     broker_name: str
     queue_id: Int32

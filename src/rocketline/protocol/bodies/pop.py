@@ -15,15 +15,15 @@ PULL = "PULL"
 POP = "POP"
 
 MAX_BITS = 1 << 16
-"""Offsets of one check point lie close together; a longer bit set is no honest one."""
+"""Offsets of one check point are close together; a longer bit set is invalid."""
 
 
 class BatchAck(Body):
-    """Acknowledged messages of one check point; Java reads the long names too, and writes these."""
+    """Acknowledged messages of one check point, with the short names that Java writes; it reads the long ones too."""
 
     consumer_group: str = field(name="c")
     topic: str = field(name="t")
-    """The one that was popped, also when its messages lie on a retry topic: `retry` tells."""
+    """The popped topic, also when its messages are on a retry topic, which `retry` says."""
     retry: str = field(name="r")
     start_offset: Int64 = field(name="so")
     queue_id: Int32 = field(name="q")
@@ -46,7 +46,7 @@ class BatchAckMessageRequestBody(Body):
 
 
 class QueryAssignmentRequestBody(Body):
-    """400: which queues are mine, and how do I read them?"""
+    """400: ask which queues a client reads, and how."""
 
     topic: str
     consumer_group: str
@@ -61,7 +61,7 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """None means that the broker cannot say: keep what you have. An empty list means: give everything away."""
+    """None: the broker does not know, the client keeps its queues. An empty list: the client has no queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
@@ -94,7 +94,8 @@ def encode_bits(bits: Iterable[int]) -> str:
 
 
 def decode_bits(text: str) -> list[int]:
-    """
+    """The positions of the bits that are set.
+
     >>> decode_bits("AQI=")
     [0, 9]
     """

@@ -1,6 +1,6 @@
 """Bodies about queues: locks, and statistics in maps keyed by queue.
 
-Such maps have string keys here: `queue_key` makes one and `parse_queue_key` reads it, whichever form the peer wrote.
+Such maps have string keys here: `queue_key` makes one and `parse_queue_key` reads it, in any form a peer writes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class LockBatchRequestBody(Body):
 
 
 class UnlockBatchRequestBody(LockBatchRequestBody):
-    """42: give them back."""
+    """42: unlock these queues."""
 
 
 class LockBatchResponseBody(Body):
-    """Exactly the queues that were granted."""
+    """The queues that are locked for the client now."""
 
     lock_ok_mq_set: list[QueueBody] = field(default_factory=list, name="lockOKMQSet")
 
@@ -55,7 +55,7 @@ class ConsumeStats(Body):
 
 
 class ConsumerStatus(Body):
-    """221 and 223: where each queue of a client stands."""
+    """221 and 223: the offset of each queue of a client."""
 
     consumer_table: dict[str, dict[str, Int64]] = field(default_factory=dict)
     message_queue_table: dict[str, Int64] = field(default_factory=dict)

@@ -33,7 +33,7 @@ MAX_REGISTRATION_BYTES = 64 * 1024 * 1024
 
 OLDEST_WITH_BODY = 37
 OLDEST_WITH_MAPPINGS = 413
-"""Request versions below send a bare topic table, or a compressed body without mappings."""
+"""Older request versions send only the topic table, or a compressed body without mappings."""
 
 _INT = struct.Struct(">i")
 
@@ -48,7 +48,7 @@ def encode_registration(body: RegisterBrokerBody, compressed: bool = False) -> b
 
 
 def decode_registration(data: bytes, compressed: bool, version: int) -> RegisterBrokerBody:
-    """The registration of a broker that announced `version`; RemoteProtocolError when it makes no sense."""
+    """The registration of a broker that announced `version`; RemoteProtocolError when it is invalid."""
     if not data:
         return RegisterBrokerBody()
     if version < OLDEST_WITH_BODY:
@@ -85,7 +85,7 @@ def _topic_text(config: TopicConfig) -> bytes:
 
 
 class _Reader:
-    """Walks the inflated bytes."""
+    """Reads the inflated bytes from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Where topics live: routes and the other tables a name server answers with."""
+"""Bodies of a name server's answers: routes and other tables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from msgspec import field
 from rocketline.protocol.bodies.json_body import Body, Int32, encode_body, without_nulls
 from rocketline.protocol.bodies.topics import TopicQueueMappingInfo
 
-PERM_PRIORITY = 8
 PERM_READ = 4
 PERM_WRITE = 2
-PERM_INHERIT = 1
 
 MASTER_ID = 0
 

@@ -1,4 +1,4 @@
-"""Topics and groups with their settings, as brokers register, exchange and store them."""
+"""Bodies and files with the settings of topics and groups, and the offsets of groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MULTI_TAG = "MULTI_TAG"
 
 
 class DataVersion(Body):
-    """Tells two states of a table apart; every member counts."""
+    """Version of a table; two states are the same only if all members are equal."""
 
     counter: Int64 = 0
     state_version: Int64 = 0
@@ -40,7 +40,7 @@ class TopicConfigList(Body):
 
 
 class MappingItem(Body):
-    """A stretch of a logical queue: which queue of which broker holds it."""
+    """A part of a logical queue, and the queue of a broker that holds it."""
 
     gen: Int32 = 0
     queue_id: Int32 = 0
@@ -53,7 +53,7 @@ class MappingItem(Body):
 
 
 class TopicQueueMappingInfo(Body):
-    """How a broker's queues belong to the logical queues of a static topic."""
+    """Which logical queues of a static topic the queues of a broker belong to."""
 
     topic: str | None = None
     scope: str | None = None

@@ -1,9 +1,9 @@
-"""Typed headers, one struct per request or response that has fields; see `base` for the rules they share."""
+"""Typed headers, one struct per request or response that has fields; see `base` for their common rules."""
 
 from __future__ import annotations
 
 from rocketline.protocol.codes import RequestCode
-from rocketline.protocol.headers.base import Header, NoFields
+from rocketline.protocol.headers.base import Header
 from rocketline.protocol.headers.clients import (
     CheckTransactionStateHeader,
     ConsumeMessageDirectlyHeader,
@@ -275,7 +275,6 @@ __all__ = [
     "GroupForbiddenHeader",
     "Header",
     "HeartbeatResponseHeader",
-    "NoFields",
     "NotificationHeader",
     "NotificationResponseHeader",
     "NotifyConsumerIdsChangedHeader",

@@ -1,8 +1,8 @@
-"""The base of every typed header: header fields as strings on one side, a checked struct on the other.
+"""The base of every typed header: converts between header fields, which are strings, and a checked struct.
 
-Attributes are snake_case, wire names camelCase; the few that differ are named at their field. Reading is as lenient as
-RocketMQ's readers are (every value is text, unknown fields are ignored, a frame without fields is an empty header) and
-refuses what they would stumble over later: a missing required field, text that is no number, a number out of range.
+Attributes are snake_case, wire names camelCase; the few that differ are named at their field. Reading is as lenient as in
+RocketMQ (every value is text, unknown fields are ignored, a frame without fields is an empty header). It refuses what would
+fail later: a missing required field, text that is no number, a number out of range.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
             raise refused_field(command, error) from error
 
     def encode(self) -> dict[str, str]:
-        """Header fields as they travel; a field that is None stays out."""
+        """The header fields; a field that is None is left out."""
         ext = {}
         for attribute, name in _wire_names(type(self)):
             value = getattr(self, attribute)
@@ -56,12 +56,9 @@ class Header(msgspec.Struct, rename="camel", gc=False):
         return ext
 
 
-class NoFields(Header):
-    """The header of requests and responses that have none of their own."""
-
-
 def wire_text(value: bool | int | str) -> str:
-    """
+    """A value as header field.
+
     >>> wire_text(True), wire_text(7)
     ('true', '7')
     """
@@ -78,7 +75,7 @@ def _wire_names(header: type[Header]) -> tuple[tuple[str, str], ...]:
 def refused_field(
     command: Command, error: msgspec.ValidationError, names: Mapping[str, str] = _SAME
 ) -> RemoteProtocolError:
-    """The error for a header that does not fit, with the field and what it held; `names` are its names on the wire."""
+    """The error for an invalid header, with the field and its value; `names` are the names on the wire."""
     start = f"header of {'response' if command.is_response else 'request'} {command.code}"
     reason, _, path = str(error).partition(" - at `$.")
     found = _MISSING.fullmatch(reason)

@@ -1,4 +1,4 @@
-"""Clients and brokers keeping track of each other: heartbeats, group members, transactions, and what a broker asks a client.
+"""Headers between clients and brokers: heartbeats, group members, transactions, and requests of a broker to a client.
 
 Heartbeats (34) and queue locks (41, 42) have no fields of their own.
 """

@@ -1,4 +1,4 @@
-"""What operators ask a broker about consumption: who reads what, how far, how fast (300 to 345)."""
+"""Headers of operators' questions about consumption: who reads what, how far, how fast (300 to 345)."""
 
 from __future__ import annotations
 

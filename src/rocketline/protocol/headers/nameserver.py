@@ -1,7 +1,6 @@
-"""What brokers, clients and tools say to a name server.
+"""Headers of requests to a name server, and of its answers.
 
-Fields that may be empty have a default even where RocketMQ calls them required: an empty string does not survive the
-binary header.
+Fields that may be empty have a default even where RocketMQ requires them: the binary header cannot hold an empty string.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class RegisterBrokerHeader(Header):
 
 
 class RegisterBrokerResponseHeader(Header):
-    """Both are filled only for a slave whose master is alive."""
+    """Both are set only for a slave whose master is alive."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -84,7 +83,7 @@ class GetRouteHeader(Header):
 
 
 class WritePermOfBrokerHeader(Header):
-    """205 (take the write permission of a broker's topics away) and 327 (give it back)."""
+    """205 (remove the write permission of a broker's topics) and 327 (restore it)."""
 
     broker_name: str
 
@@ -98,7 +97,7 @@ class AddWritePermResponseHeader(Header):
 
 
 class DeleteTopicInNameServerHeader(Header):
-    """216; without a cluster the topic leaves all of them."""
+    """216; without a cluster the topic is deleted in all of them."""
 
     topic: str
     cluster_name: str | None = None

@@ -1,6 +1,6 @@
-"""Pop mode: pop, peek and acknowledge messages, change their invisible time, wait for some (200050 to 200055).
+"""Headers of pop mode: pop, peek and acknowledge messages, change their invisible time, wait for some (200050 to 200055).
 
-These codes do not fit the binary header: they travel in JSON only.
+These codes do not fit the binary header: they are sent in JSON only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PopMessageResponseHeader(Header):
 
 
 class AckMessageHeader(Header):
-    """200051; `topic` is the one the message lies on, which may be a retry topic."""
+    """200051; `topic` is the one the message is stored on, which may be a retry topic."""
 
     consumer_group: str
     topic: str
@@ -69,7 +69,7 @@ class ChangeInvisibleTimeHeader(Header):
 
 
 class ChangeInvisibleTimeResponseHeader(Header):
-    """What the handle has to say from now on; all zeros when a message popped in order was acknowledged before."""
+    """Values for the new handle; all zeros when a message popped in order was acknowledged before."""
 
     pop_ms: Int64 = field(name="popTime")
     invisible_ms: Int64 = field(name="invisibleTime")
@@ -77,7 +77,7 @@ class ChangeInvisibleTimeResponseHeader(Header):
 
 
 class NotificationHeader(Header):
-    """200054: tell when a pop would find something."""
+    """200054: ask to be told when a pop would find something."""
 
     consumer_group: str
     topic: str
@@ -95,7 +95,7 @@ class NotificationResponseHeader(Header):
 
 
 class PollingInfoHeader(Header):
-    """200055: how many requests wait."""
+    """200055: ask how many requests wait."""
 
     consumer_group: str
     topic: str
@@ -107,7 +107,7 @@ class PollingInfoResponseHeader(Header):
 
 
 class PeekMessageHeader(Header):
-    """200052: what a pop would find, taking nothing."""
+    """200052: read what a pop would return, without popping."""
 
     topic: str
     queue_id: Int32

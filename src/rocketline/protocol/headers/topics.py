@@ -1,4 +1,4 @@
-"""Topics and subscription groups as tools manage them on a broker, and what they ask about them."""
+"""Headers of tools that manage topics and subscription groups on a broker, or ask about them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class GetGroupConfigHeader(Header):
 
 
 class DeleteGroupHeader(Header):
-    """207; tools of 4.9 say `removeOffset` where those of 5.x say `cleanOffset`."""
+    """207; tools of 4.9 send `removeOffset`, those of 5.x `cleanOffset`."""
 
     group_name: str
     clean_offset: bool = False

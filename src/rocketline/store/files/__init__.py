@@ -1,1 +1,1 @@
-"""Files of a store: the seam to the disk, maps, chains of files of one size, one process at a time."""
+"""Files of a store: the disk interface, memory maps, chains of files of one size, the lock of a store's folder."""

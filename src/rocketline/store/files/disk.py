@@ -1,8 +1,8 @@
 """The disk as the store sees it: mapped files, small files replaced as a whole, folders and a lock.
 
-`Disk` is a seam. `RealDisk` is the operating system; `rocketline.testing.disks` has one in memory that can lose power and
-one that fails on demand. Every implementation keeps the rules of mapped_file.py, and every failure is a `StoreError` that
-names what was tried, the path and the reason.
+`Disk` is the interface. `RealDisk` is the operating system; `rocketline.testing.disks` has one in memory that can lose
+power and one that fails on demand. Every implementation keeps the rules of mapped_file.py, and every failure is a
+`StoreError` that names what was tried, the path and the reason.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from rocketline.errors import StoreError
 from rocketline.files import backup_of, replace_file, sync_folder
-from rocketline.store.files.disk_errors import explained, store_error
+from rocketline.store.files.disk_errors import as_store_error, store_error
+from rocketline.store.files.file_system import FileSystem, open_file_system
 from rocketline.store.files.mapped_file import MappedFile, RealMappedFile
 from rocketline.store.files.process_lock import ProcessLock, is_locked
-from rocketline.store.flush.whole_disk import WholeDisk, open_whole_disk
 
 __all__ = [
     "DirEntry",
@@ -30,8 +30,8 @@ __all__ = [
     "FolderLock",
     "MappedFile",
     "RealDisk",
+    "as_store_error",
     "damaged_copy_of",
-    "explained",
     "is_locked",
     "read_with_backup",
     "store_error",
@@ -43,14 +43,18 @@ log = logging.getLogger(__name__)
 
 
 class DirEntry(NamedTuple):
+    """One entry of a folder."""
+
     name: str
     size: int
     is_folder: bool
 
 
 class DiskUsage(NamedTuple):
+    """Size and free space of a disk."""
+
     total_bytes: int
-    """What programs may use of the disk: without the blocks kept for the administrator, as `df` counts."""
+    """What programs may use of the disk, without the blocks reserved for root, as `df` counts."""
     free_bytes: int
 
     @property
@@ -66,15 +70,19 @@ class DiskUsage(NamedTuple):
 
 
 class FolderLock(Protocol):
+    """The lock of a store's folder, held by this process."""
+
     def release(self) -> None: ...
 
 
 class Disk(Protocol):
-    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
-        """Map a file, made or extended to `size` as needed.
+    """Everything the store does with files."""
 
-        A pinned file keeps a descriptor of its own, so that a sync works even when the process has run out of them. A
-        scattered one is used here and there: touching a page must not bring megabytes of its neighbours into memory.
+    def open_mapped(self, path: Path, size: int, pinned: bool = False, scattered: bool = False) -> MappedFile:
+        """Map a file; create it or extend it to `size` as needed.
+
+        A pinned file keeps its own descriptor, so that a sync works even when the process has run out of them. A scattered
+        file is used at random: reading a page must not bring megabytes of its neighbours into memory.
         """
 
     def sync(self, path: Path) -> None:
@@ -90,42 +98,42 @@ class Disk(Protocol):
         """The whole file, or None when it does not exist."""
 
     def read_range(self, path: Path, start: int, size: int) -> bytes:
-        """Some bytes of a file, fewer at its end; cheaper than mapping it for a look."""
+        """Some bytes of a file, fewer at its end; cheaper than mapping it."""
 
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
-        """Replace a file as a whole, durably; its former content becomes `.bak` when asked for."""
+        """Replace a file as a whole, durably; `keep_backup`: its former content becomes `.bak`."""
 
     def remove(self, path: Path, durably: bool = False) -> None:
-        """Remove a file, or do nothing when there is none; `durably`: no power failure brings it back."""
+        """Remove a file, or do nothing when there is none; `durably`: it is not back after a power failure."""
 
     def remove_tree(self, folder: Path) -> None: ...
 
     def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
-        """Give a folder another name on the same disk; `durably`: together with the names of all files in it."""
+        """Rename a folder on the same disk; `durably`: with the names of all files in it."""
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
-        """Make a folder and those above it; returns which ones still have to be flushed before their names last."""
+        """Create a folder and its parents; returns the folders that must still be flushed to make the names durable."""
 
     def exists(self, path: Path) -> bool: ...
 
     def lock(self, path: Path) -> FolderLock:
-        """Take the lock file for this process; StoreInUse when somebody has it."""
+        """Take the lock file for this process; StoreInUse when a process already has it."""
 
     def modified_ms(self, path: Path) -> int:
         """When the content of a file was last changed; wall-clock time."""
 
     def usage(self, path: Path) -> DiskUsage: ...
 
-    def whole(self, folder: Path) -> WholeDisk | None:
-        """The disk a folder is on, to be flushed as a whole; None where only each file can be flushed reliably."""
+    def file_system(self, folder: Path) -> FileSystem | None:
+        """The file system of a folder, to flush it as a whole; None where only single files can be flushed reliably."""
 
 
 def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T | None:
-    """A file kept by `write_atomic(keep_backup=True)`: parsed, from its backup when it is missing, empty or broken.
+    """The parsed content of a file written with `keep_backup=True`; of its backup when it is missing, empty or broken.
 
-    None when there is nothing to read. `parse` raises ValueError for content it cannot accept. A backup that had to be used
-    takes the file's place at once, so that it is used once and not each time until the next save, and so that the next save
-    does not turn a useless file into the backup; the useless content stays beside it.
+    None when there is neither. `parse` raises ValueError for content it cannot accept. A backup that had to be used replaces
+    the file at once: so it is used only once, and the next save does not make the broken file the backup. The broken
+    content stays beside it.
     """
     data, backup = disk.read(path), disk.read(backup_of(path))
     if not data and not backup:
@@ -155,7 +163,7 @@ def read_with_backup(disk: Disk, path: Path, parse: Callable[[bytes], T]) -> T |
 
 
 def damaged_copy_of(path: Path) -> Path:
-    """Where the content of a file is kept that could not be read."""
+    """The path where the broken content of a file is kept."""
     return path.with_name(path.name + ".damaged")
 
 
@@ -168,10 +176,10 @@ def _dir_entry(item: os.DirEntry[str]) -> DirEntry | None:
 
 
 def _refuse_dangling(path: Path) -> None:
-    """What a link to nowhere should lead to is not known to be absent: more likely its disk is not mounted."""
+    """Raise StoreError for a link whose target does not exist: more likely its disk is not mounted."""
     if path.is_symlink():
         raise StoreError(
-            f"{path} is a link to {os.readlink(path)}, which does not exist; mount what it is on, or remove the link"
+            f"{path} is a link to {os.readlink(path)}, which does not exist; mount its disk, or remove the link"
         )
 
 
@@ -182,7 +190,7 @@ class RealDisk:
         return RealMappedFile(path, size, pinned, scattered)
 
     def sync(self, path: Path) -> None:
-        with explained("flush", path):
+        with as_store_error("flush", path):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 os.fdatasync(fd)
@@ -190,11 +198,11 @@ class RealDisk:
                 os.close(fd)
 
     def sync_folder(self, folder: Path) -> None:
-        with explained("flush", folder):
+        with as_store_error("flush", folder):
             sync_folder(folder)
 
     def list(self, folder: Path) -> list[DirEntry]:
-        with explained("list", folder):
+        with as_store_error("list", folder):
             try:
                 found = os.scandir(folder)
             except FileNotFoundError:
@@ -204,14 +212,14 @@ class RealDisk:
                 return sorted(entry for item in found if (entry := _dir_entry(item)) is not None)
 
     def read(self, path: Path) -> bytes | None:
-        with explained("read", path):
+        with as_store_error("read", path):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
                 return None
 
     def read_range(self, path: Path, start: int, size: int) -> bytes:
-        with explained("read", path):
+        with as_store_error("read", path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 return os.pread(fd, size, start)
@@ -219,22 +227,22 @@ class RealDisk:
                 os.close(fd)
 
     def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
-        with explained("write", path):
+        with as_store_error("write", path):
             replace_file(path, data, keep_backup=keep_backup)
             sync_folder(path.parent)
 
     def remove(self, path: Path, durably: bool = False) -> None:
-        with explained("remove", path):
+        with as_store_error("remove", path):
             path.unlink(missing_ok=True)
             if durably:
                 sync_folder(path.parent)
 
     def remove_tree(self, folder: Path) -> None:
-        with explained("remove", folder), suppress(FileNotFoundError):
+        with as_store_error("remove", folder), suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
     def move_folder(self, source: Path, target: Path, durably: bool = True) -> None:
-        with explained("rename", source):
+        with as_store_error("rename", source):
             for folder, _, _ in os.walk(source) if durably else ():
                 sync_folder(Path(folder))
             os.rename(source, target)
@@ -242,10 +250,10 @@ class RealDisk:
                 sync_folder(parent)
 
     def make_folder(self, folder: Path, durably: bool = True) -> tuple[Path, ...]:
-        with explained("create folder", folder):
+        with as_store_error("create folder", folder):
             missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
             folder.mkdir(parents=True, exist_ok=True)
-            # A file is only as durable as the names that lead to it.
+            # A file is only as durable as the names of the folders above it.
             changed = tuple([path.parent for path in reversed(missing)])
             for parent in changed if durably else ():
                 sync_folder(parent)
@@ -258,13 +266,13 @@ class RealDisk:
         return ProcessLock(path)
 
     def modified_ms(self, path: Path) -> int:
-        with explained("look at", path):
+        with as_store_error("look at", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def usage(self, path: Path) -> DiskUsage:
-        with explained("measure", path):
+        with as_store_error("measure", path):
             found = os.statvfs(path)
         used = found.f_blocks - found.f_bfree
         return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    whole = staticmethod(open_whole_disk)
+    file_system = staticmethod(open_file_system)

@@ -1,4 +1,4 @@
-"""What a failed system call is to the store: an error of its own that names what was tried, the path and the reason."""
+"""Failed system calls as errors of the store, which name what was tried, the path and the reason."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from rocketline.errors import DiskFull, StoreError
 
 
 def store_error(error: OSError, doing: str, path: Path) -> StoreError:
-    """The store's own error for a failed system call."""
+    """The store's error for a failed system call."""
     kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
     return kind(f"cannot {doing} {path}: {error.strerror or error}")
 
 
 @contextmanager
-def explained(doing: str, path: Path) -> Iterator[None]:
+def as_store_error(doing: str, path: Path) -> Iterator[None]:
+    """Raise a StoreError for any OSError of the block."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""One file of fixed size, seen as memory. Rules every kind of disk keeps:
+"""A file of fixed size, mapped into memory. Rules for every kind of disk:
 
-- It has its full size from the start but no blocks. Bytes may be written through the map only inside a range that was
+- The file has its full size from the start but no blocks. Bytes may be written through the map only in a range that was
   reserved before, so a full disk is a `DiskFull` error and never a SIGBUS in the middle of a write.
-- What was written is durable after `sync` returns, not earlier. After a failed `sync` nothing is known any more.
-- Closing never fails because a slice of the map is still on its way to a socket: the map goes away with its last slice.
+- What was written is durable after `sync` returns, not earlier. After a failed `sync` the state of the data is unknown.
+- Closing works while slices of the map are still being sent: the memory is released with the last slice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from rocketline.errors import StoreError
 from rocketline.files import sync_folder
-from rocketline.store.files.disk_errors import explained
+from rocketline.store.files.disk_errors import as_store_error
 from rocketline.store.files.mapping import FileMap
 
 PAGE_BYTES = 4096
@@ -28,34 +28,34 @@ _ZEROS = bytes(1 << 20)
 
 
 class MappedFile(Protocol):
-    """One file of fixed size, seen as memory."""
+    """A file of fixed size, mapped into memory."""
 
     path: Path
     size: int
     buffer: memoryview
     is_new: bool
-    """Whether its name may not be durable yet; a sync makes it so."""
+    """Whether its name may not be durable yet; `sync` makes it durable."""
 
     def reserve(self, start: int, end: int) -> None:
-        """Make blocks for a range nobody writes to yet; DiskFull when there are none."""
+        """Allocate blocks for a range that is not written to yet; DiskFull when there are none."""
 
     def warm(self, start: int, end: int, at_once: bool = False) -> None:
-        """Fault the pages of a reserved range in, so that writing there does not stall; any thread, also after `close`.
+        """Fault in the pages of a reserved range, so that writing there does not stall; any thread, also after `close`.
 
-        `at_once` takes less time in all, but may hold up everybody else on the processor for milliseconds.
+        `at_once` takes less time in total, but may block other threads on the processor for milliseconds.
         """
 
     def write(self, position: int, data: memoryview) -> None:
-        """Write into a reserved range, not through the map, which shows it afterwards; may be called from any thread."""
+        """Write into a reserved range with a system call; the map shows it afterwards. Any thread."""
 
     def forget(self, start: int, end: int) -> None:
-        """Let go of the memory of a range, which can still be read; any thread, also after `close`."""
+        """Release the memory of a range, which can still be read; any thread, also after `close`."""
 
     def erase(self, start: int, end: int) -> None:
-        """Make a range read as zeros again, durably, without giving blocks to its holes."""
+        """Make a range read as zeros, durably, without allocating blocks for its holes."""
 
     def sync(self) -> None:
-        """Return when everything written so far is on the disk; may be called from any thread, also after `close`."""
+        """Return when everything written so far is on the disk; any thread, also after `close`."""
 
     def close(self) -> None: ...
 
@@ -67,12 +67,12 @@ class RealMappedFile:
         self.path = path
         self.size = size
         self._fd = -1
-        with explained("open", path):
+        with as_store_error("open", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            with explained("size", path):
+            with as_store_error("size", path):
                 self.is_new = _grow_file(fd, path, size)
-            with explained("map", path):
+            with as_store_error("map", path):
                 self._map: FileMap | None = FileMap(fd, size)
             if scattered:
                 with suppress(OSError):
@@ -88,7 +88,7 @@ class RealMappedFile:
 
     @contextmanager
     def _descriptor(self, doing: str) -> Iterator[int]:
-        with explained(doing, self.path):
+        with as_store_error(doing, self.path):
             if self._fd >= 0:
                 yield self._fd
                 return
@@ -109,12 +109,12 @@ class RealMappedFile:
         if mapped is None:
             return
         step = end - start if at_once or fd < 0 else _WARM_STEP_BYTES
-        # Kernels before 5.14 do not know the advice to populate; then each page faults in when it is first written.
+        # Kernels before 5.14 do not know MADV_POPULATE_WRITE; then each page faults in when it is first written.
         with suppress(OSError):
             for position in range(start, end, step):
                 stop = min(position + step, end)
                 if not at_once and fd >= 0:
-                    # Or the first fault would make as many pages as read-ahead has, often 8 MiB, and nothing interrupts it.
+                    # Otherwise the first fault makes all pages of the read-ahead, often 8 MiB, without interruption.
                     os.posix_fadvise(fd, position, stop - position, os.POSIX_FADV_WILLNEED)
                 mapped.advise(MADV_POPULATE_WRITE, position, stop)
 
@@ -151,7 +151,7 @@ class RealMappedFile:
         mapped, self._map = self._map, None
         if mapped is None:
             return
-        # A slice that is still being sent keeps the memory; it is unmapped with the last of them.
+        # Slices that are still being sent keep the memory mapped.
         self.buffer = mapped.buffer = memoryview(b"")
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -183,7 +183,7 @@ def _data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _zero(buffer: memoryview, start: int, end: int) -> bool:
-    """Write zeros where there are none yet; whether there was such a place. Untouched pages stay clean."""
+    """Write zeros where there are other bytes, so that pages of zeros stay clean; True when something was written."""
     is_changed = False
     for position in range(start, end, len(_ZEROS)):
         piece = buffer[position : min(position + len(_ZEROS), end)]

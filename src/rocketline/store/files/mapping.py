@@ -1,8 +1,8 @@
 """Mapping files into memory without keeping a descriptor for each.
 
-Python's mmap holds a descriptor as long as it lives (an option of 3.13 apart), and ten thousand queues would need as many.
-The C library's own call needs it only for the call itself. The memory goes away with the last slice of it, wherever that is:
-a chunk on its way to a socket stays valid after its file was closed.
+Python's mmap keeps a descriptor as long as it lives (3.13 has an option), and ten thousand queues would need as many. The
+C library's `mmap` needs it only during the call. The memory is unmapped with the last slice of it: a chunk that is being
+sent stays valid after its file was closed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
 
-_MAPS_WITHOUT_A_WORD = 65_530
-"""What Linux allows a process unless told otherwise."""
+_DEFAULT_MAX_MAPS = 65_530
+"""Linux's default limit for a process."""
 
 
 class FileMap:
@@ -45,11 +45,11 @@ class FileMap:
         self.buffer = memoryview(owner).cast("B")
 
     def advise(self, advice: int, start: int, end: int) -> None:
-        """Tell the kernel about the pages of a range; OSError when it does not know the advice.
+        """Call `madvise` for the pages of a range; OSError when the kernel does not know the advice.
 
-        Any thread, also after the file was closed: the memory may be somebody else's then, so this keeps it for the call.
+        Any thread, also after the file was closed.
         """
-        memory = self.buffer
+        memory = self.buffer  # keeps the memory mapped during the call
         if not memory:
             return
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
@@ -67,4 +67,4 @@ def map_limit() -> int:
     try:
         return int(Path("/proc/sys/vm/max_map_count").read_text())
     except (OSError, ValueError):
-        return _MAPS_WITHOUT_A_WORD
+        return _DEFAULT_MAX_MAPS

@@ -1,7 +1,7 @@
-"""Pages locked in RAM, so that the system never swaps them out.
+"""Locking pages in RAM, so that the system never swaps them out.
 
-How much a process may lock is limited (RLIMIT_MEMLOCK). Locking is a help and not a promise: at the first refusal there is
-one warning that says how to allow it, and everything goes on unlocked. Unmapping memory unlocks it.
+How much a process may lock is limited (RLIMIT_MEMLOCK). Locking is optional: at the first refusal one warning says how to
+allow it, and everything works on without it. Unmapping memory unlocks it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PageLocks:
         self._purpose = purpose
 
     def lock(self, view: memoryview, start: int, end: int) -> bool:
-        """Lock the pages that hold these bytes, faulting them in; False when they are not locked."""
+        """Fault in and lock the pages of these bytes; False when they are not locked."""
         if self.is_refused or start >= end:
             return False
         if _LIBC.mlock(_address(view, start), end - start) == 0:
@@ -41,7 +41,7 @@ class PageLocks:
 
     def unlock(self, view: memoryview, start: int, end: int) -> None:
         if start < end:
-            # Memory that was let go of meanwhile is not locked any more.
+            # Memory that was released meanwhile is not locked any more.
             with suppress(ValueError):
                 _LIBC.munlock(_address(view, start), end - start)
 
@@ -50,7 +50,7 @@ class PageLocks:
         allowed = "any number of" if soft == resource.RLIM_INFINITY else str(soft)
         log.warning(
             "cannot lock %s in memory: %s. RLIMIT_MEMLOCK allows %s bytes; raise it with `ulimit -l`, or with LimitMEMLOCK= "
-            "in a systemd unit. Going on unlocked",
+            "in a systemd unit. Continuing without locking",
             self._purpose,
             os.strerror(code),
             allowed,
@@ -58,7 +58,7 @@ class PageLocks:
 
 
 class LockedWindow:
-    """The part of one file that is about to be written, locked; moves on as the file fills."""
+    """Keeps the part of a file that is written next locked; moves as the file fills."""
 
     def __init__(self, purpose: str) -> None:
         self._locks = PageLocks(purpose)
@@ -67,7 +67,7 @@ class LockedWindow:
         self._end = 0
 
     def move(self, view: memoryview, start: int, end: int) -> None:
-        """Lock the bytes from `start` to `end`, and unlock those locked before that are not among them."""
+        """Lock the bytes from `start` to `end`, and unlock those before `start`."""
         locks = self._locks
         start = start // PAGE_BYTES * PAGE_BYTES
         if view is not self._view:

@@ -1,4 +1,4 @@
-"""One process at a time: the lock file of a store's folder, which keeps Apache's broker out too, and is kept out by it."""
+"""The lock file of a store's folder: one process at a time may open it, ours or Apache's broker."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import ClassVar
 
 from rocketline.errors import StoreInUse
-from rocketline.store.files.disk_errors import explained, store_error
+from rocketline.store.files.disk_errors import as_store_error, store_error
 
 _FLOCK = struct.Struct("hhqqi4x")
 """The kernel's `struct flock` on 64-bit Linux: type, whence, start, length, process."""
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process, this one included, holds a store's lock file; nothing is changed by asking."""
-    with explained("look at", path):
+    """Whether a process, this one included, holds a store's lock file; changes nothing."""
+    with as_store_error("look at", path):
         return ProcessLock.is_held(path)
 
 
 class ProcessLock:
-    """Java's file lock: a POSIX record lock on the first byte, which Apache's broker respects and is kept out by.
+    """A POSIX record lock on the first byte, as Java takes it, so that Apache's broker and ours exclude each other.
 
-    Such a lock belongs to the process and is lost when *any* descriptor of the file is closed, so a second attempt from this
-    process must be refused before it opens the file.
+    Such a lock belongs to the process and is lost when *any* descriptor of the file is closed, so a second attempt in this
+    process is refused before it opens the file.
     """
 
     _held: ClassVar[set[str]] = set()
@@ -34,7 +34,7 @@ class ProcessLock:
         self._key = os.path.realpath(path)
         if self._key in self._held:
             raise StoreInUse(f"{path.parent} is already open in this process")
-        with explained("open", path):
+        with as_store_error("open", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self._take(path)
@@ -50,13 +50,13 @@ class ProcessLock:
             raise StoreInUse(f"{path.parent} is in use by another process") from error
         except OSError as error:
             raise store_error(error, "lock", path) from error
-        with explained("write", path):
+        with as_store_error("write", path):
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, b"lock", 0)
 
     @classmethod
     def is_held(cls, path: Path) -> bool:
-        """Whether anybody has the lock. Opens the file only for reading, and not at all when it is our own."""
+        """Whether a process has the lock. Opens the file only for reading, and not at all when this process has it."""
         if os.path.realpath(path) in cls._held:
             return True
         try:

@@ -1,4 +1,4 @@
-"""One file of a chain: mapped when it is needed, reserved in steps as it fills."""
+"""One file of a chain: mapped on demand, reserved in steps as it fills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketline.store.files.disk import Disk, MappedFile
 from rocketline.store.files.mapping import map_limit
 
 SMALL_FILE_BYTES = 4 << 20
-"""A file up to this size is reserved at once."""
+"""A file up to this size is reserved in one step."""
 
 
 class Segment:
@@ -19,7 +19,7 @@ class Segment:
     __slots__ = (
         "_disk",
         "_file",
-        "_is_unnamed",
+        "_has_new_name",
         "_pinned",
         "_pool",
         "base",
@@ -43,14 +43,14 @@ class Segment:
         self._pinned = pinned
         self._pool = pool
         self._file: MappedFile | None = None
-        self._is_unnamed = False
+        self._has_new_name = False
 
     @property
     def next_base(self) -> int:
         return self.base + self.size
 
     def open(self) -> memoryview:
-        """The whole file as memory; mapped now unless it already is."""
+        """The whole file as memory; maps it if needed."""
         view = self.view
         if view is None:
             self._file = self._disk.open_mapped(self.path, self.size, self._pinned, scattered=not self._pinned)
@@ -60,11 +60,11 @@ class Segment:
         return view
 
     def peek(self, position: int, size: int) -> bytes:
-        """Some bytes, without mapping the file for them."""
+        """Some bytes, read without mapping the file."""
         return self._disk.read_range(self.path, position, size)
 
     def reserve(self, end: int, step: int) -> None:
-        """Make sure that bytes up to `end` may be written; asks the disk for `step` bytes at a time."""
+        """Make sure that bytes up to `end` may be written; reserves `step` bytes at a time."""
         if end <= self.reserved:
             return
         if self.size > SMALL_FILE_BYTES:
@@ -82,7 +82,7 @@ class Segment:
             file.warm(start, end, at_once)
 
     def write(self, position: int, data: memoryview) -> None:
-        """Write to the file, not through the map, in a reserved range; nothing when the file is deleted."""
+        """Write into a reserved range with a system call; does nothing when the file is deleted."""
         file = self._file
         if not self.deleted:
             assert file is not None
@@ -94,7 +94,7 @@ class Segment:
             file.forget(start, end)
 
     def erase(self, position: int) -> None:
-        """Make everything from `position` on read as zeros, durably, so that no later recovery takes it for data."""
+        """Make everything from `position` on read as zeros, durably, so that no later recovery reads it as data."""
         if position < self.size:
             self.open()
             assert self._file is not None
@@ -106,26 +106,26 @@ class Segment:
             file.sync()
         else:
             self._disk.sync(self.path)
-        if self._is_unnamed:
+        if self._has_new_name:
             self._disk.sync_folder(self.path.parent)
-            self._is_unnamed = False
+            self._has_new_name = False
 
     def note_synced(self) -> None:
-        """Everything written before was flushed together with the rest of the disk, its name too."""
+        """Note that the file and its name were flushed together with the whole file system."""
         file = self._file
         if file is not None:
             file.is_new = False
-        self._is_unnamed = False
+        self._has_new_name = False
 
     def close(self) -> None:
         file, self._file, self.view = self._file, None, None
         if file is not None:
-            # Unmapped before it was ever flushed: the flush to come must make its name durable as well.
-            self._is_unnamed = self._is_unnamed or file.is_new
+            # Unmapped before its first flush: that flush must make its name durable as well.
+            self._has_new_name = self._has_new_name or file.is_new
             file.close()
 
     def abandon(self) -> None:
-        """Let go of a file that is going to be removed; slices of it that are on their way stay whole."""
+        """Close a file that is going to be removed; slices of it that are being sent stay valid."""
         self.deleted = True
         self.close()
 
@@ -135,9 +135,9 @@ class Segment:
 
 
 class MapPool:
-    """Bounds how many segments are mapped at once, because the kernel bounds it too.
+    """Limits how many segments are mapped at the same time, because the kernel does.
 
-    First in, first out: a segment that is still in use is simply mapped again, which costs some ten microseconds.
+    First in, first out: a segment that is still in use is mapped again, which takes about ten microseconds.
     """
 
     def __init__(self, limit: int = 0) -> None:
@@ -145,10 +145,11 @@ class MapPool:
         self._mapped: deque[Segment] = deque()
 
     def admit(self, segment: Segment) -> None:
+        """Add a segment that was just mapped; unmaps the oldest one if there are too many."""
         self._mapped.append(segment)
         if len(self._mapped) > self._limit:
             oldest = self._mapped.popleft()
-            # One that was closed by its owner and is mapped again stands in line twice.
+            # A segment that was closed and mapped again is in the queue twice.
             if oldest is not segment:
                 oldest.close()
 

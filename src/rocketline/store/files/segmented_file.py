@@ -1,8 +1,8 @@
 """A chain of files of equal size, each named by the offset of its first byte in 20 digits.
 
-The chain may start anywhere (old files go) and is found by arithmetic: the file of an offset is `offset // segment_bytes`.
-Positions are absolute. The owner thread writes and truncates; a flusher thread may call `flush`, which only looks segments
-up and syncs them. The next file can be made ahead of need by a background thread, so that rolling costs nothing.
+The chain may start anywhere, because old files are removed. The number of an offset's file is `offset // segment_bytes`.
+Positions are absolute. The owner thread writes and truncates; a flusher thread may call `flush`, which only looks up
+segments and syncs them. A background thread can make the next file in advance, so that the owner does not wait for it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rocketline.store.files.disk import Disk
 from rocketline.store.files.segment import MapPool, Segment
 
 PREPARE_FROM_BYTES = 16 << 20
-"""Smaller files are made on the spot: a thread would cost more than it saves."""
+"""Smaller files are made when they are needed: a thread would cost more than it saves."""
 
 
 _MAX_OFFSET = (1 << 63) - 1
 
 
 class PendingFlush(NamedTuple):
-    """A part of a chain that is flushed together with the rest of its disk."""
+    """A part of a chain that is flushed together with its whole file system."""
 
     file: SegmentedFile
     start: int
@@ -34,6 +34,8 @@ class PendingFlush(NamedTuple):
 
 
 class SegmentedFile:
+    """The chain of files in one folder."""
+
     def __init__(
         self, disk: Disk, folder: Path, segment_bytes: int, *, pinned: bool = False, pool: MapPool | None = None
     ) -> None:
@@ -48,14 +50,14 @@ class SegmentedFile:
         self._pool = pool
         self._segments: dict[int, Segment] = {}
         self._unflushed_names: list[Path] = []
-        """Folders that were given the folders leading here, and are not flushed since."""
+        """Folders to flush, because folders above this chain were created in them."""
         self._worker: ThreadPoolExecutor | None = None
         self._next: Future[Segment] | None = None
 
     def load(self, after_crash: bool = False) -> None:
-        """Take up the files that are there; StoreError when one of them has another size than configured.
+        """Load the files of the folder; StoreError when one of them has another size than configured.
 
-        A last file without bytes is one that was being made; after a crash any such file is as good as none.
+        An empty last file was not finished when the process ended, and is removed; after a crash, any empty file.
         """
         names = [entry for entry in self._disk.list(self.folder) if not entry.is_folder and is_segment_name(entry.name)]
         for name, size, _ in names:
@@ -121,7 +123,7 @@ class SegmentedFile:
         return view[start - base : end - base]
 
     def add(self, offset: int) -> Segment:
-        """The file that holds `offset`, made when the chain does not reach that far yet."""
+        """The file that holds `offset`; makes it if there is none."""
         number = offset // self.segment_bytes
         present = self._segments.get(number)
         if present is not None:
@@ -137,13 +139,13 @@ class SegmentedFile:
 
     def _make(self, base: int, make_ready: Callable[[Segment], None] | None = None) -> Segment:
         if not self._segments:
-            # What must not be lost has names that last at once; names of the rest can wait for the first flush.
+            # The names of pinned files must be durable at once; other names can wait for the first flush.
             self._unflushed_names += self._disk.make_folder(self.folder, durably=self._pinned)
         segment = self._segment(base)
         try:
             segment.open()
             if self._pinned:
-                # Its name and size must not be lost in a crash while those of a later file are kept.
+                # A crash must not lose its name and size and keep those of a later file.
                 _sync_new(segment)
             if make_ready is not None:
                 make_ready(segment)
@@ -153,7 +155,7 @@ class SegmentedFile:
         return segment
 
     def prepare_next(self, make_ready: Callable[[Segment], None] | None = None, first: int = 0) -> None:
-        """Have the file after the last one made in the background, and made ready by a function that runs there too.
+        """Make the file after the last one in the background; `make_ready` is called with it there.
 
         Without any file it is the one that holds `first`.
         """
@@ -163,8 +165,8 @@ class SegmentedFile:
         base = last.next_base if last is not None else first // self.segment_bytes * self.segment_bytes
         self._next = self._thread().submit(self._make, base, make_ready)
 
-    def behind(self, work: Callable[[int, int], None], start: int, end: int) -> None:
-        """Have something done by the thread that makes files, if they are large enough to have one; nobody waits for it."""
+    def run_in_background(self, work: Callable[[int, int], None], start: int, end: int) -> None:
+        """Run `work` in the thread that makes files; does nothing when files are too small to have such a thread."""
         if self.segment_bytes >= PREPARE_FROM_BYTES:
             self._thread().submit(work, start, end)
 
@@ -179,9 +181,8 @@ class SegmentedFile:
             wait([preparing])
 
     def _prepared(self) -> Segment | None:
-        """The file made ahead, if there is one; a failure is forgotten, because making it now may work or says why not.
-
-        Only a failed flush is final: the next one could succeed without anything being on disk.
+        """The file made in advance, if there is one. A failure is ignored: making the file now may work, or fails with the
+        reason. Only a failed flush is final: the next one could succeed without the data being on disk.
         """
         prepared, self._next = self._next, None
         if prepared is None or (prepared.exception() is not None and not isinstance(prepared.exception(), FlushFailed)):
@@ -189,7 +190,7 @@ class SegmentedFile:
         return prepared.result()
 
     def flush(self, end: int) -> None:
-        """Bring everything below `end` to the disk. One thread at a time; `flushed` moves only when it worked."""
+        """Flush everything below `end`. One thread at a time; `flushed` moves only on success."""
         start = self.flushed
         if end <= start:
             return
@@ -198,16 +199,16 @@ class SegmentedFile:
             if segment is not None:
                 self._sync(segment)
         self._sync_names()
-        # A truncation on the owner's side meanwhile has set it back, and then that counts.
+        # The owner may have truncated meanwhile: then its lower value stays.
         if self.flushed == start:
             self.flushed = end
 
     def begin_flush(self, end: int) -> PendingFlush:
-        """What to call `end_flush` with, after the whole disk was flushed."""
+        """The argument for `end_flush`, which is called after the whole file system was flushed."""
         return PendingFlush(self, self.flushed, end, len(self._unflushed_names))
 
     def end_flush(self, pending: PendingFlush) -> None:
-        """The disk was flushed as a whole since `begin_flush`."""
+        """Note that the whole file system was flushed since `begin_flush`."""
         _, start, end, names = pending
         if end <= start:
             return
@@ -227,7 +228,7 @@ class SegmentedFile:
             except StoreError:
                 if self._segments:
                     raise
-                # Deleted meanwhile, folders and all.
+                # The chain was deleted meanwhile, with its folders.
 
     def _sync(self, segment: Segment) -> None:
         try:
@@ -237,7 +238,7 @@ class SegmentedFile:
                 raise
 
     def truncate(self, offset: int, erase: bool = True) -> int:
-        """Forget everything from `offset` on, for good; returns how many files were deleted."""
+        """Remove everything from `offset` on, durably; returns how many files were deleted."""
         deleted = 0
         for number in reversed(list(self._segments)):
             segment = self._segments[number]
@@ -253,21 +254,21 @@ class SegmentedFile:
         return deleted
 
     def remove_first(self) -> None:
-        """Delete the oldest file; the last one stays."""
+        """Delete the oldest file, unless it is the only one."""
         if len(self._segments) > 1:
             number = next(iter(self._segments))
             self._segments.pop(number).delete()
             self._note_first()
 
     def take_first(self) -> Segment:
-        """Take the oldest file out of the chain: nobody finds it any more, and somebody has to remove it."""
+        """Take the oldest file out of the chain; the caller has to remove it from the disk."""
         segment = self._segments.pop(next(iter(self._segments)))
         self._note_first()
         segment.abandon()
         return segment
 
     def unmap(self) -> None:
-        """Let go of all memory; files are mapped again when they are needed."""
+        """Unmap all files; they are mapped again when needed."""
         for segment in self._segments.values():
             segment.close()
 
@@ -281,7 +282,7 @@ class SegmentedFile:
         self.unmap()
 
     def abandon(self) -> None:
-        """Let go of all files: nobody finds them any more, and somebody has to remove the folder."""
+        """Take all files out of the chain; the caller has to remove the folder."""
         for segment in self._segments.values():
             segment.abandon()
         self._segments.clear()
@@ -298,7 +299,7 @@ def _sync_new(segment: Segment) -> None:
     try:
         segment.sync()
     except StoreError as error:
-        # What a failed flush leaves looks clean and is not: another attempt must begin with a new file.
+        # After a failed flush pages look clean but are not on disk: the next attempt must use a new file.
         with suppress(StoreError):
             segment.delete()
         if isinstance(error, DiskFull):

@@ -1,1 +1,1 @@
-"""Bringing a store to the disk: background threads, flushers, checkpoint and progress."""
+"""Flushing a store: background threads, flushers, checkpoint and progress file."""

@@ -1,8 +1,8 @@
-"""The checkpoint file: up to which store time the log, the consume queues and the key index are surely on disk.
+"""The checkpoint file: the store times up to which log, consume queues and key index are on disk.
 
     0  log ms   8  consume queues ms   16  key index ms   24  master flushed offset   32  confirmed offset   (4096 bytes)
 
-The two offsets belong to replication; they are kept as found.
+The two offsets belong to replication; they are kept as they were read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from rocketline.store.files.disk import Disk, MappedFile
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">qqqqq")
 _LATEST_MS = 1 << 43
-"""In the year 2248. A time after this is garbage, and trusting it would mean to read nothing after a crash."""
+"""In the year 2248. A later time is garbage; with it, recovery would read nothing after a crash."""
 
 log = logging.getLogger(__name__)
 
 
 class Checkpoint:
+    """The times in the file; they are changed in memory and written by `save`."""
+
     def __init__(self, disk: Disk, path: Path) -> None:
         self.log_ms = 0
         self.queues_ms = 0
@@ -33,14 +35,14 @@ class Checkpoint:
         try:
             self._file.reserve(0, CHECKPOINT_BYTES)
             self._load()
-            self._drop_nonsense()
+            self._reset_invalid_times()
         except StoreError:
             self._file.close()
             raise
 
-    def _drop_nonsense(self) -> None:
+    def _reset_invalid_times(self) -> None:
         if not all(0 <= time_ms <= _LATEST_MS for time_ms in (self.log_ms, self.queues_ms, self.index_ms)):
-            log.warning("%s holds no times: everything is read, as if there were none", self._file.path)
+            log.warning("%s holds invalid times: the whole log is read, as without a checkpoint", self._file.path)
             self.log_ms = self.queues_ms = self.index_ms = 0
 
     def _load(self) -> None:
@@ -55,18 +57,18 @@ class Checkpoint:
 
     @property
     def times(self) -> tuple[int, int, int]:
-        """Of log, consume queues and index, as they would be saved."""
+        """Times of log, consume queues and index, as they would be saved."""
         return self.log_ms, self.queues_ms, self.index_ms
 
     def save(self, times: tuple[int, int, int] | None = None) -> None:
-        """Write and sync: 40 bytes of one disk sector, so old or new but never half of each."""
+        """Write and sync: 40 bytes in one disk sector, so a crash leaves the old or the new values, never a mix."""
         times = times or self.times
         _FIELDS.pack_into(self._file.buffer, 0, *times, self.master_flushed_offset, self.confirmed_offset)
         self._file.sync()
         self.saved_times = times
 
     def safe_ms(self, with_index: bool) -> int:
-        """Records stored up to this time are whole everywhere."""
+        """Records stored up to this time are on disk in log and queues, and in the index if asked for."""
         times = [self.log_ms, self.queues_ms]
         if with_index:
             times.append(self.index_ms)
@@ -81,6 +83,6 @@ def _open(disk: Disk, path: Path) -> MappedFile:
     if present > CHECKPOINT_BYTES:
         raise StoreError(
             f"{path} has {present} bytes instead of {CHECKPOINT_BYTES}, so it is no checkpoint; move it away, the store "
-            "opens without it too"
+            "opens without it"
         )
     return disk.open_mapped(path, CHECKPOINT_BYTES, pinned=True)

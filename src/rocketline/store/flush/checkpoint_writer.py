@@ -1,7 +1,7 @@
-"""Making marks: what was flushed is written down in the checkpoint, the progress file and the table of queue lengths.
+"""Writing down how far everything is on disk: in the checkpoint, the progress file and the table of queue lengths.
 
-The order is what makes them true after any crash: first the data, then the progress file with the checkpoint's next
-times, then the checkpoint, and last the table, which says how long every queue was at some earlier mark.
+The order makes them true after any crash: first the data is flushed, then the progress file is written with the next times
+of the checkpoint, then the checkpoint, and last the table, which says how long every queue was at some earlier mark.
 """
 
 from __future__ import annotations
@@ -20,55 +20,45 @@ from rocketline.protocol.records import LogEntry
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.flush.checkpoint import Checkpoint
-from rocketline.store.flush.progress import PROOF_BYTES, Mark, Progress
-from rocketline.store.index.key_index import KeyIndex
-from rocketline.store.log.commit_log import CommitLog
-from rocketline.store.queue.consume_queues import ConsumeQueues
+from rocketline.store.flush.progress import PROOF_BYTES, ProgressFile, ProgressMark
 from rocketline.store.queue.dispatcher import Dispatched
+from rocketline.store.store_parts import StoreParts
 
 log = logging.getLogger(__name__)
 
 TABLE_NAME = "rocketline.queues"
 
 
-class Extent(NamedTuple):
+class QueueExtent(NamedTuple):
     """Which messages a queue has."""
 
     first_unit: int
-    """The first one of the file that has the first message: files before it may go at any time."""
+    """First unit of the file that has the first message; files before it may be removed at any time."""
     min_offset: int
     max_offset: int
 
 
 class QueueTable(msgspec.Struct, frozen=True):
-    """Which units every queue had on disk at a mark: it can have more by now, and lose the first ones with the log's."""
+    """The units every queue had on disk at a mark. It may have more by now, and may have lost the first ones with the log's
+    oldest files."""
 
     safe: int
     log_min_offset: int
-    extents: dict[str, dict[str, Extent]]
+    extents: dict[str, dict[str, QueueExtent]]
 
 
-class Marks:
-    """Used by the queue flusher; `flush_log` brings the log to the disk before a mark speaks of it."""
+class CheckpointWriter:
+    """Writes the three files. Used by the queue flusher; `flush_log` flushes the log before a mark covers it."""
 
     def __init__(
-        self,
-        root: Path,
-        disk: Disk,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: KeyIndex | None,
-        checkpoint: Checkpoint,
-        progress: Progress,
-        flush_log: Callable[[], None],
+        self, parts: StoreParts, checkpoint: Checkpoint, progress: ProgressFile, flush_log: Callable[[], None]
     ) -> None:
-        self._path = root / TABLE_NAME
-        self._disk = disk
-        self._sizes = store_sizes(config)
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._path = parts.root / TABLE_NAME
+        self._disk = parts.disk
+        self._sizes = store_sizes(parts.config)
+        self._log = parts.log
+        self._queues = parts.queues
+        self._index = parts.index
         self._checkpoint = checkpoint
         self._progress = progress
         self._flush_log = flush_log
@@ -76,22 +66,30 @@ class Marks:
         self._saved_table: QueueTable | None = None
         self._changed_folders: set[Path] = set()
 
-    def make(self, last: LogEntry | Dispatched | None, with_table: bool, closed: bool = False) -> bool:
+    def write(self, last: LogEntry | Dispatched | None, with_table: bool, closed: bool = False) -> bool:
         """Note that everything up to and including `last` is on disk; nothing is written when nothing changed.
 
         False when it could not be noted in full.
         """
         self._flush_log()
         if last is not None and self._log.flushed < last.log_offset + last.size:
-            return False  # the log's flusher has failed, and has said so
-        checkpoint, progress = self._checkpoint, self._progress
+            return False  # the log flusher has failed, and has reported it
+        checkpoint = self._checkpoint
         if last is not None:
             checkpoint.queues_ms = checkpoint.index_ms = max(last.store_ms, checkpoint.queues_ms)
-        # Taken once: the log flusher may move its time on while this is written.
-        times, before = checkpoint.times, checkpoint.saved_times
-        if times == before and progress.mark is not None:
-            before = progress.mark.times_before
-        mark = Mark(
+        times = checkpoint.times  # read once: the log flusher may move its time on meanwhile
+        mark = self._mark(last, times, closed)
+        if mark != self._progress.mark:
+            self._progress.save(mark)
+        if times != checkpoint.saved_times:
+            checkpoint.save(times)
+        return not with_table or self._try_save_table()
+
+    def _mark(self, last: LogEntry | Dispatched | None, times: tuple[int, int, int], closed: bool) -> ProgressMark:
+        before = self._checkpoint.saved_times
+        if times == before and self._progress.mark is not None:
+            before = self._progress.mark.times_before
+        return ProgressMark(
             safe=last.log_offset + last.size if last is not None else self._log.min_offset,
             last_record=self._proof(last),
             sizes=self._sizes,
@@ -100,18 +98,13 @@ class Marks:
             times_before=before,
             closed=closed,
         )
-        if mark != progress.mark:
-            progress.save(mark)
-        if times != checkpoint.saved_times:
-            checkpoint.save(times)
-        return not with_table or self._has_saved_table()
 
-    def _has_saved_table(self) -> bool:
+    def _try_save_table(self) -> bool:
         try:
             self.save_table()
         except DiskFull as error:
-            # The table before is still true, and asks for a closer look at the next start.
-            log.warning("the lengths of queues are noted when there is room again: %s", error)
+            # The former table is still true; it only makes the next start check more.
+            log.warning("the queue lengths are saved when the disk has room again: %s", error)
             return False
         return True
 
@@ -122,12 +115,12 @@ class Marks:
         return last.log_offset, last.size, crc32(record[:PROOF_BYTES])
 
     def note_moved(self, source: Path, target: Path) -> None:
-        """A folder of queues was given another name: that must last before a table no longer speaks of them."""
+        """A folder of queues was renamed: the rename must be durable before a table leaves these queues out."""
         self._changed_folders.update((source.parent, *target.parents[:3]))
 
     def save_table(self) -> None:
-        """Write down how long every queue is on disk; any thread."""
-        # Looked at under the lock as well: a look from before another's deletion must not be written after it.
+        """Save how long every queue is on disk; any thread."""
+        # The lengths are read under the lock too: lengths from before a deletion must not be written after it.
         with self._lock:
             self._sync_changed()
             mark = self._progress.mark
@@ -146,15 +139,16 @@ class Marks:
                 raise
 
     def _table(self, safe: int) -> QueueTable:
-        extents: dict[str, dict[str, Extent]] = {}
+        extents: dict[str, dict[str, QueueExtent]] = {}
         log_min_offset = self._log.min_offset
         for (topic, queue_id), queue in list(self._queues.by_key.items()):
-            extent = Extent(queue.first_needed_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
+            extent = QueueExtent(queue.first_needed_unit, queue.min_offset, queue.file.flushed // UNIT_BYTES)
             extents.setdefault(topic, {})[str(queue_id)] = extent
         return QueueTable(safe, log_min_offset, extents)
 
 
 def store_sizes(config: StoreConfig) -> tuple[int, int, int, int, int]:
+    """The sizes of a store's files, as a mark holds them."""
     return (
         config.log_segment_bytes,
         config.queue_segment_bytes,
@@ -164,18 +158,22 @@ def store_sizes(config: StoreConfig) -> tuple[int, int, int, int, int]:
     )
 
 
-def load_extents(disk: Disk, root: Path, mark: Mark, log_min_offset: int) -> tuple[dict[tuple[str, int], Extent], bool]:
-    """What every queue must have at least by the last table, and whether it has exactly that; nothing when there is none."""
+def load_extents(
+    disk: Disk, root: Path, mark: ProgressMark, log_min_offset: int
+) -> tuple[dict[tuple[str, int], QueueExtent], bool]:
+    """What every queue must have at least, by the last table, and whether it has exactly that; empty without a table."""
     try:
         table = msgspec.json.decode(disk.read(root / TABLE_NAME) or b"", type=QueueTable)
     except msgspec.DecodeError:
         return {}, False
     if table.safe > mark.safe:
         return {}, False
-    # When the log has lost files since, the queues may have as well.
+    # When log files were removed since, queue files may be gone as well.
     has_all = table.log_min_offset == log_min_offset
     extents = {
-        (topic, int(queue_id)): extent if has_all else Extent(extent.max_offset, extent.max_offset, extent.max_offset)
+        (topic, int(queue_id)): extent
+        if has_all
+        else QueueExtent(extent.max_offset, extent.max_offset, extent.max_offset)
         for topic, queues in table.extents.items()
         for queue_id, extent in queues.items()
         if queue_id.isdecimal()

@@ -1,15 +1,16 @@
-"""Bringing data to the disk, in threads of their own, because a sync takes milliseconds and the owner must not wait.
+"""Background tasks that bring data to the disk. Each runs in its own thread, because a sync takes milliseconds and the
+owner of the store must not wait for it.
 
-`LogFlusher` syncs the commit log. Under SYNC_FLUSH every append asks for it, and one sync serves all appends made until it
-began: while it runs others queue up for the next. Under ASYNC_FLUSH it runs by the clock, when enough pages are dirty or the
-last sync was long ago. `QueueFlusher` does the same for consume queues, key index and checkpoint.
+`LogFlusher` syncs the commit log. Under SYNC_FLUSH every append asks for a sync, and one sync serves all appends made before
+it began; appends made while it runs wait for the next one. Under ASYNC_FLUSH it runs at intervals, when enough pages are
+dirty or the last sync was long ago. `QueueFlusher` does the same for consume queues, key index and checkpoint.
 
-With a transient pool and ASYNC_FLUSH a `Committer` brings what was written from the buffers to the log files, by the clock
-and whenever a file is full; only that is flushed and read. Under SYNC_FLUSH there is no such thread: the flusher commits
-before it syncs.
+With a transient pool and ASYNC_FLUSH a `Committer` copies what was written from the buffers to the log files, at intervals
+and whenever a file is full. Only committed data is flushed and read. Under SYNC_FLUSH there is no such thread: the flusher
+commits before it syncs.
 
-After a failed sync the kernel may have thrown the dirty pages away and the next sync would report success for data that is
-lost. So a failure is final: `flushed` never moves again, the thread ends, and whoever assembled this is told.
+After a failed sync the kernel may have dropped the dirty pages, and the next sync would report success for data that is
+lost. So a failure is final: `flushed` never moves again, the thread ends, and `StoreCallbacks.failed` is called.
 """
 
 from __future__ import annotations
@@ -18,50 +19,62 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from rocketline.clock import Clock
 from rocketline.errors import StoreError
-from rocketline.store.config import FlushConfig
+from rocketline.store.files.file_system import FileSystem
 from rocketline.store.files.mapped_file import PAGE_BYTES
 from rocketline.store.flush.checkpoint import Checkpoint
-from rocketline.store.flush.checkpoint_writer import Marks
-from rocketline.store.flush.progress import Progress
-from rocketline.store.flush.whole_disk import WholeDisk
-from rocketline.store.index.key_index import KeyIndex
-from rocketline.store.log.commit_log import CommitLog
+from rocketline.store.flush.checkpoint_writer import CheckpointWriter
+from rocketline.store.flush.progress import ProgressFile
 from rocketline.store.queue.consume_queue import ConsumeQueue
-from rocketline.store.queue.consume_queues import ConsumeQueues
-from rocketline.store.queue.dispatcher import Dispatcher
+from rocketline.store.store_parts import StoreParts
 
-_AT_ONCE, _AT_ONCE_FROM = 8, 64
-_MARK_FILES = 8
-WHOLE_FROM = 256
-"""So many dirty queues are flushed together with all else on their disk."""
+PARALLEL_FLUSHES = 8
+PARALLEL_FROM = 64
+"""From this many dirty queues on, several are flushed at the same time."""
+FLUSH_ALL_FROM = 256
+"""From this many dirty queues on, the whole file system is flushed with one call."""
+MAX_CHECKPOINT_FILES = 8
+"""A checkpoint is written after this many log files at the latest: Apache's broker reads back ten files at most after a
+crash."""
+
+
+class StoreCallbacks(NamedTuple):
+    """What the background tasks report, from their own threads."""
+
+    flushed: Callable[[int], None]
+    """Called with the next log offset that is not flushed yet."""
+    committed: Callable[[int], None]
+    """Called with the next log offset that is not committed yet."""
+    failed: Callable[[StoreError], None]
+    """The disk failed."""
 
 
 class Worker(Protocol):
-    """Does the rounds of one kind of work, one after the other, until it is stopped or one fails."""
+    """Runs the rounds of one background task, one after the other, until it is stopped or a round fails."""
 
     def start(self) -> None: ...
 
     def wake(self) -> None:
-        """A round is wanted now; called from any thread."""
+        """Ask for a round now; any thread."""
 
     def stop(self) -> None:
-        """Return when the round under way, if any, has ended."""
+        """Return when the current round, if there is one, has ended."""
 
 
-Workers = Callable[["Rounds"], Worker]
-"""Makes the worker for some rounds: a thread, unless a simulation has other ideas of time."""
+WorkerFactory = Callable[["BackgroundTask"], Worker]
+"""Makes the worker of a task: a thread; in a simulation, timers in virtual time."""
 
 
 class ThreadWorker:
-    def __init__(self, rounds: Rounds) -> None:
-        self._rounds = rounds
+    """A thread that waits for the interval of its task, or for `wake`, and then runs a round."""
+
+    def __init__(self, task: BackgroundTask) -> None:
+        self._task = task
         self._wake = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=rounds.name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=task.name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -76,45 +89,45 @@ class ThreadWorker:
             self._thread.join()
 
     def _run(self) -> None:
-        rounds = self._rounds
-        while not self._stopping and rounds.failure is None:
-            if rounds.may_wait():
-                self._wake.wait(rounds.interval_s)
+        task = self._task
+        while not self._stopping and task.failure is None:
+            if task.prepare_wait():
+                self._wake.wait(task.interval_s)
                 self._wake.clear()
-            rounds.waited()
+            task.prepare_round()
             if not self._stopping:
-                rounds.run_round()
+                task.run_round()
 
 
-class Rounds(ABC):
-    """Work that is done again and again, by a worker or by hand, until a round fails."""
+class BackgroundTask(ABC):
+    """Work done in rounds, by a worker or by a direct call of `run_round`, until a round fails."""
 
     def __init__(
-        self, name: str, interval_s: float, on_failed: Callable[[StoreError], None], workers: Workers = ThreadWorker
+        self, name: str, interval_s: float, on_failed: Callable[[StoreError], None], new_worker: WorkerFactory
     ) -> None:
         self.name = name
         self.interval_s = interval_s
         self.failure: StoreError | None = None
         self._on_failed = on_failed
         self._busy = threading.Lock()
-        self._worker = workers(self)
+        self._worker = new_worker(self)
 
     def start(self) -> None:
         self._worker.start()
 
     def stop(self) -> None:
-        """Return when the round under way, if any, has ended."""
+        """Return when the current round, if there is one, has ended."""
         self._worker.stop()
 
-    def may_wait(self) -> bool:
-        """The worker is about to wait for its interval; False: there is work already."""
+    def prepare_wait(self) -> bool:
+        """Called by the worker before it waits for the interval; False when there is work already."""
         return True
 
-    def waited(self) -> None:  # noqa: B027 (nothing to do is a fine answer)
-        """The worker is about to begin a round."""
+    def prepare_round(self) -> None:  # noqa: B027 (most tasks have nothing to prepare)
+        """Called by the worker before each round."""
 
     def run_round(self, everything: bool = False) -> None:
-        """One round now, in the calling thread; does nothing after a failure."""
+        """Run one round in the calling thread; does nothing after a failure."""
         with self._busy:
             if self.failure is not None:
                 return
@@ -129,29 +142,29 @@ class Rounds(ABC):
 
     @abstractmethod
     def _round(self, everything: bool) -> None:
-        """The work; a StoreError ends it for good."""
+        """The work; a StoreError ends the task for good."""
 
 
-class LogFlusher(Rounds):
+class LogFlusher(BackgroundTask):
+    """Syncs the commit log."""
+
     def __init__(
         self,
-        log: CommitLog,
+        parts: StoreParts,
         checkpoint: Checkpoint,
-        progress: Progress,
-        config: FlushConfig,
-        clock: Clock,
-        on_flushed: Callable[[int], None],
-        on_failed: Callable[[StoreError], None],
-        workers: Workers = ThreadWorker,
+        progress: ProgressFile,
+        callbacks: StoreCallbacks,
+        new_worker: WorkerFactory,
     ) -> None:
-        super().__init__("rocketline-flush-log", config.log_interval_ms / 1000, on_failed, workers)
-        self._log = log
+        config = parts.config.flush
+        super().__init__("rocketline-flush-log", config.log_interval_ms / 1000, callbacks.failed, new_worker)
+        self._log = parts.log
         self._checkpoint = checkpoint
         self._progress = progress
         self._config = config
-        self._clock = clock
-        self._on_flushed = on_flushed
-        self._last_flush = clock.monotonic()
+        self._clock = parts.clock
+        self._on_flushed = callbacks.flushed
+        self._last_flush = parts.clock.monotonic()
         self._is_idle = False
         self._is_asked = False
 
@@ -162,21 +175,21 @@ class LogFlusher(Rounds):
             self._is_idle = False
             self._worker.wake()
 
-    def may_wait(self) -> bool:
-        # Idle is declared before looking for requests: one that comes in between sees it and wakes the worker.
+    def prepare_wait(self) -> bool:
+        # Idle is set before requests are looked for: a request in between sees it and wakes the worker.
         self._is_idle = True
         return not self._is_asked
 
-    def waited(self) -> None:
+    def prepare_round(self) -> None:
         self._is_idle = False
-        # Forgotten before the round looks at the log's end: a later request means another round.
+        # Cleared before the round reads the log's end: a later request means another round.
         self._is_asked = False
 
     def _round(self, everything: bool) -> None:
         log, config = self._log, self._config
         if everything or config.is_sync:
             log.commit()
-        # The time before the end: the time may then be too old, never too young, for what gets flushed.
+        # The time is read before the end: so it may be too old for what is flushed, but never too new.
         store_ms = log.readable_ms
         end = log.readable
         dirty = end - log.flushed
@@ -198,23 +211,18 @@ class LogFlusher(Rounds):
         return now - self._last_flush >= config.log_thorough_ms / 1000
 
 
-class Committer(Rounds):
-    def __init__(
-        self,
-        log: CommitLog,
-        config: FlushConfig,
-        clock: Clock,
-        on_committed: Callable[[int], None],
-        on_failed: Callable[[StoreError], None],
-        workers: Workers = ThreadWorker,
-    ) -> None:
-        super().__init__("rocketline-commit-log", config.commit_interval_ms / 1000, on_failed, workers)
-        self._log = log
+class Committer(BackgroundTask):
+    """Copies records from the buffers of the transient pool to the log files."""
+
+    def __init__(self, parts: StoreParts, callbacks: StoreCallbacks, new_worker: WorkerFactory) -> None:
+        config = parts.config.flush
+        super().__init__("rocketline-commit-log", config.commit_interval_ms / 1000, callbacks.failed, new_worker)
+        self._log = parts.log
         self._least_bytes = config.commit_least_pages * PAGE_BYTES
         self._thorough_s = config.commit_thorough_ms / 1000
-        self._clock = clock
-        self._on_committed = on_committed
-        self._last_commit = clock.monotonic()
+        self._clock = parts.clock
+        self._on_committed = callbacks.committed
+        self._last_commit = parts.clock.monotonic()
 
     def request(self) -> None:
         """Ask for a round now."""
@@ -235,37 +243,34 @@ class Committer(Rounds):
             self._on_committed(log.readable)
 
 
-class QueueFlusher(Rounds):
+class QueueFlusher(BackgroundTask):
+    """Flushes consume queues and key index, and writes the checkpoint."""
+
     def __init__(
         self,
-        log: CommitLog,
-        dispatcher: Dispatcher,
-        queues: ConsumeQueues,
-        index: KeyIndex | None,
-        marks: Marks,
-        config: FlushConfig,
-        clock: Clock,
-        on_failed: Callable[[StoreError], None],
-        workers: Workers = ThreadWorker,
-        whole: WholeDisk | None = None,
+        parts: StoreParts,
+        checkpoint_writer: CheckpointWriter,
+        file_system: FileSystem | None,
+        callbacks: StoreCallbacks,
+        new_worker: WorkerFactory,
     ) -> None:
-        super().__init__("rocketline-flush-queues", config.queue_interval_ms / 1000, on_failed, workers)
-        self._log = log
-        self._dispatcher = dispatcher
-        self._queues = queues
-        self._index = index
-        self._marks = marks
-        self._whole = whole
+        config = parts.config.flush
+        super().__init__("rocketline-flush-queues", config.queue_interval_ms / 1000, callbacks.failed, new_worker)
+        self._log = parts.log
+        self._dispatcher = parts.dispatcher
+        self._queues = parts.queues
+        self._index = parts.index
+        self._checkpoint_writer = checkpoint_writer
+        self._file_system = file_system
         self._config = config
-        self._clock = clock
-        self._last_thorough = clock.monotonic()
-        self._last_mark = dispatcher.dispatched
+        self._clock = parts.clock
+        self._last_thorough = parts.clock.monotonic()
+        self._last_checkpoint = parts.dispatcher.dispatched
         self._closes = self._is_noted = False
-        # Apache's broker looks back ten files at most after a crash: by then a mark should be made.
-        self._mark_bytes = min(config.checkpoint_log_bytes, _MARK_FILES * log.file.segment_bytes)
+        self._checkpoint_bytes = min(config.checkpoint_log_bytes, MAX_CHECKPOINT_FILES * parts.log.file.segment_bytes)
 
     def close(self, is_clean: bool) -> bool:
-        """The last round, by hand; whether all is on disk, and noted as what a clean stop left."""
+        """Run the last round in the calling thread; True when all is on disk and noted as a clean stop."""
         self._closes = is_clean
         self._is_noted = False
         self.run_round(everything=True)
@@ -274,18 +279,18 @@ class QueueFlusher(Rounds):
     def _round(self, everything: bool) -> None:
         now = self._clock.monotonic()
         is_late = now - self._last_thorough >= self._config.queue_thorough_ms / 1000
-        # Taken before anything is flushed: what is dispatched meanwhile is not in the mark.
+        # Read before anything is flushed: what is dispatched meanwhile is not covered by this checkpoint.
         last = self._dispatcher.last
         dispatched = last.log_offset + last.size if last is not None else 0
-        thorough = everything or is_late or dispatched - self._last_mark >= self._mark_bytes
+        thorough = everything or is_late or dispatched - self._last_checkpoint >= self._checkpoint_bytes
         self._log.forget_cold()
         self._flush_queues(0 if thorough else self._config.queue_least_pages * PAGE_BYTES)
         if not thorough:
             return
         if self._index is not None:
             self._index.flush()
-        self._is_noted = self._marks.make(last, with_table=everything or is_late, closed=self._closes)
-        self._last_mark = dispatched
+        self._is_noted = self._checkpoint_writer.write(last, with_table=everything or is_late, closed=self._closes)
+        self._last_checkpoint = dispatched
         if everything or is_late:
             self._last_thorough = now
 
@@ -296,27 +301,27 @@ class QueueFlusher(Rounds):
         for _ in range(len(dirty)):
             queue = dirty.popleft()
             (waiting if queue.dirty_bytes() < least_bytes else due).append(queue)
-        _flush_all(due, self._whole)
+        _flush_all(due, self._file_system)
         # Still marked dirty, so the owner did not put them back itself.
         dirty.extend(waiting)
 
 
-def _flush_all(queues: list[ConsumeQueue], whole: WholeDisk | None) -> None:
-    """Many at once: a disk takes several flushes together in about the time of one, and all of them with one call."""
-    if len(queues) >= WHOLE_FROM and whole is not None and _flush_whole(queues, whole):
+def _flush_all(queues: list[ConsumeQueue], file_system: FileSystem | None) -> None:
+    """Flush many queues: a disk does several flushes at once in about the time of one, and `syncfs` covers all of them."""
+    if len(queues) >= FLUSH_ALL_FROM and file_system is not None and _flush_file_system(queues, file_system):
         return
-    if len(queues) < _AT_ONCE_FROM:
+    if len(queues) < PARALLEL_FROM:
         for queue in queues:
             queue.flush()
         return
-    with ThreadPoolExecutor(_AT_ONCE, "rocketline-flush-queue") as threads:
+    with ThreadPoolExecutor(PARALLEL_FLUSHES, "rocketline-flush-queue") as threads:
         for _ in threads.map(ConsumeQueue.flush, queues):
             pass
 
 
-def _flush_whole(queues: list[ConsumeQueue], whole: WholeDisk) -> bool:
+def _flush_file_system(queues: list[ConsumeQueue], file_system: FileSystem) -> bool:
     pending = [part for queue in queues for part in queue.begin_flush()]
-    if not whole.sync():
+    if not file_system.sync():
         return False
     for part in pending:
         part.file.end_flush(part)

@@ -78,7 +78,7 @@ class LogMemory:
         if self._warmed < end:
             now = self._clock.monotonic()
             is_quick, self._asked_at = now - self._asked_at < QUICK_S, now
-            self._file.behind(partial(segment.warm, at_once=is_quick), max(self._warmed, written), end)
+            self._file.run_in_background(partial(segment.warm, at_once=is_quick), max(self._warmed, written), end)
             self._warmed = end
         return writable
 

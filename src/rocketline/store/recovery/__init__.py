@@ -1,1 +1,1 @@
-"""Making a store whole when it is opened."""
+"""Opening a store: locking, checking and recovering its files."""

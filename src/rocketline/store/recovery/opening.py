@@ -1,7 +1,7 @@
-"""Opening the files of a store: who else has them, what they are, and what must be made whole.
+"""Opening the files of a store: lock the folder, check what is in it, recover.
 
-The order matters. The lock comes first; a folder that is not ours to work on is refused before anything in it is made or
-changed; the abort file is written before recovery changes anything, so that an interrupted recovery is run again.
+The order matters. The lock comes first. A folder that is not a store of ours is refused before anything in it is made or
+changed. The abort file is written before recovery changes anything, so that an interrupted recovery is run again.
 """
 
 from __future__ import annotations
@@ -13,62 +13,47 @@ import msgspec
 
 from rocketline.errors import StoreInUse
 from rocketline.protocol.properties import decode_properties
-from rocketline.store.config import StoreConfig
-from rocketline.store.files.disk import Disk, FolderLock
+from rocketline.store.files.disk import FolderLock
+from rocketline.store.files.file_system import FileSystem
 from rocketline.store.flush.checkpoint import Checkpoint
 from rocketline.store.flush.checkpoint_writer import load_extents, store_sizes
 from rocketline.store.flush.progress import FILE_NAME as PROGRESS_NAME
-from rocketline.store.flush.progress import Progress
-from rocketline.store.flush.whole_disk import WholeDisk
-from rocketline.store.index.key_index import KeyIndex
-from rocketline.store.log.commit_log import CommitLog
-from rocketline.store.queue.consume_queues import ConsumeQueues
-from rocketline.store.queue.dispatcher import Dispatcher
-from rocketline.store.queue.tags_codes import TagsCodes
-from rocketline.store.reading.damage import Damage
-from rocketline.store.recovery.recovery import Known, Recovery, RecoveryReport, refuse_unknown
+from rocketline.store.flush.progress import ProgressFile
+from rocketline.store.recovery.folder_check import refuse_unknown
+from rocketline.store.recovery.recovery import Recovery
+from rocketline.store.recovery.report import RecoveryInput, RecoveryReport
 from rocketline.store.retention.deletion import DeletedTopics
+from rocketline.store.store_parts import StoreParts
 from rocketline.store.tools.rebuild import finish_rebuild
 
 ABORT_NAME = "abort"
 
 
 class StoreFiles:
-    """The files of one store; `open` once, `close` lets go of them however far that came."""
+    """The files of one store: `open` once; `close` releases them, also after a failed `open`."""
 
-    def __init__(
-        self,
-        root: Path,
-        disk: Disk,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: KeyIndex | None,
-    ) -> None:
+    def __init__(self, parts: StoreParts) -> None:
         self.checkpoint: Checkpoint | None = None
-        self.progress: Progress | None = None
-        self.whole: WholeDisk | None = None
+        self.progress: ProgressFile | None = None
+        self.file_system: FileSystem | None = None
         self.must_flush = False
-        """Whether queues and index were changed by opening, and must be on disk before anything is taken in."""
-        self.deleted = DeletedTopics(disk, root)
+        """Whether opening changed queues or index: then they must be on disk before messages are accepted."""
+        self.deleted = DeletedTopics(parts.disk, parts.root)
         self.left_over: list[Path] = []
         """Folders of deleted topics that were not removed when the store was open before."""
-        self._root = root
-        self._disk = disk
-        self._config = config
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._parts = parts
+        self._root = parts.root
+        self._disk = parts.disk
         self._lock: FolderLock | None = None
 
-    def open(self, dispatcher: Dispatcher, codes: TagsCodes, damage: Damage) -> RecoveryReport:
-        """Lock the folder and make its files whole. On a StoreError the folder is left unlocked."""
+    def open(self) -> RecoveryReport:
+        """Lock the folder and recover its files. On a StoreError the folder is left unlocked."""
         self._disk.make_folder(self._root)
         self._lock = self._locked()
-        # Before anything is written: it tells only of what could not be written since.
-        self.whole = self._disk.whole(self._root)
+        # Before anything is written: it reports only writes that failed since it was opened.
+        self.file_system = self._disk.file_system(self._root)
         try:
-            return self._recover(dispatcher, codes, damage)
+            return self._recover()
         except BaseException:
             self.close()
             raise
@@ -82,60 +67,60 @@ class StoreFiles:
             by = f" (its abort file names process {pid})" if pid.isdigit() else ""
             raise StoreInUse(f"{error}{by}; stop that one first or use another folder") from error
 
-    def _recover(self, dispatcher: Dispatcher, codes: TagsCodes, damage: Damage) -> RecoveryReport:
-        has_abort = self._disk.exists(self._root / ABORT_NAME)
-        self._log.load()
-        # What is no log of ours must be known before anything is made or changed in the folder.
-        refuse_unknown(self._log, self._queues)
-        finish_rebuild(self._disk, self._root)
-        checkpoint = self.checkpoint = Checkpoint(self._disk, self._root / "checkpoint")
-        progress = self.progress = Progress(self._disk, self._root / PROGRESS_NAME)
-        known = self._look(checkpoint, progress, has_abort, codes.needs_all_properties)
-        self._disk.write_atomic(self._root / ABORT_NAME, str(os.getpid()).encode())
+    def _recover(self) -> RecoveryReport:
+        parts, disk, root = self._parts, self._disk, self._root
+        has_abort = disk.exists(root / ABORT_NAME)
+        parts.log.load()
+        refuse_unknown(parts.log, parts.queues)
+        finish_rebuild(disk, root)
+        checkpoint = self.checkpoint = Checkpoint(disk, root / "checkpoint")
+        progress = self.progress = ProgressFile(disk, root / PROGRESS_NAME)
+        known = self._load(checkpoint, progress, has_abort)
+        disk.write_atomic(root / ABORT_NAME, str(os.getpid()).encode())
         if known.mark is not None and known.mark.closed:
             progress.save(msgspec.structs.replace(known.mark, closed=False))
-        report = Recovery(self._log, self._queues, self._index, dispatcher, checkpoint, codes, known, damage).run()
-        # The log may be shorter than it was: another broker's recovery cut it. The old word must not outlive that.
-        progress.note_flushed(self._log.flushed)
-        if self._index is not None:
-            # Now, or the first key would have to wait for the folder's name to last.
-            self._disk.make_folder(self._root / "index")
+        report = Recovery(parts, checkpoint, known).run()
+        # Another broker's recovery may have cut the log: then the former value is too high.
+        progress.note_flushed(parts.log.flushed)
+        if parts.index is not None:
+            # Made here, so that the first key does not wait until the folder's name is durable.
+            disk.make_folder(root / "index")
         self.must_flush = report.after_crash or bool(report.rebuilt) or known.mark is None
         return report
 
-    def _look(self, checkpoint: Checkpoint, progress: Progress, has_abort: bool, all_properties: bool) -> Known:
-        """Take up queues and index, and what is written down about them; StoreError for what must be left alone."""
+    def _load(self, checkpoint: Checkpoint, progress: ProgressFile, has_abort: bool) -> RecoveryInput:
+        """Load queues and index, and what the small files say about them; StoreError for files that must not be changed."""
+        parts, config = self._parts, self._parts.config
         mark = progress.valid_mark(checkpoint.times)
         after_crash = has_abort or (mark is not None and not mark.closed)
-        can_rebuild = mark is not None and mark.sizes == store_sizes(self._config)
-        broken = self._queues.load(after_crash, can_rebuild)
-        refuse_unknown(self._log, self._queues)
+        can_rebuild = mark is not None and mark.sizes == store_sizes(config)
+        broken = parts.queues.load(after_crash, can_rebuild)
+        refuse_unknown(parts.log, parts.queues)
         extents, are_exact = (
-            load_extents(self._disk, self._root, mark, self._log.min_offset) if mark is not None else ({}, False)
+            load_extents(self._disk, self._root, mark, parts.log.min_offset) if mark is not None else ({}, False)
         )
         left_over = self.deleted.left_over()
         self.left_over = list(left_over)
         gone = set().union(*left_over.values())
-        return Known(
+        return RecoveryInput(
             after_crash=after_crash,
-            check_crc=self._config.check_crc,
-            parse_properties=decode_properties if all_properties else None,
-            verify=self._config.verify_on_start,
+            parse_properties=decode_properties if parts.codes.needs_all_properties else None,
             mark=mark,
             flushed=progress.flushed,
             extents={key: extent for key, extent in extents.items() if key[0] not in gone} if gone else extents,
             are_exact=are_exact and not after_crash,
             broken=broken,
-            index_broken=self._index is not None and not self._index.load(can_rebuild),
+            index_broken=parts.index is not None and not parts.index.load(can_rebuild),
         )
 
     def note_clean_stop(self) -> None:
         self._disk.remove(self._root / ABORT_NAME)
 
     def close(self) -> None:
-        self._log.close()
-        self._queues.close()
-        for part in (self._index, self.checkpoint, self.progress, self.whole):
+        parts = self._parts
+        parts.log.close()
+        parts.queues.close()
+        for part in (parts.index, self.checkpoint, self.progress, self.file_system):
             if part is not None:
                 part.close()
         if self._lock is not None:

@@ -1,8 +1,8 @@
 """Reading a log back: many plainly sound records at a time, each with little more than one unpack.
 
-Whatever looks odd ends a run, and whoever asked looks at that record again with care: a run may end too early, but never
-has a record that is not sound. Messages of one producer end alike, but for their unique id: what topic and properties say is
-remembered by their bytes.
+It stops at the first record that is not clearly sound, and the caller reads that one on the general path: so a run may end
+too early, but never contains a record that is not sound. The last parts of records of one producer differ only in the unique
+id; so what topic and properties mean is cached by their bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ParseProperties = Callable[[str], dict[str, str]]
 Row = tuple[int, int, str, int, int, int, int, int, dict[str, str]]
 """The fields of a LogEntry, without the cost of making one."""
 
-Ending = tuple[str, dict[str, str], int]
-"""Topic, properties and tags code."""
+RecordTail = tuple[str, dict[str, str], int]
+"""Topic, properties and tags code, from the end of a record."""
 
 _HOSTS = BORN_IPV6 | STORE_IPV6
-# Of the fixed part: size, magic, CRC, queue id, queue offset, log offset, system flag, store time, body length.
+# Fields of the fixed part: size, magic, CRC, queue id, queue offset, log offset, system flag, store time, body length.
 _SHAPES = {
     born | store: struct.Struct(f">iiii4xqqi8x{20 if born else 8}xq{20 if store else 8}x12xi")
     for born in (0, BORN_IPV6)
@@ -38,8 +38,8 @@ _PLAIN = _SHAPES[0]
 
 _ID_MARK = f"{UNIQ_KEY}\x01".encode()
 _ID_BYTES = 32
-_REMEMBERED = 4096
-_REMEMBERED_BYTES = 512
+_MAX_CACHED = 4096
+_MAX_CACHED_BYTES = 512
 
 
 @compiled
@@ -51,15 +51,15 @@ def read_run(chunk: bytes, position: int, chunk_at: int, rows: list[Row], check_
     return position
 
 
-class RunReader:
-    """Reads stretches of one log."""
+class FastLogReader:
+    """Reads chunks of one log."""
 
     def __init__(self, check_crc: bool, parse_properties: ParseProperties | None) -> None:
-        """Rows have the properties that queues and index use, unless `parse_properties` finds others."""
+        """Rows have the properties that queues and index use, unless `parse_properties` returns others."""
         self._check_crc = check_crc
         self._parse_properties = parse_properties or index_properties
-        self._remembers = parse_properties is None
-        self._familiar: dict[bytes, Ending] = {}
+        self._caches = parse_properties is None
+        self._tails: dict[bytes, RecordTail] = {}
         self._tag_codes: dict[str, int] = {}
 
     def read(self, chunk: bytes, position: int, chunk_at: int, rows: list[Row]) -> int:
@@ -67,12 +67,12 @@ class RunReader:
 
         The first byte of the chunk is the first of a sector, and has the log offset `chunk_at`.
         """
-        if self._remembers:
+        if self._caches:
             position = read_run(chunk, position, chunk_at, rows, self._check_crc)
         length = len(chunk)
         last = length - MIN_RECORD_BYTES
         check_crc, unpack, magic_wanted, hosts = self._check_crc, _PLAIN.unpack_from, MAGIC_V1, _HOSTS
-        familiar, id_mark, id_name = self._familiar.get, _ID_MARK, UNIQ_KEY
+        cached, id_mark, id_name = self._tails.get, _ID_MARK, UNIQ_KEY
         find, add, view = chunk.find, rows.append, memoryview(chunk)
         while position <= last:
             size, magic, crc, queue_id, queue_offset, log_offset, sys_flag, store_ms, body_bytes = unpack(
@@ -92,12 +92,12 @@ class RunReader:
             if not topic_at < end <= length or (check_crc and crc32(view[body_at:topic_at]) & 0x7FFFFFFF != crc):
                 break
             id_at = find(id_mark, topic_at, end) + 9
-            ending = familiar(chunk[topic_at:id_at] + chunk[id_at + 32 : end]) if id_at > 8 else None
+            ending = cached(chunk[topic_at:id_at] + chunk[id_at + 32 : end]) if id_at > 8 else None
             if ending is not None and (unique := chunk[id_at : id_at + 32]).isalnum():
                 topic, others, tags_code = ending
                 properties = {id_name: unique.decode(), **others} if others else {id_name: unique.decode()}
             else:
-                ending = self._ending(chunk[topic_at:end], id_at - topic_at)
+                ending = self._parse_tail(chunk[topic_at:end], id_at - topic_at)
                 if ending is None:
                     break
                 topic, properties, tags_code = ending
@@ -107,11 +107,11 @@ class RunReader:
             position = end
         return position
 
-    def _ending(self, raw: bytes, id_at: int) -> Ending | None:
-        """What a record says from its topic on; all but the unique id at `id_at` is remembered where it may come again."""
+    def _parse_tail(self, raw: bytes, id_at: int) -> RecordTail | None:
+        """Parse a record from its topic on; the result is cached without the unique id at `id_at`, if it may come again."""
         properties_at = raw[0] + 3
         rest = len(raw) - properties_at
-        # Neither a topic nor a property list ends in a zero, unless the record was cut short.
+        # Topic and properties never end in a zero, unless the record was not written completely.
         if not 0 <= rest <= MAX_PROPERTIES_BYTES or not raw[-1 if rest else -3]:
             return None
         if int.from_bytes(raw[properties_at - 2 : properties_at], "big") != rest:
@@ -123,30 +123,30 @@ class RunReader:
         properties = self._parse_properties(raw[properties_at:].decode("utf-8", "replace")) if rest else {}
         tags = properties.get(TAGS)
         tags_code = self._tags_code(tags) if tags else 0
-        # Keys differ from message to message.
-        if self._remembers and KEYS not in properties and _is_plain(raw, properties_at, id_at):
-            if len(self._familiar) >= _REMEMBERED:
-                self._familiar.clear()
+        # Records with keys are not cached: keys differ from message to message.
+        if self._caches and KEYS not in properties and _is_plain(raw, properties_at, id_at):
+            if len(self._tails) >= _MAX_CACHED:
+                self._tails.clear()
             others = {name: value for name, value in properties.items() if name != UNIQ_KEY}
-            self._familiar[raw[:id_at] + raw[id_at + _ID_BYTES :]] = topic, others, tags_code
+            self._tails[raw[:id_at] + raw[id_at + _ID_BYTES :]] = topic, others, tags_code
         return topic, properties, tags_code
 
     def _tags_code(self, tags: str) -> int:
         code = self._tag_codes.get(tags)
         if code is None:
-            if len(self._tag_codes) >= _REMEMBERED:
+            if len(self._tag_codes) >= _MAX_CACHED:
                 self._tag_codes.clear()
             code = self._tag_codes[tags] = tag_hash(tags)
         return code
 
 
 def _is_plain(raw: bytes, properties_at: int, id_at: int) -> bool:
-    """Whether only the id would differ with any other one of its length in its place."""
+    """Whether another id of the same length in its place would change nothing else."""
     id_end = id_at + _ID_BYTES
     mark_at = id_at - len(_ID_MARK)
     return (
         properties_at <= mark_at
-        and len(raw) <= _REMEMBERED_BYTES
+        and len(raw) <= _MAX_CACHED_BYTES
         and (mark_at == properties_at or raw[mark_at - 1] == 2)
         and raw[id_at:id_end].isalnum()
         and raw[id_end : id_end + 1] == b"\x02"
@@ -156,19 +156,19 @@ def _is_plain(raw: bytes, properties_at: int, id_at: int) -> bool:
 
 def _lacks_sector(chunk: bytes, topic_at: int, end: int) -> bool:
     properties_bytes = end - topic_at - 3 - chunk[topic_at]
-    # Mostly one sector at most begins behind topic_at, and its first byte is enough to know that it is there.
+    # Mostly at most one sector begins after topic_at; if its first byte is not zero, it was written.
     if properties_bytes and end - topic_at <= SECTOR_BYTES and chunk[(end - 1) & -SECTOR_BYTES]:
         return False
     return has_lost_sector(chunk, 0, topic_at + 1, end, properties_bytes)
 
 
 def has_lost_sector(buffer: bytes | memoryview, buffer_at: int, text_at: int, end: int, properties_bytes: int) -> bool:
-    """Whether some disk sector that begins inside topic or properties holds nothing of the record but zeros.
+    """Whether a disk sector that begins inside topic or properties holds only zeros of the record.
 
-    A power failure loses some sectors and keeps others. Those that begin before topic and properties show in the checksum or
-    in lengths that do not add up. `buffer` begins at `buffer_at` in its file.
+    A power failure loses some sectors and keeps others. Lost sectors that begin before topic and properties show in a wrong
+    checksum or in wrong lengths. `buffer` begins at `buffer_at` in its file.
     """
-    # Without properties the last two bytes are zeros by right.
+    # Without properties the last two bytes are zeros: the length of the properties.
     last = end if properties_bytes else end - 2
     first = text_at + -(buffer_at + text_at) % SECTOR_BYTES
     for sector in range(first, last, SECTOR_BYTES):
@@ -178,7 +178,7 @@ def has_lost_sector(buffer: bytes | memoryview, buffer_at: int, text_at: int, en
 
 
 def index_properties(text: str) -> dict[str, str]:
-    """Of a record's properties only those that consume queue and key index use, read as leniently as all of them.
+    """The properties of a record that consume queue and key index use, parsed as leniently as `decode_properties` does.
 
     >>> index_properties("WAIT\\x01true\\x02KEYS\\x01a b\\x02TAGS\\x01red\\x02")
     {'KEYS': 'a b', 'TAGS': 'red'}

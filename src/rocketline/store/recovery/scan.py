@@ -1,12 +1,12 @@
-"""Walking a commit log from front to back, as fast as Python can.
+"""Walking a commit log from front to back.
 
-`LogScan` reads every record from an offset on and hands out what the indexes need of it (`LogEntry`), in batches, until
-something is no sound record. A record is sound when its magic, its lengths, the offset it names, its checksum (if asked
-for) and its sectors are right. A blank leads to the next file. Why reading ended is in `stop`; `skip` then looks for the
-next sound record behind the damage, so that its neighbours are found.
+`LogScan` reads every record from an offset on and yields what queues and index need of it (`LogEntry`), in batches, until
+it meets something that is no sound record. A record is sound when its magic, its lengths, the offset it names, its checksum
+(if checked) and its sectors are right. A blank leads to the next file. `stop` says why reading ended; `skip` then finds the
+next sound record after the damage.
 
-Nearly every record takes the quick road (`record_runs`). Whatever looks odd there is looked at again by `decode_record`,
-which alone decides and gives the reason.
+Nearly every record takes the fast path (`record_runs`). What the fast path does not accept is read again by
+`decode_record`, which decides and gives the reason.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rocketline.protocol.records import LogEntry, Record, decode_record, log_ent
 from rocketline.store.files.segment import Segment
 from rocketline.store.recovery.record_runs import (
     SECTOR_BYTES,
+    FastLogReader,
     ParseProperties,
     Row,
-    RunReader,
     has_lost_sector,
     index_properties,
 )
@@ -37,13 +37,13 @@ _ZEROS = bytes(_CHUNK_BYTES)
 # Both record magics begin with these bytes.
 _MAGIC_START = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
 _MAGIC_AT = 4
-"""In a record, behind its size."""
+"""Position in a record, after its size."""
 
 
 @contextmanager
-def collector_off() -> Iterator[None]:
-    """For a walk over a whole log: its rows are tuples by the thousand with no cycle among them, and looking for one took
-    longer than all the rest."""
+def gc_paused() -> Iterator[None]:
+    """Pause the garbage collector during a walk over a log: the walk makes many tuples without cycles, and collecting took
+    longer than the walk itself."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -59,11 +59,11 @@ class Stop(NamedTuple):
     log_offset: int
     reason: str
     is_damage: bool
-    """False when only zeros were met, which is what follows the last record."""
+    """False when zeros follow, as after the last record."""
 
 
 class Gap(NamedTuple):
-    """A stretch of the log without a sound record."""
+    """A part of the log without a sound record."""
 
     log_offset: int
     next_log_offset: int
@@ -89,28 +89,28 @@ class LogScan:
     ) -> None:
         """Read from `start`, where a record or a file begins, to `end` or as far as there are records.
 
-        Entries have the properties that queues and index use, unless `parse_properties` finds others.
+        Entries have the properties that queues and index use, unless `parse_properties` returns others.
         """
         self.next_log_offset = start
-        """Everything below was read."""
+        """Everything below is read."""
         self.records = 0
         self.stop: Stop | None = None
         self.odd_blanks: list[int] = []
-        """Offsets of blanks that do not say the size they have; they are followed all the same."""
+        """Offsets of blanks with a wrong size; they lead to the next file all the same."""
         self._segments = list(segments)
         self._end = end
         self._saw_zeros_only = False
-        """Whether `skip` found nothing behind the last stop, not even something that is no record."""
+        """Whether `skip` found only zeros after the last stop."""
         self._check_crc = check_crc
         self._parse_properties = parse_properties or index_properties
-        self._runs = RunReader(check_crc, parse_properties)
+        self._fast_reader = FastLogReader(check_crc, parse_properties)
 
     def __iter__(self) -> Iterator[list[LogEntry]]:
         for rows in self.rows():
             yield list(map(tuple.__new__, repeat(LogEntry), rows))
 
     def rows(self) -> Iterator[list[Row]]:
-        """The same walk without making entries."""
+        """The same walk; yields plain tuples instead of entries."""
         self.stop, self._saw_zeros_only = None, False
         while self.stop is None:
             segment = self._segment_at(self.next_log_offset)
@@ -124,11 +124,11 @@ class LogScan:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the walk came to the place where it was to end, or to the end of the last file."""
+        """Whether the walk reached its given end, or the end of the last file."""
         return self.next_log_offset == self._end or not self._segments
 
     def _segment_at(self, log_offset: int) -> Segment | None:
-        # The first one is in use, because those behind it are dropped as reading goes on.
+        # The first segment is the current one: segments are dropped when they are read.
         while self._segments and self._segments[0].next_base <= log_offset:
             del self._segments[0]
         segment = self._segments[0] if self._segments else None
@@ -141,15 +141,15 @@ class LogScan:
         return Stop(offset, f"no file holds log offset {offset}, the next one is {self._segments[0].path.name}", True)
 
     def _step(self, segment: Segment) -> list[Row]:
-        """What the next stretch of a file holds; sets `stop` when it is empty because of what was met."""
+        """The records of the next chunk of a file; sets `stop` when there is no sound record."""
         position = self.next_log_offset - segment.base
         chunk_at = position - position % SECTOR_BYTES
         view = segment.open()
         chunk = bytes(view[chunk_at : self._limit(segment, position + _CHUNK_BYTES)])
         rows: list[Row] = []
-        end = chunk_at + self._runs.read(chunk, position - chunk_at, segment.base + chunk_at, rows)
+        end = chunk_at + self._fast_reader.read(chunk, position - chunk_at, segment.base + chunk_at, rows)
         if end == position:
-            rows = self._read_odd(segment, position)
+            rows = self._read_one(segment, position)
         else:
             self.next_log_offset = segment.base + end
         segment.forget(position, self.next_log_offset - segment.base)
@@ -159,8 +159,8 @@ class LogScan:
         limit = min(position, segment.size)
         return limit if self._end is None else min(limit, self._end - segment.base)
 
-    def _read_odd(self, segment: Segment, position: int) -> list[Row]:
-        """One record of an unusual form or size, or a blank, or the stop."""
+    def _read_one(self, segment: Segment, position: int) -> list[Row]:
+        """The next record, read on the general path; nothing for a blank, and when it sets `stop`."""
         offset = self.next_log_offset
         view, limit = segment.open(), self._limit(segment, segment.size)
         if limit - position < BLANK_BYTES:
@@ -188,7 +188,7 @@ class LogScan:
         return log_entry(record)._replace(properties=properties)
 
     def skip(self) -> Gap | None:
-        """After a stop: go to the next sound record and return what lies before it; None when none follows."""
+        """After a stop: go to the next sound record and return the gap before it; None when no record follows."""
         assert self.stop is not None
         start = self.next_log_offset
         found, self._saw_zeros_only = self._search(start + 1)
@@ -203,7 +203,7 @@ class LogScan:
         return self._search(start)[0]
 
     def _search(self, start: int) -> tuple[int | None, bool]:
-        """The same, and whether all that was looked at are zeros: in each file what is from the first possible magic on."""
+        """Where the first sound record begins, and whether all bytes from the first possible magic on are zeros."""
         saw_zeros_only = True
         for segment in self._segments:
             first = max(0, start - segment.base)
@@ -219,7 +219,7 @@ class LogScan:
         return None, saw_zeros_only
 
     def data_follows(self) -> bool:
-        """Whether anything but zeros lies behind the place where reading ended."""
+        """Whether anything but zeros follows the place where reading ended."""
         start = self.next_log_offset
         for segment in self._segments:
             first, limit = max(0, start - segment.base), self._limit(segment, segment.size)
@@ -242,20 +242,20 @@ def sound_record(segment: Segment, position: int, limit: int, check_crc: bool = 
     text_at = end - properties_bytes - 2 - len(record.topic.encode())
     if has_lost_sector(view, 0, text_at, end, properties_bytes):
         raise CorruptRecord("a part of it never reached the disk")
-    # A process that dies while it copies a record leaves zeros from there on. With data behind it, somebody sent that zero.
+    # A process that died while copying a record leaves zeros from there on. If data follows, the zero is part of the record.
     if not view[end - 1 if properties_bytes else end - 3] and not any(view[end : end + BLANK_BYTES]):
         raise CorruptRecord("its end was never written")
     return record
 
 
 def _filled_pieces(segment: Segment, start: int, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Pieces of a file that are not all zeros, with their places; what is cut by the end of one is whole in the next."""
+    """(position, bytes) of the pieces of a file that are not all zeros; pieces overlap, so that no magic is cut."""
     view = segment.open()
     while start < limit:
         end = min(start + _CHUNK_BYTES, limit)
         piece = bytes(view[start:end])
         segment.forget(start, end)
-        # Most of what is looked through is the rest of the last file, up to a gigabyte of it.
+        # Most of what is searched is the unused rest of the last file, up to a gigabyte.
         if piece != _ZEROS[: len(piece)]:
             yield start, piece
         if end == limit:
@@ -264,7 +264,7 @@ def _filled_pieces(segment: Segment, start: int, limit: int) -> Iterator[tuple[i
 
 
 def _magic_positions(start: int, piece: bytes) -> Iterator[int]:
-    """Where the bytes of a magic stand in a piece that begins at `start`."""
+    """Positions of magic bytes in a piece that begins at `start`."""
     found = piece.find(_MAGIC_START)
     while found >= 0:
         yield start + found

@@ -1,12 +1,12 @@
-"""Removing files for good, in a thread of its own: an unlink may take long, a gigabyte's or one behind a busy journal.
+"""Removing files from the disk in a thread: removing a file of a gigabyte, or one while the disk is busy, may take long.
 
-Whoever hands a file over has let go of it before: nothing finds it any more. Rules:
+The store has stopped using a file before it is added here. Rules:
 
-- Files of one folder go in the order they came, each only when the one before is gone durably. So a crash at any moment
-  leaves a log without a hole; at worst some of its oldest files are back.
-- Before a log file goes, queues and index are brought to the disk: what the log can no longer tell, they must know.
-- Before a whole folder of a deleted topic goes, it is written down that nobody misses it.
-- What cannot be removed now holds up the rest of its folder, and is tried again when `start` is called next.
+- Files of one folder are removed in the order they were added, each only when the one before is gone durably. So a crash
+  at any moment leaves a log without a hole; at worst some of its oldest files are back.
+- Before a log file is removed, queues and index are flushed: they can no longer be rebuilt from that file.
+- Before the folder of a deleted topic is removed, the table of queue lengths is saved without its queues.
+- A file that cannot be removed now delays the rest of its folder, and is tried again at the next `start`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Condition, Event
+from typing import NamedTuple
 
 from rocketline.errors import StoreError
 from rocketline.store.files.disk import Disk
@@ -24,17 +25,23 @@ from rocketline.store.files.disk import Disk
 log = logging.getLogger(__name__)
 
 
-class Remover:
-    """Owner thread only; `make_safe`, before log files go, and `settle`, before folders go, are called in the thread that
-    removes, and False from them means: not now."""
+class RemovalChecks(NamedTuple):
+    """Called in the removing thread; False means that nothing may be removed now."""
 
-    def __init__(
-        self, disk: Disk, pause_s: float, make_safe: Callable[[], bool], settle: Callable[[], bool] = lambda: True
-    ) -> None:
+    before_log_files: Callable[[], bool]
+    """Flushes queues and index."""
+    before_folders: Callable[[], bool]
+    """Saves the table of queue lengths."""
+
+
+class Remover:
+    """Removes files and folders in a thread; its methods are for the owner thread only."""
+
+    def __init__(self, disk: Disk, pause_s: float, checks: RemovalChecks) -> None:
+        """`pause_s`: between the removals of two log files."""
         self._disk = disk
         self._pause_s = pause_s
-        self._make_safe = make_safe
-        self._settle = settle
+        self._checks = checks
         self._folders: deque[Path] = deque()
         self._log_files: deque[Path] = deque()
         self._others: deque[Path] = deque()
@@ -46,21 +53,21 @@ class Remover:
         self._closing = Event()
 
     def add_log_files(self, paths: Iterable[Path]) -> None:
-        """Hand over files of the log, the oldest first; they go before all others."""
+        """Add files of the log, the oldest first; they are removed before all others."""
         self._log_files.extend(paths)
 
     def add(self, paths: Iterable[Path]) -> None:
-        """Hand over other files."""
+        """Add other files."""
         self._others.extend(paths)
 
     def add_folders(self, paths: Iterable[Path]) -> None:
-        """Hand over whole folders, which stand where nobody looks."""
+        """Add folders that the store does not use any more."""
         self._folders.extend(paths)
 
     def forget(self, folder: Path) -> None:
-        """Never touch this folder again: it is being deleted as a whole, and files of the same names may come back.
+        """Remove no more files of this folder: it is being deleted as a whole, and files of the same names may be made.
 
-        Waits for a file only if it is in there and goes at this very moment.
+        Waits only if a file in it is being removed at this moment.
         """
         with self._changed:
             self._others = deque(path for path in self._others if folder not in path.parents)
@@ -70,11 +77,11 @@ class Remover:
 
     @property
     def has_log_files(self) -> bool:
-        """Whether the disk still has a file that left the log."""
+        """Whether the disk still has a file that was taken out of the log."""
         return bool(self._log_files)
 
     def start(self) -> None:
-        """Remove what was handed over, and what failed before, unless that is under way."""
+        """Remove what was added, and what failed before, unless the thread already does."""
         if not (self._log_files or self._others or self._folders) or (self._work is not None and not self._work.done()):
             return
         if self._worker is None:
@@ -82,7 +89,7 @@ class Remover:
         self._work = self._worker.submit(self._run)
 
     def wait(self) -> None:
-        """Return when all that can be removed now is gone."""
+        """Return when everything that can be removed now is gone."""
         if self._work is not None:
             wait([self._work])
 
@@ -98,23 +105,23 @@ class Remover:
 
     def _run(self) -> None:
         try:
-            held_up: set[Path] = set()
+            delayed: set[Path] = set()
             log_can_go = folders_can_go = True
             while True:
                 folders_can_go = folders_can_go and self._remove_folders()
                 log_can_go = log_can_go and self._remove_log_files()
-                if not self._remove_other(held_up):
+                if not self._remove_other(delayed):
                     break
         except Exception:
-            log.exception("removing old files ended early, trying again later")
+            log.exception("removing old files stopped early; trying again later")
         with self._changed:
             self._others.extendleft(reversed(self._failed))
             self._failed.clear()
 
     def _remove_folders(self) -> bool:
-        """Whether all of them are gone."""
+        """Remove the folders; True when all are gone."""
         count = len(self._folders)
-        if count and not self._settle():
+        if count and not self._checks.before_folders():
             return False
         for _ in range(count):
             try:
@@ -126,8 +133,8 @@ class Remover:
         return True
 
     def _remove_log_files(self) -> bool:
-        """Whether all of them are gone."""
-        if self._log_files and not self._make_safe():
+        """Remove the log files; True when all are gone."""
+        if self._log_files and not self._checks.before_log_files():
             return False
         while self._log_files:
             if not self._remove(self._log_files[0]):
@@ -137,17 +144,17 @@ class Remover:
                 self._closing.wait(self._pause_s)
         return True
 
-    def _remove_other(self, held_up: set[Path]) -> bool:
-        """Try the next one, unless its folder is held up; False when there is none."""
+    def _remove_other(self, delayed: set[Path]) -> bool:
+        """Try the next file, unless its folder is delayed; False when there is none."""
         with self._changed:
             if not self._others:
                 return False
             path = self._current = self._others.popleft()
-        is_gone = path.parent not in held_up and self._remove(path)
+        is_gone = path.parent not in delayed and self._remove(path)
         with self._changed:
             self._current = None
             if not is_gone:
-                held_up.add(path.parent)
+                delayed.add(path.parent)
                 self._failed.append(path)
             self._changed.notify_all()
         return True

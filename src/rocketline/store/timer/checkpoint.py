@@ -1,4 +1,4 @@
-"""The file `config/timercheck`: up to when timers were delivered and how far entries and their queue were taken in.
+"""The file `config/timercheck`: up to when timers were delivered, and how far timer log and timer queue were processed.
 
 0  last read ms   8  timer log flushed to   16  queue offset   24  the master's queue offset   32  state version
 40  changed ms   48  change count                                                            (4096 bytes, 56 used)
@@ -19,14 +19,14 @@ _FIELDS = struct.Struct(">7q")
 
 
 class TimerMark(msgspec.Struct, frozen=True):
-    """How far everything was at one moment."""
+    """State of the timer files at one moment."""
 
     read_ms: int = 0
-    """Slots before this are delivered."""
+    """Slots before this time are delivered."""
     flushed: int = 0
-    """Timer-log entries before this are on disk, and the wheel knows them."""
+    """Timer-log entries before this position are on disk and in the wheel."""
     queue_offset: int = 0
-    """Messages of the timer queue before this have their entry."""
+    """Messages of the timer queue before this offset have their entry."""
     master_queue_offset: int = 0
     state_version: int = 0
     changed_ms: int = 0
@@ -37,7 +37,7 @@ class TimerMark(msgspec.Struct, frozen=True):
 
 
 class TimerCheckpoint:
-    """The file, made by the first save."""
+    """The file; it is created by the first save."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -45,7 +45,7 @@ class TimerCheckpoint:
         self._file: MappedFile | None = None
 
     def load(self) -> TimerMark:
-        """What was saved last; all zero when nothing was, or nothing that could be true."""
+        """The saved mark; all zeros when there is none, or when its values are invalid."""
         data = self._disk.read(self._path) or b""
         if len(data) > CHECKPOINT_BYTES:
             raise StoreError(f"{self._path} has {len(data)} bytes, so it is no timer checkpoint; move it away")
@@ -55,7 +55,7 @@ class TimerCheckpoint:
         return mark if min(mark.read_ms, mark.flushed, mark.queue_offset) >= 0 else TimerMark()
 
     def save(self, mark: TimerMark) -> None:
-        """Write and sync: 56 bytes of one disk sector, so old or new but never half of each."""
+        """Write and sync: 56 bytes in one disk sector, so a crash leaves the old or the new values, never a mix."""
         if self._file is None:
             self._file = self._disk.open_mapped(self._path, CHECKPOINT_BYTES, pinned=True)
             self._file.reserve(0, CHECKPOINT_BYTES)

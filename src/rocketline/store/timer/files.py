@@ -1,13 +1,13 @@
-"""Timer log, wheel and checkpoint together: messages that wait, by the moment they are due.
+"""Timer log, wheel and checkpoint together: the messages that wait, by the time they are due.
 
-Rules kept here:
+Rules:
 
-- A flush goes log, wheel, checkpoint; each only speaks of what the ones before it have on disk. It runs in a thread on a
-  snapshot taken by the owner, so nothing waits for it.
-- At start the wheel is completed with the entries after the flushed part of the log, or made from all of them when it is
-  missing. Slots that lead past the end of the log (a damaged or lost file) are made anew from what is left of it, and the
-  owner is told to read the queue again.
-- `read_ms` is never past a slot that still has something to deliver; entries never go into a slot before it.
+- A flush writes log, wheel and checkpoint in this order; each refers only to what is on disk in those before it. It runs in
+  a thread on a snapshot taken by the owner, so nothing waits for it.
+- At start the wheel gets the entries after the flushed part of the log, or all entries when the wheel is missing. Slots
+  that point past the end of the log (a damaged or lost file) are rebuilt from what is left of it, and `is_complete` tells
+  the owner to read the timer queue again.
+- `read_ms` is never after a slot that still has something to deliver; entries never go into a slot before it.
 """
 
 from __future__ import annotations
@@ -30,28 +30,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TimerSnapshot:
-    """What one flush brings to the disk."""
+    """What one flush writes."""
 
     slots: Mapping[int, bytes]
     mark: TimerMark
 
 
 class TimerFiles:
+    """The timer files of one store."""
+
     def __init__(self, disk: Disk, root: Path, config: TimerConfig, slot_count: int = SLOT_COUNT) -> None:
         self._precision_ms = config.precision_ms
         self._wheel = TimerWheel(disk, root / "timerwheel", config.precision_ms, slot_count)
         self._log = TimerLog(disk, root / "timerlog", config.log_segment_bytes)
         self._checkpoint = TimerCheckpoint(disk, root / "config" / "timercheck")
         self.mark = TimerMark()
-        """As saved last."""
+        """The mark that was saved last."""
         self.read_ms = 0
         self.is_complete = True
-        """Whether at start the log had all that was once flushed."""
+        """Whether the timer log had everything at start that was flushed before."""
         self._firing_ms = 0
         self._waiting: list[int] = []
 
     def open(self, log_end: int) -> None:
-        """Take up the files; `log_end` is where the commit log ends."""
+        """Load the files; `log_end` is where the commit log ends."""
         try:
             self._load(log_end)
         except BaseException:
@@ -72,9 +74,9 @@ class TimerFiles:
         self._waiting = sorted(waiting - self._repair(waiting))
 
     def _read_wheel(self) -> set[int]:
-        """The moments somebody waits for, by the wheel."""
+        """The times of slots in the wheel that are not delivered yet."""
         times = {slot.time_ms for slot in self._wheel.slots()}
-        # A slot counts precisions, and any two of those allowed differ by a factor of two or more.
+        # Slots hold the time in units of the precision, and any two allowed precisions differ by a factor of two or more.
         plausible = {time_ms for time_ms in times if 0.6 < time_ms / (self.read_ms or time_ms) < 1.6}
         if times and not plausible:
             raise WrongFiles(
@@ -84,11 +86,13 @@ class TimerFiles:
         return {time_ms for time_ms in plausible if time_ms >= self.read_ms}
 
     def _repair(self, waiting: set[int]) -> set[int]:
-        """Make slots anew that lead to no entry of theirs; returns those that have none left."""
-        broken = {time_ms for time_ms in waiting if not self._leads_home(time_ms)}
+        """Rebuild slots that point to no entry of theirs; returns those without any entry."""
+        broken = {time_ms for time_ms in waiting if not self._has_entry(time_ms)}
         if not broken:
             return broken
-        log.warning("%d slots of the timer wheel lead to entries that are lost: looking for what is left", len(broken))
+        log.warning(
+            "%d slots of the timer wheel point to lost entries: they are rebuilt from the timer log", len(broken)
+        )
         for time_ms in broken:
             self._wheel.free(time_ms)
         for entry in self._log.entries(0):
@@ -96,7 +100,7 @@ class TimerFiles:
                 self._link(entry)
         return {time_ms for time_ms in broken if self._wheel.slot(time_ms) is None}
 
-    def _leads_home(self, time_ms: int) -> bool:
+    def _has_entry(self, time_ms: int) -> bool:
         slot = self._wheel.slot(time_ms)
         if slot is None or slot.last >= self._log.end:
             return False
@@ -107,7 +111,7 @@ class TimerFiles:
         return time_ms - time_ms % self._precision_ms
 
     def _link(self, entry: TimerEntry) -> None:
-        """Let the slot of an entry lead to it, unless it already does."""
+        """Make the slot of an entry point to it, unless it already does."""
         time_ms = self._moment(entry.slot_ms)
         slot = self._wheel.slot(time_ms)
         change = -1 if entry.kind & RECALLS else 1
@@ -118,39 +122,39 @@ class TimerFiles:
 
     @property
     def newest(self) -> TimerEntry | None:
-        """The entry that was made last."""
+        """The entry that was added last."""
         return self._log.last
 
     def count_at(self, time_ms: int) -> int:
-        """How many messages wait for a moment."""
+        """How many messages wait for a time."""
         slot = self._wheel.slot(self._moment(time_ms))
         return slot.size if slot is not None else 0
 
     def add(self, slot_ms: int, kind: int, written_ms: int, log_offset: int, size: int, topic_hash: int) -> None:
-        """Let a message wait; a moment that is over means the next one to be delivered."""
+        """Add a message; a time in the past means the next slot to be delivered."""
         slot_ms = max(slot_ms, self.read_ms)
         if slot_ms == self._firing_ms:
-            # Its messages have been read already: a clock was set back while they were delivered.
+            # Its messages were read already: the clock was set back during their delivery.
             slot_ms += self._precision_ms
         while self._wheel.is_taken(slot_ms, self.read_ms):
-            # Two weeks apart: only after a clock was set back by days. An earlier slot will do to try again from there.
+            # In use for a time two weeks away: the clock was set back by days. An earlier slot adds the message again.
             slot_ms -= self._precision_ms
             kind |= ROLLS
         slot = self._wheel.slot(slot_ms)
         previous = slot.last if slot is not None else NO_POSITION
-        self._log.append(previous, kind, written_ms, slot_ms - written_ms, log_offset, size, topic_hash)
-        assert self._log.last is not None
-        self._link(self._log.last)
+        delay_ms = slot_ms - written_ms
+        entry = TimerEntry(NO_POSITION, previous, kind, written_ms, delay_ms, log_offset, size, topic_hash)
+        self._link(self._log.append(entry))
         if slot is None:
             heappush(self._waiting, slot_ms)
 
     @property
     def next_ms(self) -> int | None:
-        """The first moment somebody waits for."""
+        """The first time that messages wait for."""
         return self._waiting[0] if self._waiting else None
 
     def moments_until(self, time_ms: int) -> list[int]:
-        """Those not after a time, in no order; as much work as there are of them, however many wait behind."""
+        """Times of slots not after a time, unordered; the work does not grow with the number of later ones."""
         heap, places, found = self._waiting, [0], []
         while places:
             place = places.pop()
@@ -177,16 +181,16 @@ class TimerFiles:
         return entries
 
     def finish(self) -> None:
-        """The messages of the moment begun last are delivered."""
+        """Note that the messages of the slot begun last are delivered."""
         self._wheel.free(self._firing_ms)
         self._firing_ms = 0
 
     def note_clock(self, now_ms: int) -> None:
-        """Let entries go into slots that came and went before the clock was set back: they come again."""
+        """Allow entries in slots that were delivered before the clock was set back: their time comes again."""
         self.read_ms = min(self.read_ms, self._moment(now_ms))
 
     def note_time(self, now_ms: int) -> None:
-        """Everything due is delivered up to now, except for what is waiting or being delivered."""
+        """Note that everything up to now is delivered, except what still waits or is being delivered."""
         self.read_ms = self._moment(now_ms)
         if self._firing_ms:
             self.read_ms = min(self.read_ms, self._firing_ms)
@@ -199,7 +203,7 @@ class TimerFiles:
         return self._wheel.has_changes or queue_offset != self.mark.queue_offset or self._log.end != self.mark.flushed
 
     def snapshot(self, queue_offset: int, now_ms: int) -> TimerSnapshot:
-        """What a flush would have to write now; it must be given to `write` before the next one is taken."""
+        """What a flush has to write now; it must be given to `write` before the next snapshot is taken."""
         mark = TimerMark(
             self.read_ms,
             self._log.end,

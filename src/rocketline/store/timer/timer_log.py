@@ -1,10 +1,10 @@
-"""The folder `timerlog`: one entry of 52 bytes for every message that waits, in the order they came.
+"""The folder `timerlog`: an entry of 52 bytes for every message that waits, in the order of arrival.
 
     0  size 52   4  previous position 8   12  kind 4   16  written ms 8   24  delay ms 4   28  log offset 8
     36  record size 4   40  hash of the real topic 4   44  unused 8
 
-The entries of one moment form a chain that the wheel holds the end of; -1 ends it. What does not fit at the end of a file is
-left out and marked: bytes left 4, zero 8, a magic number 4. The message itself is in the commit log.
+The entries of one time form a chain; the wheel points to its newest entry, and -1 ends it. Room at the end of a file that is
+too small for an entry gets an end mark: bytes left 4, zero 8, a magic number 4. The message itself is in the commit log.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ENTRY_BYTES = 52
 END_BYTES = 16
 WAITS = 1
 ROLLS = 2
-"""Too far ahead for the wheel: on its time it is entered again."""
+"""The time is too far ahead for the wheel: at the time of this entry the message is added again."""
 RECALLS = 4
-"""Takes back another message of the same moment."""
+"""Cancels another message of the same time."""
 NO_POSITION = -1
 
 _ENTRY = struct.Struct(">iqiqiqiiq")
@@ -37,7 +37,9 @@ class TimerEntry(NamedTuple):
     """One message that waits."""
 
     position: int
+    """In the timer log; `NO_POSITION` before it is written."""
     previous: int
+    """Position of the entry of the same time that was written before; `NO_POSITION`: none."""
     kind: int
     written_ms: int
     delay_ms: int
@@ -51,12 +53,12 @@ class TimerEntry(NamedTuple):
 
 
 class TimerLog:
-    """Owner thread only, except `flush`."""
+    """The chain of files. Owner thread only, except `flush`."""
 
     def __init__(self, disk: Disk, folder: Path, segment_bytes: int) -> None:
         self._files = SegmentedFile(disk, folder, segment_bytes)
         self.end = 0
-        """Where the next entry will be put."""
+        """Position of the next entry."""
         self.last: TimerEntry | None = None
         """The newest entry that was read or written."""
 
@@ -64,9 +66,9 @@ class TimerLog:
         self._files.load(after_crash=True)
 
     def recover(self, start: int, log_end: int) -> Iterator[TimerEntry]:
-        """Whole entries from `start` on; what comes after the last of them is erased once they are all taken.
+        """Yield the valid entries from `start` on; at the end of the iteration everything after the last one is erased.
 
-        An entry whose message a power failure took out of the commit log (everything from `log_end` on) ends the log too.
+        The log also ends at an entry whose message was lost from the commit log by a power failure (at or after `log_end`).
         """
         end = self._aligned(start)
         self.last = self._before(end)
@@ -82,7 +84,7 @@ class TimerLog:
         self.end = end
 
     def _aligned(self, start: int) -> int:
-        """`start`, or where its file begins when no entry can begin there."""
+        """`start`, or the start of its file when no entry can begin at `start`."""
         files = self._files
         last = files.last
         if last is None:
@@ -93,7 +95,7 @@ class TimerLog:
         return base if (start - base) % ENTRY_BYTES else start
 
     def _before(self, position: int) -> TimerEntry | None:
-        """The entry that ends at a position, or last in the file before it."""
+        """The entry that ends at a position, or the last one of the file before it."""
         base = position - position % self._files.segment_bytes
         if position > base:
             return self.entry(position - ENTRY_BYTES)
@@ -104,7 +106,7 @@ class TimerLog:
         return (self._files.segment_bytes - END_BYTES) // ENTRY_BYTES * ENTRY_BYTES - ENTRY_BYTES
 
     def entries(self, start: int) -> Iterator[TimerEntry]:
-        """Every entry from the beginning of a position's file on."""
+        """Every entry from the start of a position's file on."""
         start = max(start, self._files.min_offset)
         return self._entries(start - start % self._files.segment_bytes)
 
@@ -133,10 +135,8 @@ class TimerLog:
         view = self._files.slice(position, position + END_BYTES)
         return view is not None and _END.unpack(view)[2] == _END_MAGIC
 
-    def append(
-        self, previous: int, kind: int, written_ms: int, delay_ms: int, log_offset: int, size: int, topic_hash: int
-    ) -> int:
-        """Write an entry and return its position; StoreError, and nothing written, when the disk is full."""
+    def append(self, entry: TimerEntry) -> TimerEntry:
+        """Write an entry and return it with its position; StoreError, and nothing written, when the disk is full."""
         files = self._files
         position = self.end
         inside = position % files.segment_bytes
@@ -147,11 +147,10 @@ class TimerLog:
             if left >= END_BYTES:
                 self._write(position, _END.pack(left, 0, _END_MAGIC))
             position = following
-        data = _ENTRY.pack(ENTRY_BYTES, previous, kind, written_ms, delay_ms, log_offset, size, topic_hash, 0)
-        self._write(position, data)
+        self._write(position, _ENTRY.pack(ENTRY_BYTES, *entry[1:], 0))
         self.end = position + ENTRY_BYTES
-        self.last = TimerEntry(position, previous, kind, written_ms, delay_ms, log_offset, size, topic_hash)
-        return position
+        self.last = written = entry._replace(position=position)
+        return written
 
     def _write(self, position: int, data: bytes) -> None:
         segment = self._files.add(position)
@@ -160,7 +159,7 @@ class TimerLog:
         segment.open()[start : start + len(data)] = data
 
     def flush(self, end: int) -> None:
-        """Bring everything below `end` to the disk; any thread, one at a time."""
+        """Flush everything below `end`; any thread, one at a time."""
         self._files.flush(end)
 
     def trim(self, log_min_offset: int) -> None:

@@ -1,12 +1,11 @@
-"""The file `timerwheel`: for every moment ahead the place of its newest entry in the timer log.
+"""The file `timerwheel`: for every time in the future the position of its newest entry in the timer log.
 
     0  time / precision 8   8  first position 8   16  last position 8   24  count 4   28  unused 4       (32 bytes a slot)
 
-A moment's slot is its number of precisions modulo the count of slots, twice seven days of seconds; a slot that names
-another moment is free. Changes stay in memory until a flush, which writes them after the entries they lead to are on
-disk: the file never points at an entry that a power failure took away. A slot whose messages are delivered is zeroed,
-which RocketMQ reads as free. The file is made by the first flush that has something to write, and only the pages in use
-take space.
+The slot of a time is time / precision modulo the number of slots, which is twice seven days of seconds; a slot with another
+time in it is free. Changes stay in memory until a flush, which writes them after the entries they point to are on disk: the
+file never points to an entry that was lost in a power failure. A slot whose messages are delivered is zeroed, which RocketMQ
+reads as free. The file is created by the first flush that has something to write, and only the pages in use take space.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _PIECE_BYTES = 1 << 16
 
 
 class Slot(NamedTuple):
-    """The entries of one moment: a chain that starts at `last` and goes back."""
+    """The entries of one time: a chain that starts at `last` and goes back."""
 
     time_ms: int
     first: int
     last: int
     size: int
-    """How many messages; a recall takes one away."""
+    """Number of messages; a recall subtracts one."""
 
 
 class TimerWheel:
-    """Owner thread only, except `write`."""
+    """The file, with changes that are not written yet. Owner thread only, except `write`."""
 
     def __init__(self, disk: Disk, path: Path, precision_ms: int, slot_count: int = SLOT_COUNT) -> None:
         self._disk = disk
@@ -59,7 +58,7 @@ class TimerWheel:
         if size not in (0, self._bytes):
             raise WrongFiles(
                 f"{self._path} has {size} bytes instead of {self._bytes}, so it is no timer wheel; bring back a whole "
-                "copy, or move it away: it is then made anew from the folder timerlog"
+                "copy, or move it away: it is then rebuilt from the folder timerlog"
             )
         self._open()
 
@@ -73,12 +72,12 @@ class TimerWheel:
         return self._file
 
     def slot(self, time_ms: int) -> Slot | None:
-        """The slot of a moment; None when it is free."""
+        """The slot of a time; None when it is free."""
         found = self._raw(self._index(time_ms))
         return found if found is not None and found.time_ms == time_ms else None
 
     def is_taken(self, time_ms: int, read_ms: int) -> bool:
-        """Whether the slot of a moment is in use by another one that is still to come."""
+        """Whether the slot of a time is in use for another time that is still to come."""
         found = self._raw(self._index(time_ms))
         return found is not None and found.time_ms != time_ms and found.time_ms >= read_ms
 
@@ -90,11 +89,11 @@ class TimerWheel:
         self._changed[self._index(time_ms)] = _FREE
 
     def slots(self) -> Iterator[Slot]:
-        """Every slot in use by the file, in no order of time."""
+        """Every slot in use in the file, unordered."""
         if self._file is None:
             return
         for start in range(0, self._bytes, _PIECE_BYTES):
-            # Read, not mapped: most of it are holes, and looking at a hole through a map costs a page fault.
+            # Read, not mapped: most of the file are holes, and reading a hole through a map costs a page fault.
             piece = self._disk.read_range(self._path, start, _PIECE_BYTES)
             if piece.count(0) < len(piece):
                 for number, first, last, size, _ in _SLOT.iter_unpack(piece):
@@ -119,12 +118,12 @@ class TimerWheel:
         return bool(self._changed)
 
     def freeze(self) -> Mapping[int, bytes]:
-        """What changed since the last flush, to be given to `write`; one flush at a time."""
+        """The changes since the last flush, to be given to `write`; one flush at a time."""
         self._frozen, self._changed = self._changed, {}
         return self._frozen
 
     def write(self, changes: Mapping[int, bytes]) -> None:
-        """Bring changes to the disk; any thread."""
+        """Write changes to the disk; any thread."""
         if not changes:
             return
         file = self._open()
@@ -138,7 +137,7 @@ class TimerWheel:
         file.sync()
 
     def written(self) -> None:
-        """What was frozen is in the file now."""
+        """Note that the frozen changes are in the file."""
         self._frozen = {}
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Finding a store on disk and the shape of its files, without settings: for tools that are given nothing but a folder.
+"""Finding stores in a folder and the sizes of their files, for tools that have no settings.
 
-A store root holds `commitlog`, beside it `consumequeue`, `index`, `checkpoint` and others; our folders and Apache's look the
-same. `rocketline up --data` with several brokers makes a root for each inside the folder. Sizes are taken from the files.
+A store root holds `commitlog`, beside it `consumequeue`, `index`, `checkpoint` and others; our folders and Apache's have
+the same layout. `rocketline up --data` with several brokers makes a root for each of them. Sizes are taken from the files.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BATCH_QUEUE_FOLDER = "batchconsumequeue"
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
 _GUESS_BYTES = 4 << 20
-"""Index files larger than this are not searched for their number of slots: they were made with known settings."""
+"""For larger index files the number of slots is not searched for: they have one of the usual shapes."""
 
 
 @dataclass(frozen=True)
 class StoreFolder:
-    """Where the parts of a store are; `root` is None for a commit log without anything beside it."""
+    """Where the parts of a store are; `root` is None for a commit log without a store around it."""
 
     log: Path
     root: Path | None
@@ -43,7 +43,7 @@ class StoreFolder:
 
 
 def find_stores(disk: Disk, path: Path) -> list[StoreFolder]:
-    """The stores in a folder: itself, the one it is the log of, or those inside it. StoreError when there is none."""
+    """The stores of a folder: itself, the store whose log it is, or those in it; StoreError when there is none."""
     if not disk.exists(path):
         raise StoreError(f"{path} does not exist")
     entries = disk.list(path)
@@ -73,7 +73,7 @@ def _is_root(disk: Disk, path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ChainFile:
-    """A file of a chain as it was found."""
+    """One file of a chain, with the size it really has."""
 
     path: Path
     base: int
@@ -81,7 +81,7 @@ class ChainFile:
 
 
 def chain_files(disk: Disk, folder: Path) -> list[ChainFile]:
-    """The files of a chain that have any bytes, in order; whatever else lies there is passed over."""
+    """The files of a chain in order, without empty ones and files with other names."""
     return [
         ChainFile(folder / name, int(name), size)
         for name, size, is_folder in disk.list(folder)
@@ -96,7 +96,7 @@ def chain_bytes(files: list[ChainFile]) -> int:
 
 
 def chain_problems(files: list[ChainFile], unit: int = 1) -> Iterator[tuple[ChainFile, str]]:
-    """What is wrong with names and sizes of a chain: the file, and the problem in words."""
+    """(file, problem) for each wrong name or size in a chain."""
     size = chain_bytes(files)
     expected = files[0].base if files else 0
     for file in files:
@@ -112,7 +112,7 @@ def chain_problems(files: list[ChainFile], unit: int = 1) -> Iterator[tuple[Chai
 
 
 def segments_of(disk: Disk, files: list[ChainFile]) -> list[Segment]:
-    """The files, ready to be mapped; one that is cut short ends early, one that is too long ends where the next begins."""
+    """The files, ready to be mapped; a short one ends early, one that is too long ends where the next begins."""
     ends = [file.base for file in files[1:]] + [1 << 63]
     return [Segment(disk, file.path, file.base, min(file.size, end - file.base)) for file, end in zip(files, ends)]
 
@@ -128,7 +128,7 @@ def queue_folders(disk: Disk, folder: Path) -> Iterator[tuple[str, int, Path]]:
 
 
 def batch_topics(disk: Disk, root: Path) -> set[str]:
-    """Topics whose queues Apache keeps in another format, one unit for a whole batch."""
+    """Topics whose queues have Apache's batch format, one unit for a whole batch."""
     return {topic.name for topic in disk.list(root / BATCH_QUEUE_FOLDER) if topic.is_folder}
 
 
@@ -150,9 +150,9 @@ def index_names(disk: Disk, folder: Path) -> list[tuple[Path, int]]:
 
 
 def index_shape(view: memoryview, config: StoreConfig) -> tuple[int, int] | None:
-    """(slots, entries) of an index file, which only its settings tell; None when no shape fits what it holds.
+    """(slots, entries) of an index file; None when no shape fits. The file itself does not say.
 
-    Tried are the given settings, Apache's, its proportion of one slot to four entries, and for small files everything.
+    Tried are the given settings, Apache's, any with four entries for each slot, and for small files all shapes.
     """
     size = len(view)
     for slots, entries in ((config.index_slots, config.index_entries), (5_000_000, 20_000_000)):
@@ -171,7 +171,7 @@ def index_shape(view: memoryview, config: StoreConfig) -> tuple[int, int] | None
 
 
 def _fits(view: memoryview, slots: int, entries: int) -> bool:
-    """Whether first and last entry stand where this shape puts them."""
+    """Whether the first and the last entry are where this shape puts them."""
     _, _, begin, end, _, count = _HEADER.unpack_from(view, 0)
     if count <= 1:
         return True

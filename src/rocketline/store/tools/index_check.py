@@ -1,8 +1,8 @@
 """Comparing the key index with the log, in the same walk over the log.
 
-Entries stand in the order of the records, so following both side by side finds every key; what does not fit is looked up
-through the slots, as a broker does. Entries nobody asked for must be doubles from a restart, or of deleted log files. That
-slots and entries are linked as they should be is seen by linking them anew and comparing.
+Entries are in the order of the records, so the walk finds the entries of each key next to each other; a key without its
+entry there is looked up through the slots, as a broker does. Entries that match no record must be duplicates from a
+restart, or of deleted log files. The links of slots and entries are checked by computing them again and comparing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketline.protocol.hashing import index_key_hash
 from rocketline.protocol.record_layout import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketline.protocol.records import LogEntry, index_keys, log_entry
 from rocketline.store.tools.findings import INDEX, Findings
-from rocketline.store.tools.queue_check import Limits, LogRecords
+from rocketline.store.tools.queue_check import CheckLimits, LogRecords
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
@@ -28,11 +28,11 @@ _HASH_AND_PREVIOUS = struct.Struct(">i12xi")
 _STEP = 65536
 
 AreLinked = Callable[[memoryview, int, int], bool]
-"""A quick way to tell that all is well with a file, the number of its slots, and one more than that of its entries."""
+"""A fast check that the links of a file are right: (file, number of slots, number of entries plus one)."""
 
 
 class IndexContent:
-    """One index file, to be read."""
+    """One index file, for reading."""
 
     def __init__(self, name: str, view: memoryview, slots: int, entries: int) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class IndexContent:
         )
 
     def number_at(self, log_offset: int) -> int:
-        """The number of the first entry of a record at or behind a log offset, if they ascend as they should."""
+        """The number of the first entry of a record at or after a log offset, if they ascend as they should."""
         low, high = 1, self.count
         while low < high:
             middle = (low + high) // 2
@@ -66,7 +66,7 @@ class IndexContent:
         return self._view[self._entries_at + number * 20 : self._entries_at + max(number, end) * 20]
 
     def find(self, key_hash: int, log_offset: int) -> int:
-        """The entry of a key and a record, as a broker finds it; 0 when there is none."""
+        """The entry of a key and a record, found as a broker finds it; 0 when there is none."""
         (number,) = struct.unpack_from(">i", self._view, 40 + key_hash % self._slots * 4)
         bound = self.count
         while 0 < number < bound:
@@ -76,7 +76,7 @@ class IndexContent:
             bound, number = number, previous
         return 0
 
-    def check_links(self, limits: Limits, findings: Findings, are_linked: AreLinked | None = None) -> None:
+    def check_links(self, limits: CheckLimits, findings: Findings, are_linked: AreLinked | None = None) -> None:
         if self.header_problem:
             findings.add(INDEX, f"{self.name} header", self.header_problem)
         if are_linked is not None and are_linked(self._view, self._slots, self.count):
@@ -85,7 +85,7 @@ class IndexContent:
             findings.add(INDEX, f"{self.name} {place}", problem, limits.heals(self.end_log_offset))
 
     def link_problems(self) -> Iterator[tuple[str, str]]:
-        """(place, problem) of each entry and slot that is not linked as its keys demand."""
+        """(place, problem) of each entry and slot with a wrong link."""
         newest = array("i", bytes(self._slots * 4))
         slots = self._slots
         for start in range(1, self.count, _STEP):
@@ -101,7 +101,7 @@ class IndexContent:
         present = array("i", bytes(self._view[_HEADER.size : self._entries_at]))
         if sys.byteorder == "little":
             present.byteswap()
-        # Entries after those the header counts may have been added since: their slots lead on to them.
+        # A running broker may have added entries after those the header counts; slots may point to them.
         if present != newest:
             for slot, (number, wanted) in enumerate(zip(present, newest)):
                 if number != wanted and number < self.count:
@@ -109,7 +109,7 @@ class IndexContent:
 
 
 class IndexTotals(NamedTuple):
-    """How many records of a stretch are not found in the index as others are."""
+    """How many records of a range are not in the index, or not completely."""
 
     behind: int = 0
     """Records after the last one that is indexed."""
@@ -126,13 +126,13 @@ class IndexTotals(NamedTuple):
 
 
 class IndexCheck:
-    """The index on its way through the log."""
+    """Compares the index with the log, batch by batch."""
 
     def __init__(
         self,
         files: Sequence[IndexContent],
         log: LogRecords,
-        limits: Limits,
+        limits: CheckLimits,
         findings: Findings,
     ) -> None:
         self._behind = 0
@@ -149,7 +149,7 @@ class IndexCheck:
         self._stop: tuple[int, int] | None = None
 
     def limit_to(self, start: int | None, end: int | None) -> None:
-        """Look only at entries of records between two log offsets; stretches in a row leave out no entry."""
+        """Check only entries of records between two log offsets; adjacent ranges leave out no entry."""
         if start is not None:
             self._file, self._number = self._place(start)
         self._stop = None if end is None else self._place(end)
@@ -170,15 +170,15 @@ class IndexCheck:
         self._with_tag += sum(TAGS in entry.properties for entry in entries)
         hashes = [index_key_hash(*key) for _, keys in records for key in keys]
         offsets: list[int] = [log_offset for log_offset, keys in records for _ in keys]
-        if self._take(list(zip(hashes, offsets))):
+        if self._has_next(list(zip(hashes, offsets))):
             return
         start = 0
         for log_offset, keys in records:
             self._follow_one(log_offset, hashes[start : start + len(keys)], keys)
             start += len(keys)
 
-    def _take(self, wanted: list[tuple[int, int]]) -> bool:
-        """Go past the next entries if they are these."""
+    def _has_next(self, wanted: list[tuple[int, int]]) -> bool:
+        """Skip the next entries if they are the wanted ones."""
         left, file, number = len(wanted), self._file, self._number
         found: list[tuple[int, int]] = []
         while left and file < len(self._files):
@@ -203,14 +203,14 @@ class IndexCheck:
 
     def _follow_one(self, log_offset: int, hashes: list[int], keys: list[tuple[str, str]]) -> None:
         while (entry := self._next_entry()) is not None and entry[1] < log_offset:
-            self._look_at(*entry)
+            self._check_entry(*entry)
         found = set()
         while (entry := self._next_entry()) is not None and entry[1] == log_offset:
             if entry[0] in hashes:
                 found.add(entry[0])
                 self._number += 1
             else:
-                self._look_at(*entry)
+                self._check_entry(*entry)
         missing = [
             (of, key) for of, (_, key) in zip(hashes, keys) if of not in found and not self._jump_to(of, log_offset)
         ]
@@ -226,20 +226,20 @@ class IndexCheck:
             self._findings.add(INDEX, f"record at log offset {log_offset}", problem, self._limits.heals(log_offset))
 
     def _jump_to(self, key_hash: int, log_offset: int) -> bool:
-        """Whether the entry is elsewhere; when that is further on, what lies between is looked at first."""
+        """Whether the entry is elsewhere; if it is further on, the entries before it are checked first."""
         for at, file in enumerate(self._files):
             number = file.find(key_hash, log_offset)
             if not number:
                 continue
             if at == self._file and number >= self._number:
                 while self._number < number and (entry := self._next_entry()) is not None:
-                    self._look_at(*entry)
+                    self._check_entry(*entry)
                 self._number = number + 1
             return True
         return False
 
-    def _look_at(self, key_hash: int, log_offset: int) -> None:
-        """Check the next entry, which no record came by for, and go past it."""
+    def _check_entry(self, key_hash: int, log_offset: int) -> None:
+        """Check the next entry, which matches no record of the walk, and skip it."""
         number, file = self._number, self._files[self._file]
         self._number += 1
         if log_offset < self._log.min_offset or (self._limits.end is not None and log_offset >= self._limits.end):
@@ -248,21 +248,21 @@ class IndexCheck:
             keys = _keys_of(log_entry(self._log.at(log_offset)))
             if any(index_key_hash(*key) == key_hash for key in keys):
                 return
-            problem = f"files a key the record at log offset {log_offset} does not have"
+            problem = f"lists a key that the record at log offset {log_offset} does not have"
         except CorruptRecord as error:
             problem = f"points at log offset {log_offset}, where no sound record is: {error}"
         self._findings.add(INDEX, f"{file.name} entry {number}", problem, self._limits.heals(log_offset))
 
-    def look_at_rest(self) -> None:
-        """Look at the entries that no record came by for."""
+    def check_rest(self) -> None:
+        """Check the entries that are left."""
         while (entry := self._next_entry()) is not None:
             if self._stop is not None and (self._file, self._number) >= self._stop:
                 return
-            self._look_at(*entry)
+            self._check_entry(*entry)
 
 
-def sum_up(totals: IndexTotals, limits: Limits, findings: Findings, listed_end: int) -> None:
-    """Judge what only the whole log can tell; queues list what is below `listed_end`."""
+def sum_up(totals: IndexTotals, limits: CheckLimits, findings: Findings, listed_end: int) -> None:
+    """Add the findings that need the totals of the whole log; queues list what is below `listed_end`."""
     if 0 < totals.untagged < totals.with_tag - totals.behind:
         findings.add(INDEX, "tags", f"{totals.untagged} records are not found by their tag")
     if totals.behind and limits.end is None and totals.behind_from < listed_end:
@@ -272,7 +272,7 @@ def sum_up(totals: IndexTotals, limits: Limits, findings: Findings, listed_end: 
 
 
 def _keys_of(entry: LogEntry) -> list[tuple[str, str]]:
-    """(topic, key) of everything a record is filed under, in order."""
+    """(topic, key) of each index entry of a record, in order."""
     topic = entry.topic
     return [(topic, key) for key in index_keys(entry.properties)]
 

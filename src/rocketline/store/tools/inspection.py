@@ -1,8 +1,9 @@
-"""Looking a store over from end to end without changing a byte of it.
+"""Checking a whole store without changing a byte of it.
 
-`verify` walks the log record by record and follows consume queues and key index along, then looks at the small files. It
-works on a read-only mount, on Apache's folders, and on a store that is in use: then it goes as far as the log reached when
-it began, and what is not filed yet does not count. After a crash it knows what the next start of a broker repairs.
+`verify` walks the log record by record, compares consume queues and key index with it, and then checks the small files. It
+works on a read-only mount, on Apache's folders, and on a store in use: then it reads up to the end that the log had when it
+began, and records not yet in queues and index are not counted as wrong. After a crash it knows what the next start of a
+broker repairs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rocketline.store.files.disk import Disk, is_locked
 from rocketline.store.files.segment import Segment
 from rocketline.store.flush.checkpoint import CHECKPOINT_BYTES
 from rocketline.store.log.commit_log import record_store_ms
-from rocketline.store.tools.findings import CHECKPOINT, CONFIG, LOG, Finding, Findings
+from rocketline.store.tools.findings import CHECKPOINT, CONFIG, LOG, Findings, StoreFinding
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
     StoreFolder,
@@ -35,16 +36,15 @@ from rocketline.store.tools.folder import (
     segments_of,
 )
 from rocketline.store.tools.log_check import (
-    StretchReport,
-    Told,
+    RangeReport,
     check_links,
-    check_stretch,
+    check_range,
     index_contents,
     log_stop,
     merged,
     queue_units,
 )
-from rocketline.store.tools.queue_check import Limits
+from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
 _CHECKPOINT_FIELDS = struct.Struct(">qqq")
@@ -52,15 +52,17 @@ _CHECKPOINT_MARGIN_MS = 3000
 
 
 class Verdict(Enum):
+    """The result of an inspection."""
+
     SOUND = "sound"
     RECOVERABLE = "recoverable"
-    """Not stopped cleanly; the next start of a broker makes it whole."""
+    """Not stopped cleanly; the next start of a broker repairs it."""
     DAMAGED = "damaged"
 
 
 @dataclass
-class Report:
-    """What `verify` saw."""
+class VerifyReport:
+    """What `verify` found."""
 
     store: str
     is_open: bool = False
@@ -77,9 +79,9 @@ class Report:
     checkpoint_ms: dict[str, int] = field(default_factory=dict)
     config_files: int = 0
     notes: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[StoreFinding] = field(default_factory=list)
     damaged: dict[str, int] = field(default_factory=dict)
-    """Findings that no start repairs, by part."""
+    """By part: how many findings no start repairs."""
     healing: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -89,14 +91,14 @@ class Report:
         return Verdict.RECOVERABLE if self.healing or (self.was_killed and not self.is_open) else Verdict.SOUND
 
 
-Walk = Callable[[StoreFolder, StoreConfig, Limits], tuple[list[StretchReport], list[Told]]]
-"""Checks the stretches of a log, and the links of index files, in some other way than one after the other."""
+Walk = Callable[[StoreFolder, StoreConfig, CheckLimits], tuple[list[RangeReport], list[StoreFinding]]]
+"""Checks the ranges of a log and the links of index files, for example in parallel."""
 
 
 def verify(
     folder: StoreFolder, config: StoreConfig | None = None, disk: Disk | None = None, walk: Walk | None = None
-) -> Report:
-    """Look a whole store over; StoreError when it cannot be read at all. `config` helps with index files of odd shapes."""
+) -> VerifyReport:
+    """Check a whole store; StoreError when it cannot be read at all. `config` is needed for index files of unusual sizes."""
     return _Inspection(folder, config or StoreConfig(), disk or ReadOnlyDisk()).run(walk)
 
 
@@ -107,9 +109,9 @@ class _Inspection:
         self._config = config
         self._disk = disk
         self._findings = Findings()
-        self._report = Report(str(folder.name))
+        self._report = VerifyReport(str(folder.name))
 
-    def run(self, walk: Walk | None) -> Report:
+    def run(self, walk: Walk | None) -> VerifyReport:
         report, root = self._report, self._root
         if root is not None:
             report.is_open = is_locked(root / "lock")
@@ -120,11 +122,11 @@ class _Inspection:
             self._findings.add(LOG, f"file {file.path.name}", problem)
         segments = segments_of(self._disk, files)
         limits = self._limits(segments)
-        self._look_at_files()
-        stretches, told = (walk or self._walk)(self._folder, self._config, limits)
-        for found in told:
-            self._findings.add(*found)
-        self._sum_up(merged(stretches, limits, self._findings))
+        self._check_files()
+        ranges, links = (walk or self._walk)(self._folder, self._config, limits)
+        for found in links:
+            self._findings.add_finding(found)
+        self._sum_up(merged(ranges, limits, self._findings))
         if root is not None:
             self._config_files(root / "config")
         report.log_files = len(files)
@@ -135,41 +137,43 @@ class _Inspection:
             report.notes.append(f"{self._findings.not_kept} more findings are not listed")
         return report
 
-    def _limits(self, segments: Sequence[Segment]) -> Limits:
+    def _limits(self, segments: Sequence[Segment]) -> CheckLimits:
         end = log_end(segments) if self._report.is_open else None
         if not (self._report.is_open or self._report.was_killed):
-            return Limits(None, None)
+            return CheckLimits(None, None)
         safe_ms = min(self._report.checkpoint_ms.values(), default=0) - _CHECKPOINT_MARGIN_MS
         heals_from = segments[0].base if segments else 0
         for segment in segments:
             if segment.size >= MIN_RECORD_BYTES and 0 < record_store_ms(segment.open(), 0) <= safe_ms:
                 heals_from = segment.base
-        return Limits(end, heals_from)
+        return CheckLimits(end, heals_from)
 
-    def _look_at_files(self) -> None:
-        """Names, sizes and shapes of the files of queues and index."""
+    def _check_files(self) -> None:
+        """Check names and sizes of the files of queues and index."""
         report, root = self._report, self._root
         if root is None:
             report.notes.append("a log alone: there is no store root with queues and index beside it")
             return
         report.queues = len(queue_units(self._disk, root, self._findings))
         if others := batch_topics(self._disk, root):
-            report.notes.append(f"queues of batches are not looked at: {', '.join(sorted(others))}")
+            report.notes.append(f"queues in batch format are not checked: {', '.join(sorted(others))}")
         contents = index_contents(self._disk, root, self._config, self._findings)
         if not index_names(self._disk, root / INDEX_FOLDER):
             report.notes.append("there is no key index")
         report.index_files = len(contents)
         report.index_entries = sum(file.count - 1 for file in contents)
 
-    def _walk(self, folder: StoreFolder, config: StoreConfig, limits: Limits) -> tuple[list[StretchReport], list[Told]]:
+    def _walk(
+        self, folder: StoreFolder, config: StoreConfig, limits: CheckLimits
+    ) -> tuple[list[RangeReport], list[StoreFinding]]:
         links = [
             found
             for number in range(self._report.index_files)
             for found in check_links(folder, config, self._disk, limits, number)
         ]
-        return [check_stretch(folder, config, self._disk, limits)], links
+        return [check_range(folder, config, self._disk, limits)], links
 
-    def _sum_up(self, whole: StretchReport) -> None:
+    def _sum_up(self, whole: RangeReport) -> None:
         report = self._report
         report.damaged_stretches = len(whole.gaps)
         report.records = whole.records
@@ -178,7 +182,7 @@ class _Inspection:
         self._log_end(whole)
         if whole.units_behind:
             report.notes.append(
-                f"{whole.units_behind} records at the log's end are in no queue yet; a broker files them when it starts"
+                f"{whole.units_behind} records at the log's end are in no queue yet; a broker adds them when it starts"
             )
         if whole.of_deleted_topics:
             report.notes.append(f"{whole.of_deleted_topics} records belong to topics that were deleted")
@@ -190,12 +194,12 @@ class _Inspection:
                 f"{index.untagged} records are not indexed by their tag, as RocketMQ before 5.4 does it"
             )
 
-    def _log_end(self, whole: StretchReport) -> None:
+    def _log_end(self, whole: RangeReport) -> None:
         for offset in whole.odd_blanks:
             self._findings.add(LOG, f"log offset {offset}", "the blank at the end of the file gives a wrong size")
         stop = log_stop(whole)
         if stop.is_damage or whole.data_follows:
-            reason = stop.reason if stop.is_damage else "something that is no record lies behind the log's end"
+            reason = stop.reason if stop.is_damage else "something that is no record follows the log's end"
             heals = self._report.was_killed or self._report.is_open
             self._findings.add(LOG, f"log offset {stop.log_offset} to the end", reason, heals=heals)
 
@@ -228,7 +232,7 @@ class _Inspection:
 
 
 def log_end(segments: Sequence[Segment]) -> int | None:
-    """Where the log ends at this moment, by going from record to record in the last file in use; None when that fails."""
+    """Where the log ends now, found by going from record to record in the last file in use; None when that fails."""
     for segment in reversed(segments):
         view, position = segment.open(), 0
         while segment.size - position >= 8:

@@ -1,13 +1,13 @@
-"""Checking one stretch of a log with everything that points into it, so that a store can be looked over in parallel.
+"""Checking one range of a log with everything that points into it, so that a store can be checked in parallel.
 
-A stretch begins with a record. Its records are read and compared with the units and entries that list them; units and
-entries that point into the stretch and that no record came by for are looked at one by one. Stretches in a row cover a
-store: each unit and each entry belongs to one of them. What only the whole can tell is said by `merged`:
+A range begins with a record. Its records are read and compared with the units and entries that list them; units and entries
+that point into the range and match none of its records are checked one by one. Adjacent ranges cover a store: each unit and
+each entry belongs to one of them. `merged` adds what needs the whole store:
 
-- where the log ends: in the last stretch that has records, and what lies between two stretches is a gap;
-- whether records without a unit are damage: not when the numbers of their queue begin anew in a later stretch, because
-  then their topic was deleted;
-- whether the index lacks tags, or only what was stored last.
+- where the log ends: in the last range that has records; what lies between two ranges is a gap;
+- whether records without a unit are damage: not when the queue offsets of their queue start again in a later range,
+  because then their topic was deleted;
+- whether the index lacks tags, or only the newest records.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.files.segment import MapPool, Segment
 from rocketline.store.queue.batch_dispatch import QueueKey
-from rocketline.store.recovery.scan import END_OF_LOG, Gap, LogScan, Stop, collector_off
-from rocketline.store.tools.findings import INDEX, LOG, QUEUES, Findings
+from rocketline.store.recovery.scan import END_OF_LOG, Gap, LogScan, Stop, gc_paused
+from rocketline.store.tools.findings import INDEX, LOG, QUEUES, Findings, StoreFinding
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
     QUEUE_FOLDER,
@@ -38,32 +38,29 @@ from rocketline.store.tools.folder import (
     segments_of,
 )
 from rocketline.store.tools.index_check import AreLinked, IndexCheck, IndexContent, IndexTotals, sum_up
-from rocketline.store.tools.queue_check import Limits, LogRecords, QueuesCheck, QueueUnits
-
-Told = tuple[str, str, str, bool]
-"""Part, place, problem and whether it heals, of a finding."""
+from rocketline.store.tools.queue_check import CheckLimits, LogRecords, QueuesCheck, QueueUnits
 
 
-class Stretch(msgspec.Struct, frozen=True):
-    """From one log offset to another; None: where the log begins or ends."""
+class LogRange(msgspec.Struct, frozen=True):
+    """A part of the log, between two log offsets; None: where the log begins or ends."""
 
     start: int | None = None
     end: int | None = None
 
 
 class QueueNumbers(msgspec.Struct):
-    """What came by of one queue, and its records without a unit."""
+    """The queue offsets of one queue in a range, and its records without a unit."""
 
     topic: str
     queue_id: int
     lowest: int
     highest: int
     began_anew: bool
-    missing: list[Told]
+    missing: list[StoreFinding]
 
 
-class StretchReport(msgspec.Struct):
-    """What was seen in one stretch."""
+class RangeReport(msgspec.Struct):
+    """What was found in one range."""
 
     records: int = 0
     first_record: int = -1
@@ -71,7 +68,7 @@ class StretchReport(msgspec.Struct):
     gaps: list[Gap] = []
     odd_blanks: list[int] = []
     tail: Stop | None = None
-    """Where and why reading ended before the end of the stretch."""
+    """Where and why reading ended before the end of the range."""
     data_follows: bool = False
     units: int = 0
     units_behind: int = 0
@@ -79,47 +76,52 @@ class StretchReport(msgspec.Struct):
     listed_end: int = 0
     queues: list[QueueNumbers] = []
     index: IndexTotals | None = None
-    findings: list[Told] = []
+    findings: list[StoreFinding] = []
     damaged: dict[str, int] = {}
     healing: dict[str, int] = {}
 
 
-WHOLE = Stretch()
+WHOLE_LOG = LogRange()
 
 
-@collector_off()
-def check_stretch(
-    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: Limits, stretch: Stretch = WHOLE
-) -> StretchReport:
-    """Look one stretch over. What is wrong with the files as such is not told: `queue_units` and `index_contents` do."""
+@gc_paused()
+def check_range(
+    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: CheckLimits, log_range: LogRange = WHOLE_LOG
+) -> RangeReport:
+    """Check one range. Wrong names and sizes of files are not reported here, but by `queue_units` and `index_contents`."""
     segments = segments_of(disk, chain_files(disk, folder.log))
     findings, log = Findings(), LogRecords(segments)
     queues = index = None
     if folder.root is not None:
         units = queue_units(disk, folder.root, Findings())
         topics = known_topics(disk, folder.root)
-        listing = {key: of.listing(stretch.start, stretch.end) for key, of in units.items()}
+        listing = {key: of.listing(log_range.start, log_range.end) for key, of in units.items()}
         queues = QueuesCheck(listing, log, limits, findings, topics, batch_topics(disk, folder.root))
         contents = index_contents(disk, folder.root, config, Findings())
         if contents:
             index = IndexCheck(contents, log, limits, findings)
-            index.limit_to(stretch.start, stretch.end)
-    report = StretchReport()
-    end = limits.end if stretch.end is None else stretch.end
-    _walk(LogScan(segments, log.min_offset if stretch.start is None else stretch.start, end=end), report, queues, index)
+            index.limit_to(log_range.start, log_range.end)
+    report = RangeReport()
+    end = limits.end if log_range.end is None else log_range.end
+    _walk(
+        LogScan(segments, log.min_offset if log_range.start is None else log_range.start, end=end),
+        report,
+        queues,
+        index,
+    )
     if queues is not None:
         _sum_queues(report, queues)
     if index is not None:
-        index.look_at_rest()
+        index.check_rest()
         report.index = index.totals
-    report.findings = [(found.part, found.place, found.problem, found.heals) for found in findings.kept]
+    report.findings = findings.kept
     report.damaged, report.healing = dict(findings.damaged), dict(findings.healing)
     for segment in segments:
         segment.close()
     return report
 
 
-def _walk(scan: LogScan, report: StretchReport, queues: QueuesCheck | None, index: IndexCheck | None) -> None:
+def _walk(scan: LogScan, report: RangeReport, queues: QueuesCheck | None, index: IndexCheck | None) -> None:
     while True:
         for batch in scan:
             if report.first_record < 0:
@@ -139,7 +141,7 @@ def _walk(scan: LogScan, report: StretchReport, queues: QueuesCheck | None, inde
     report.records, report.next_log_offset, report.odd_blanks = scan.records, scan.next_log_offset, scan.odd_blanks
 
 
-def _sum_queues(report: StretchReport, queues: QueuesCheck) -> None:
+def _sum_queues(report: RangeReport, queues: QueuesCheck) -> None:
     for (topic, queue_id), check in queues.checks.items():
         if check.lowest >= 0:
             missing = list(check.missing())
@@ -155,47 +157,47 @@ def check_links(
     folder: StoreFolder,
     config: StoreConfig,
     disk: Disk,
-    limits: Limits,
+    limits: CheckLimits,
     number: int,
     are_linked: AreLinked | None = None,
-) -> list[Told]:
+) -> list[StoreFinding]:
     """What is wrong with slots and links of one index file."""
     assert folder.root is not None
     findings = Findings()
     contents = index_contents(disk, folder.root, config, Findings())
     if number < len(contents):
         contents[number].check_links(limits, findings, are_linked)
-    return [(found.part, found.place, found.problem, found.heals) for found in findings.kept]
+    return findings.kept
 
 
-def merged(reports: Sequence[StretchReport], limits: Limits, findings: Findings) -> StretchReport:
-    """The report of stretches in a row, as that of one; findings go to `findings`."""
-    whole = StretchReport()
+def merged(reports: Sequence[RangeReport], limits: CheckLimits, findings: Findings) -> RangeReport:
+    """One report for adjacent ranges; findings are added to `findings`."""
+    whole = RangeReport()
     seen: set[tuple[str, str]] = set()
-    pending: dict[QueueKey, tuple[int, list[Told]]] = {}
+    pending: dict[QueueKey, tuple[int, list[StoreFinding]]] = {}
     for report in reports:
         join(whole, report)
         for found in report.findings:
-            # A queue that is missing, or a unit that two stretches came across, is told of once.
-            if found[:2] not in seen:
-                findings.add(*found)
-                seen.add(found[:2])
-        told = Counter((part, heals) for part, _, _, heals in report.findings)
-        findings.damaged.update({part: count - told[part, False] for part, count in report.damaged.items()})
-        findings.healing.update({part: count - told[part, True] for part, count in report.healing.items()})
+            # Two ranges may find the same missing queue, or the same unit: it is reported once.
+            if (found.part, found.place) not in seen:
+                findings.add_finding(found)
+                seen.add((found.part, found.place))
+        listed = Counter((found.part, found.heals) for found in report.findings)
+        findings.damaged.update({part: count - listed[part, False] for part, count in report.damaged.items()})
+        findings.healing.update({part: count - listed[part, True] for part, count in report.healing.items()})
         for numbers in report.queues:
             _follow(pending, numbers)
     for gap in whole.gaps:
         findings.add(LOG, f"log offset {gap.log_offset} to {gap.next_log_offset}", gap.reason)
     for _, missing in pending.values():
         for lacking in missing:
-            findings.add(*lacking)
+            findings.add_finding(lacking)
     if whole.index is not None:
         sum_up(whole.index, limits, findings, whole.listed_end)
     return whole
 
 
-def _follow(pending: dict[QueueKey, tuple[int, list[Told]]], numbers: QueueNumbers) -> None:
+def _follow(pending: dict[QueueKey, tuple[int, list[StoreFinding]]], numbers: QueueNumbers) -> None:
     key = numbers.topic, numbers.queue_id
     highest, missing = pending.get(key, (-1, []))
     if numbers.began_anew or numbers.lowest <= highest:
@@ -203,17 +205,17 @@ def _follow(pending: dict[QueueKey, tuple[int, list[Told]]], numbers: QueueNumbe
     pending[key] = numbers.highest, missing + numbers.missing
 
 
-def join(whole: StretchReport, part: StretchReport) -> None:
-    """Add the report of the next stretch to that of those before it, findings excepted."""
+def join(whole: RangeReport, part: RangeReport) -> None:
+    """Add the report of the next range to the report of those before it, without findings."""
     gaps = list(part.gaps)
     if part.records:
         if whole.tail is not None:
-            # Between two stretches, or up to where the first sound record of this one is.
+            # The gap reaches to the first sound record of this range.
             start, reason, is_damage = whole.tail
             if gaps and gaps[0].next_log_offset == part.first_record:
                 gaps.pop(0)
-            told = reason if is_damage else f"zeros at log offset {start}, but records follow"
-            whole.gaps.append(Gap(start, part.first_record, told))
+            shown = reason if is_damage else f"zeros at log offset {start}, but records follow"
+            whole.gaps.append(Gap(start, part.first_record, shown))
         whole.tail, whole.data_follows = part.tail, part.data_follows
         whole.next_log_offset = part.next_log_offset
         whole.first_record = part.first_record if whole.first_record < 0 else whole.first_record
@@ -269,6 +271,6 @@ def known_topics(disk: Disk, root: Path) -> set[str]:
         return set()
 
 
-def log_stop(whole: StretchReport) -> Stop:
+def log_stop(whole: RangeReport) -> Stop:
     """Where and why reading ended."""
     return whole.tail or Stop(whole.next_log_offset, END_OF_LOG, False)

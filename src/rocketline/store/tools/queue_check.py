@@ -1,7 +1,7 @@
 """Comparing consume queues with the log, in one walk over the log.
 
-Every record must be listed by the unit its queue offset names. Units no record came by for are looked at one by one: they
-may list records of deleted log files, or be fillers; otherwise they point at nothing.
+Every record must be listed by the unit of its queue offset. Units that match no record of the walk are checked one by one:
+they may list records of deleted log files, or be fillers; otherwise they are wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketline.store.files.segment import Segment
 from rocketline.store.queue.batch_dispatch import QueueKey, by_queue
 from rocketline.store.queue.consume_queue import FILLER_SIZE, UNIT
 from rocketline.store.recovery.scan import sound_record
-from rocketline.store.tools.findings import QUEUES, Findings
+from rocketline.store.tools.findings import QUEUES, Findings, StoreFinding
 
 EXT_ADDRESS_MAX = -2147483649
 """Tags codes up to this are addresses of extended units."""
@@ -30,7 +30,7 @@ _MISSING_KEPT = 1000
 
 
 class LogRecords:
-    """Single records of a log by their offset."""
+    """Random access to the records of a log."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = list(segments)
@@ -38,7 +38,7 @@ class LogRecords:
         self.min_offset = self._bases[0] if segments else 0
 
     def at(self, log_offset: int) -> Record:
-        """CorruptRecord when no sound record begins there."""
+        """The record at an offset; CorruptRecord when no sound record begins there."""
         number = bisect_right(self._bases, log_offset) - 1
         if number < 0 or log_offset >= self._segments[number].next_base:
             raise CorruptRecord(f"log offset {log_offset} is in no file")
@@ -47,23 +47,23 @@ class LogRecords:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How far an inspection goes, and from where on a broker's next start repairs what it finds."""
+class CheckLimits:
+    """How far an inspection reads, and from where on a broker's next start repairs what it finds."""
 
     end: int | None
-    """Of a store in use: the log's end when the inspection began."""
+    """For a store in use: the log's end when the inspection began."""
     heals_from: int | None
-    """After a crash: records from here on are filed again."""
+    """After a crash: recovery lists the records from here on again."""
 
     def heals(self, log_offset: int) -> bool:
         return self.heals_from is not None and log_offset >= self.heals_from
 
 
 class QueueUnits:
-    """The units of one queue, as they lie in its files."""
+    """The units of one queue, read from its files."""
 
     def __init__(self, segments: Sequence[Segment], first: int | None = None, stop: int | None = None) -> None:
-        """`first` and `stop` limit which units are looked at for their own sake; any of them may be asked for."""
+        """`first` and `stop` limit which units are checked one by one; `unit` and `raw` give any unit."""
         in_files = segments[0].base // UNIT_BYTES if segments else 0
         self.first = in_files if first is None else first
         self.stop = stop
@@ -71,13 +71,13 @@ class QueueUnits:
         self._bases = [segment.base for segment in segments]
 
     def listing(self, start: int | None, end: int | None) -> QueueUnits:
-        """Limited to the units that list records from one log offset to another; stretches in a row leave out no unit."""
+        """Limited to the units that list records between two log offsets; adjacent ranges leave out no unit."""
         first = None if start is None else self.number_at(start)
         stop = self.number_at(end) if end is not None else None if start is None else self.end()
         return QueueUnits(self._segments, first, stop)
 
     def number_at(self, log_offset: int) -> int:
-        """The number of the first unit that lists a record at or behind a log offset, if they ascend as they should."""
+        """The number of the first unit that lists a record at or after a log offset, if they ascend as they should."""
         low, high = self.first, self.end()
         while low < high:
             middle = (low + high) // 2
@@ -88,7 +88,7 @@ class QueueUnits:
         return low
 
     def raw(self, number: int, count: int) -> bytes:
-        """`count` units from one on; fewer when there are no more files, empty ones for files that are missing."""
+        """The bytes of up to `count` units; fewer when a file is missing."""
         position, end = number * UNIT_BYTES, (number + count) * UNIT_BYTES
         pieces: list[bytes] = []
         while position < end:
@@ -102,7 +102,7 @@ class QueueUnits:
         return b"".join(pieces)
 
     def unit(self, number: int) -> tuple[int, int, int]:
-        """(log offset, size, tags code), all zero when it is not there."""
+        """(log offset, size, tags code), all zero when there is no such unit."""
         raw = self.raw(number, 1)
         return UNIT.unpack(raw if len(raw) == UNIT_BYTES else _EMPTY)
 
@@ -123,9 +123,11 @@ class QueueUnits:
 
 
 class QueueCheck:
-    """One queue on its way through the log."""
+    """Compares one queue with the log, batch by batch."""
 
-    def __init__(self, key: QueueKey, units: QueueUnits, log: LogRecords, limits: Limits, findings: Findings) -> None:
+    def __init__(
+        self, key: QueueKey, units: QueueUnits, log: LogRecords, limits: CheckLimits, findings: Findings
+    ) -> None:
         self.listed = 0
         self.behind = 0
         """Records at the log's end that no queue lists yet."""
@@ -137,22 +139,24 @@ class QueueCheck:
         self._findings = findings
         self._next = units.first
         self.lowest = -1
-        """The number of the first record that came by."""
+        """Queue offset of the first record of the walk; -1: none yet."""
         self.highest = -1
+        """Queue offset of the last record of the walk."""
         self.began_anew = False
+        """Whether queue offsets started again, as after a deletion of the topic."""
         self._missing: list[LogEntry] = []
-        """Records without their unit; forgotten when numbers begin anew, because then their topic was deleted."""
+        """Records without their unit; dropped when queue offsets start again, because then their topic was deleted."""
         self._missing_count = 0
 
     def follow(self, entries: Sequence[LogEntry], listed_end: int) -> None:
-        """Compare with what the log has; `listed_end`: no queue lists anything from there on."""
+        """Compare the next records of the queue; `listed_end`: no queue lists anything from there on."""
         first, count = entries[0].queue_offset, len(entries)
         if self.lowest < 0:
             self.lowest = first
         wanted = b"".join([UNIT.pack(entry[0], entry[1], entry[5]) for entry in entries])
         is_dense = [entry[4] for entry in entries] == list(range(first, first + count))
         if is_dense and first >= self._next and self._units.raw(first, count) == wanted:
-            self._look_at(self._next, first)
+            self._check_units(self._next, first)
             self._next = first + count
             self.highest = self._next - 1
             self.listed += count
@@ -175,17 +179,17 @@ class QueueCheck:
             self.behind += 1
             return
         elif log_offset > entry.log_offset and 0 < size != FILLER_SIZE:
-            # A topic that was deleted and made again: the unit belongs to a later record, or to none, as will be seen.
+            # The topic was deleted and created again: the walk will show whether the unit belongs to a later record.
             return
         else:
             self._missing_count += 1
             if len(self._missing) < _MISSING_KEPT:
                 self._missing.append(entry)
-        self._look_at(self._next, number)
+        self._check_units(self._next, number)
         self._next = max(self._next, number + 1)
 
-    def _look_at(self, start: int, stop: int) -> None:
-        """Check units that no record came by for."""
+    def _check_units(self, start: int, stop: int) -> None:
+        """Check units that match no record of the walk."""
         if self._units.stop is not None:
             stop = min(stop, self._units.stop)
         for number in range(start, stop):
@@ -195,12 +199,12 @@ class QueueCheck:
             if size <= 0:
                 self._bad(number, log_offset, "is empty, but units follow")
             elif log_offset >= self._log.min_offset and not self._is_beyond(log_offset):
-                self._look_at_record(number, log_offset, size)
+                self._check_record_of(number, log_offset, size)
 
     def _is_beyond(self, log_offset: int) -> bool:
         return self._limits.end is not None and log_offset >= self._limits.end
 
-    def _look_at_record(self, number: int, log_offset: int, size: int) -> None:
+    def _check_record_of(self, number: int, log_offset: int, size: int) -> None:
         try:
             record = self._log.at(log_offset)
         except CorruptRecord as error:
@@ -213,16 +217,16 @@ class QueueCheck:
             self._bad(number, log_offset, f"gives {size} bytes to the record at {log_offset}, which has {record.size}")
 
     def finish(self) -> None:
-        """The log is at its end: look at the units that are left."""
+        """At the end of the log: check the units that are left."""
         for finding in self.missing():
-            self._findings.add(*finding)
+            self._findings.add_finding(finding)
         number, stop = self._next, self._units.stop
         while (stop is None or number < stop) and self._units.unit(number)[1] > 0:
-            self._look_at(number, number + 1)
+            self._check_units(number, number + 1)
             number += 1
 
-    def missing(self) -> Iterator[tuple[str, str, str, bool]]:
-        """What is to be said of records without their unit."""
+    def missing(self) -> Iterator[StoreFinding]:
+        """Findings about records without their unit."""
         for entry in self._missing:
             found = _described(*self._units.unit(entry.queue_offset)[:2])
             problem = f"{found}, but the log has a record of that number at {entry.log_offset}"
@@ -236,27 +240,26 @@ class QueueCheck:
         self._missing_count = 0
 
     def _bad(self, number: int, log_offset: int, problem: str) -> None:
-        self._findings.add(*self._finding(number, log_offset, problem))
+        self._findings.add_finding(self._finding(number, log_offset, problem))
 
-    def _finding(self, number: int, log_offset: int, problem: str) -> tuple[str, str, str, bool]:
-        return QUEUES, f"{self._name} unit {number}", problem, self._limits.heals(log_offset)
+    def _finding(self, number: int, log_offset: int, problem: str) -> StoreFinding:
+        return StoreFinding(QUEUES, f"{self._name} unit {number}", problem, self._limits.heals(log_offset))
 
 
 class QueuesCheck:
-    """All queues of a store."""
+    """Compares all queues of a store with the log."""
 
     def __init__(
         self,
         units: dict[QueueKey, QueueUnits],
         log: LogRecords,
-        limits: Limits,
+        limits: CheckLimits,
         findings: Findings,
         topics: set[str],
         batch_topics: set[str],
     ) -> None:
-        """`topics`: those the broker knows; records of others may be without a queue, because deleting a topic leaves them.
-
-        `batch_topics` have queues of another format.
+        """`topics`: those the broker knows; records of other topics may have no queue, because deleting a topic leaves its
+        records in the log. `batch_topics` have queues of another format.
         """
         self.records_of_deleted_topics = 0
         self.checks = {key: QueueCheck(key, of, log, limits, findings) for key, of in units.items()}
@@ -267,7 +270,7 @@ class QueuesCheck:
         self._missing: set[QueueKey] = set()
         self._behind_without_queue = 0
         ends = [of.unit(of.end() - 1) for of in units.values()]
-        # Where the record ends that was listed last by any queue.
+        # End of the last record that any queue lists.
         self.listed_end = max((unit[0] + unit[1] for unit in ends if unit[1] != FILLER_SIZE), default=0)
 
     @property

@@ -1,4 +1,4 @@
-"""A disk that only reads: nothing is made, locked or extended, so it works on a read-only mount and on a store in use."""
+"""A disk that only reads: nothing is created, locked or extended. Works on a read-only mount and on a store in use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rocketline.errors import StoreError
-from rocketline.store.files.disk import DirEntry, DiskUsage, FolderLock, MappedFile, RealDisk, explained
+from rocketline.store.files.disk import DirEntry, DiskUsage, FolderLock, MappedFile, RealDisk, as_store_error
 from rocketline.store.files.mapped_file import PAGE_BYTES
 
 
@@ -19,13 +19,13 @@ class ReadOnlyFile:
     def __init__(self, path: Path, size: int, scattered: bool) -> None:
         self.path = path
         self.size = size
-        with explained("open", path):
+        with as_store_error("open", path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             present = os.fstat(fd).st_size
             if present < size:
                 raise StoreError(f"{path} has {present} bytes, {size} were expected")
-            with explained("map", path):
+            with as_store_error("map", path):
                 self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
                 if scattered:
                     self._map.madvise(mmap.MADV_RANDOM)
@@ -64,7 +64,7 @@ class ReadOnlyFile:
 
 
 class ReadOnlyDisk:
-    """The operating system's files, to be looked at."""
+    """The operating system's files, for reading only."""
 
     def __init__(self) -> None:
         self._real = RealDisk()
@@ -114,9 +114,9 @@ class ReadOnlyDisk:
     def lock(self, path: Path) -> FolderLock:
         _refuse(path)
 
-    def whole(self, folder: Path) -> None:
+    def file_system(self, folder: Path) -> None:
         return None
 
 
 def _refuse(path: Path) -> NoReturn:
-    raise StoreError(f"{path} must not be changed: it was opened to be looked at only")
+    raise StoreError(f"{path} cannot be changed: it was opened for reading only")

@@ -1,13 +1,13 @@
-"""Making consume queues and key index anew from the commit log.
+"""Rebuilding consume queues and key index from the commit log.
 
-They are built in a folder beside the old ones and take their place by renaming. The steps, and what a crash leaves:
+They are built in a folder beside the old ones and replace them by renaming. The steps, and what a crash leaves:
 
 1. `rebuild.tmp` is filled and flushed                   the old ones; the next open or rebuild deletes `rebuild.tmp`
 2. `rebuild.tmp` becomes `rebuild.ready`                 the new ones: the next open or rebuild does what is left of step 3
 3. each part: the old one is deleted, the new one moved
 
-Commit log and config are never touched. A damaged stretch of the log is passed over, its neighbours are filed; a record
-whose body alone is damaged is filed too, so that queue offsets stay what they were, and readers leave it out.
+Commit log and config are never changed. Damaged parts of the log are skipped, the records around them are listed. A record
+whose body alone is damaged is listed too, so that queue offsets stay the same; readers leave it out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rocketline.store.files.disk import Disk, FolderLock, RealDisk
 from rocketline.store.files.segment import Segment
 from rocketline.store.flush.checkpoint_writer import TABLE_NAME
 from rocketline.store.flush.progress import FILE_NAME as PROGRESS_NAME
-from rocketline.store.flush.progress import IndexShape, Progress
+from rocketline.store.flush.progress import IndexShape, ProgressFile
 from rocketline.store.index.index_file import index_count
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.queue.batch_dispatch import put_in_index, put_in_queues
 from rocketline.store.queue.consume_queues import ConsumeQueues
-from rocketline.store.recovery.scan import Gap, LogScan, collector_off
+from rocketline.store.recovery.scan import Gap, LogScan, gc_paused
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
     QUEUE_FOLDER,
@@ -57,7 +57,7 @@ class RebuildResult:
     log_bytes: int
     records: int
     gaps: list[Gap]
-    """Stretches of the log that were passed over."""
+    """Damaged parts of the log, which were skipped."""
     queues: int = 0
     units: int = 0
     index_files: int = 0
@@ -66,8 +66,8 @@ class RebuildResult:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything a builder needs, found out before anything is written; it fills `folder`."""
+class RebuildPlan:
+    """What a builder needs to fill `folder`; made before anything is written."""
 
     disk: Disk
     segments: list[Segment]
@@ -76,6 +76,7 @@ class Plan:
     clock: Clock
     tags_code_for: TagsCodeFor | None
     other_topics: set[str]
+    """Topics whose queues have another format and are left out."""
 
 
 def rebuild(
@@ -84,12 +85,12 @@ def rebuild(
     tags_code_for: TagsCodeFor | None = None,
     disk: Disk | None = None,
     clock: Clock = SYSTEM_CLOCK,
-    build: Callable[[Plan], RebuildResult] | None = None,
+    build: Callable[[RebuildPlan], RebuildResult] | None = None,
 ) -> RebuildResult:
-    """Build queues and index anew; StoreInUse while a broker has the store.
+    """Rebuild queues and index; StoreInUse while a broker has the store.
 
-    `config` gives the sizes of files when there are none to go by; `tags_code_for` what units of delayed messages hold;
-    `build` does the work in another way than one walk over the log.
+    `config` gives the file sizes if there are no files yet; `tags_code_for` the tags codes of delayed messages; `build`
+    replaces the one walk over the log.
     """
     disk = disk or RealDisk()
     root = folder.root
@@ -119,10 +120,10 @@ def _locked(disk: Disk, root: Path) -> FolderLock:
 
 
 def finish_rebuild(disk: Disk, root: Path) -> None:
-    """Bring an interrupted rebuild to its end, or remove what it left; the caller has the store's lock."""
+    """Finish an interrupted rebuild, or remove what it left; the caller has the store's lock."""
     ready = root / READY
     if disk.exists(ready):
-        # How long the queues were does not hold for the new ones, which begin where the log does.
+        # The saved queue lengths are not those of the new queues, which begin where the log does.
         disk.remove(root / TABLE_NAME)
         for part in PARTS:
             if disk.exists(ready / part):
@@ -135,11 +136,11 @@ def finish_rebuild(disk: Disk, root: Path) -> None:
 
 
 def _note_index(disk: Disk, root: Path) -> None:
-    """A crash leaves of an index what the last mark says of it: it must speak of the new one."""
+    """Note the new index in the progress file: recovery cuts an index back to what the mark there describes."""
     if not disk.exists(root / PROGRESS_NAME):
         return
     paths = [path for path, _ in index_names(disk, root / INDEX_FOLDER)]
-    progress = Progress(disk, root / PROGRESS_NAME)
+    progress = ProgressFile(disk, root / PROGRESS_NAME)
     shape = IndexShape(paths[0].name, paths[-1].name, index_count(disk, paths[-1]), len(paths)) if paths else None
     progress.note_index(shape)
     progress.close()
@@ -147,17 +148,17 @@ def _note_index(disk: Disk, root: Path) -> None:
 
 def _plan(
     disk: Disk, log: Path, root: Path, config: StoreConfig, tags_code_for: TagsCodeFor | None, clock: Clock
-) -> Plan:
+) -> RebuildPlan:
     files = chain_files(disk, log)
     if not files:
-        raise StoreError(f"{log} has no log files: there is nothing to build from")
+        raise StoreError(f"{log} has no log files: nothing can be rebuilt from it")
     for file, problem in chain_problems(files):
         raise StoreError(f"{file.path} {problem}; put the log in order first, `store verify` shows all of it")
     queue_bytes = queue_file_bytes(disk, root / QUEUE_FOLDER, config.queue_segment_bytes)
     slots, entries = _index_shape(disk, root / INDEX_FOLDER, config)
     config = replace(config, queue_segment_bytes=queue_bytes, index_slots=slots, index_entries=entries)
     folder = root / BUILDING
-    return Plan(disk, segments_of(disk, files), folder, config, clock, tags_code_for, batch_topics(disk, root))
+    return RebuildPlan(disk, segments_of(disk, files), folder, config, clock, tags_code_for, batch_topics(disk, root))
 
 
 def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, int]:
@@ -170,13 +171,13 @@ def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, in
     return config.index_slots, config.index_entries
 
 
-def _build(plan: Plan) -> RebuildResult:
+def _build(plan: RebuildPlan) -> RebuildResult:
     for part in PARTS:
         plan.disk.make_folder(plan.folder / part)
     queues = ConsumeQueues(plan.disk, plan.folder / QUEUE_FOLDER, plan.config)
     index = KeyIndex(plan.disk, plan.folder / INDEX_FOLDER, plan.config, plan.clock)
     try:
-        result = _file_all(plan, queues, index if plan.config.index_enabled else None)
+        result = _list_all(plan, queues, index if plan.config.index_enabled else None)
         for queue in queues:
             queue.flush()
         index.flush()
@@ -190,9 +191,9 @@ def _build(plan: Plan) -> RebuildResult:
     return result
 
 
-@collector_off()
-def _file_all(plan: Plan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
-    """Walk the log once and file every record found."""
+@gc_paused()
+def _list_all(plan: RebuildPlan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
+    """Walk the log once and list every record found."""
     others = plan.other_topics
     gaps: list[Gap] = []
     scan = LogScan(plan.segments, plan.segments[0].base, check_crc=False)

@@ -1,4 +1,4 @@
-"""Picking records out of a log, read from front to back in bounded memory; damaged stretches are told and passed over."""
+"""Selecting records of a log, which is read from front to back in bounded memory; damage is reported and skipped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rocketline.store.tools.queue_check import LogRecords
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which records are wanted; what is None does not matter."""
+class RecordSelection:
+    """Which records are wanted; a condition that is None is not checked."""
 
     log_offset: int | None = None
     from_offset: int | None = None
@@ -32,7 +32,7 @@ class Selection:
     until_ms: int | None = None
 
     def test(self) -> Callable[[LogEntry], bool]:
-        """The conditions that are not about the place in the log."""
+        """A test for the conditions other than log offsets."""
         wanted = [
             (position, value)
             for position, value in ((2, self.topic), (3, self.queue_id), (4, self.queue_offset))
@@ -51,8 +51,8 @@ class Selection:
         return is_wanted
 
 
-def select(folder: StoreFolder, selection: Selection, disk: Disk) -> Iterator[Record | Gap]:
-    """The records wanted, and the damaged stretches met, in the order of the log."""
+def select(folder: StoreFolder, selection: RecordSelection, disk: Disk) -> Iterator[Record | Gap]:
+    """The selected records, and the gaps met, in the order of the log."""
     segments = segments_of(disk, chain_files(disk, folder.log))
     if not segments:
         return
@@ -81,8 +81,8 @@ def select(folder: StoreFolder, selection: Selection, disk: Disk) -> Iterator[Re
             yield gap
 
 
-def _start(segments: Sequence[Segment], selection: Selection) -> int:
-    """The file to begin with: the last one that begins before what is wanted, because times and offsets ascend."""
+def _start(segments: Sequence[Segment], selection: RecordSelection) -> int:
+    """Start of the last file that begins before the selected records; times and offsets ascend."""
     start = segments[0].base
     for segment in segments:
         if selection.from_offset is not None and segment.base <= selection.from_offset:

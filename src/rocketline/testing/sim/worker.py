@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from rocketline.store.flush.flusher import Rounds
+from rocketline.store.flush.flusher import BackgroundTask
 
 
 class LoopWorker:
     """Timers instead of a thread."""
 
-    def __init__(self, rounds: Rounds, chance: Random, sync_s: tuple[float, float] = (0.0005, 0.01)) -> None:
-        self._rounds = rounds
+    def __init__(self, task: BackgroundTask, chance: Random, sync_s: tuple[float, float] = (0.0005, 0.01)) -> None:
+        self._task = task
         self._chance = chance
         self._sync_s = sync_s
         self._loop = asyncio.get_running_loop()
@@ -24,8 +24,8 @@ class LoopWorker:
         self._is_awake = False
 
     def start(self) -> None:
-        if self._rounds.may_wait():
-            self._timer = self._loop.call_later(self._rounds.interval_s, self._round)
+        if self._task.prepare_wait():
+            self._timer = self._loop.call_later(self._task.interval_s, self._round)
         else:
             self.wake()
 
@@ -43,7 +43,7 @@ class LoopWorker:
 
     def _round(self) -> None:
         self._is_awake = False
-        self._rounds.waited()
-        self._rounds.run_round()
-        if self._rounds.failure is None:
+        self._task.prepare_round()
+        self._task.run_round()
+        if self._task.failure is None:
             self.start()

@@ -19,7 +19,7 @@ from rocketline.client.session import forget_session
 from rocketline.errors import ConfigError, RocketlineError
 from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.settings import load
-from rocketline.store.flush.flusher import Rounds
+from rocketline.store.flush.flusher import BackgroundTask
 from rocketline.testing.disks import MemoryDisk
 from rocketline.testing.sim.host_clock import HostClock
 from rocketline.testing.sim.loop import SimLoop, belongs_to
@@ -134,8 +134,8 @@ class SimWorld:
         config = self._broker_config(host)
         chance = Random(self.chance.randrange(1 << 32))
 
-        def worker(rounds: Rounds) -> LoopWorker:
-            return LoopWorker(rounds, chance)
+        def worker(task: BackgroundTask) -> LoopWorker:
+            return LoopWorker(task, chance)
 
         async def start() -> Broker:
             broker = Broker(config, clock=clock, disk=disk, random=chance, workers=worker)

@@ -9,7 +9,7 @@ from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
@@ -71,8 +71,8 @@ class ConnectionHandlers:
         return ProducerInfo(client.client_id, f"/{channel.remote}", client.language, client.version, seen_ms)
 
 
-def _connections(members: Mapping[Channel, ClientInfo]) -> list[Connection]:
+def _connections(members: Mapping[Channel, ClientInfo]) -> list[ClientConnection]:
     return [
-        Connection(client.client_id, channel.remote, client.language, client.version)
+        ClientConnection(client.client_id, channel.remote, client.language, client.version)
         for channel, client in members.items()
     ]
