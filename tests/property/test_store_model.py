@@ -361,13 +361,16 @@ class StoreModel(RuleBasedStateMachine):
         assert self.arrived == [(sent.log_offset, sent.topic, sent.queue_id) for sent in fresh]
         self.arrived.clear()
         ledger.dispatched += len(fresh)
-        ledger.ahead = 0
+        ledger.ahead.clear()
         waiting = [sent for sent in ledger.log[ledger.dispatched :] if self.is_ready(sent)]
         if is_complete:
             assert not waiting
-        elif waiting and not waiting[0].is_half:
-            key = (waiting[0].topic, waiting[0].queue_id)
-            ledger.ahead = int(self.store.max_offset(*key) > ledger.readable_end(key))
+        else:
+            # Some of what was appended together may be listed already; it is reported together, later.
+            for sent in waiting:
+                key = (sent.topic, sent.queue_id)
+                if not sent.is_half and ledger.readable_end(key) <= sent.queue_offset < self.store.max_offset(*key):
+                    ledger.ahead[key] = sent.queue_offset + 1
 
     def is_ready(self, sent: Sent) -> bool:
         return True

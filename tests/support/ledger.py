@@ -60,8 +60,8 @@ class Ledger:
         self.log_min = 0
         self.dispatched = 0
         """How many messages of the log were reported as readable."""
-        self.ahead = 0
-        """1 when the next one is in its queue already, but a full disk kept it out of the index."""
+        self.ahead: dict[Key, int] = {}
+        """After a dispatch that a full disk ended: where queues end that already list some of what was not reported."""
         self._lives: dict[Key, list[Life]] = {}
 
     def add(self, sent: Sent) -> None:
@@ -85,27 +85,30 @@ class Ledger:
         return [
             sent
             for sent in life.sent
-            if sent.end <= end and sent.log_offset >= self.log_min and sent.queue_offset >= life.first
+            if (sent.end <= end or sent.queue_offset < self.ahead.get(key, 0))
+            and sent.log_offset >= self.log_min
+            and sent.queue_offset >= life.first
         ]
 
     def readable_end(self, key: Key) -> int:
         """The queue's maximum: numbers are not forgotten with the messages that had them."""
         end = self._readable_log_end()
         seen = [sent.queue_offset for sent in self._lives[key][-1].sent if sent.end <= end]
-        return seen[-1] + 1 if seen else 0
+        return max(seen[-1] + 1 if seen else 0, self.ahead.get(key, 0))
 
     def _readable_log_end(self) -> int:
-        count = self.dispatched + self.ahead
-        return self.log[count - 1].end if count else 0
+        return self.log[self.dispatched - 1].end if self.dispatched else 0
 
     def indexed(self, with_ahead: bool = False) -> list[Sent]:
-        count = self.dispatched + self.ahead * with_ahead
-        return [sent for sent in self.log[:count] if sent.log_offset >= self.log_min]
+        """What the index must hold; `with_ahead`: and what it may hold."""
+        log = self.log if with_ahead and self.ahead else self.log[: self.dispatched]
+        return [sent for sent in log if sent.log_offset >= self.log_min]
 
     def delete_topic(self, topic: str) -> None:
         for (name, _), lives in self._lives.items():
             if name == topic and lives[-1].sent:
                 lives.append(Life())
+        self.ahead = {key: end for key, end in self.ahead.items() if key[0] != topic}
 
     def lose_after(self, end: int) -> list[Sent]:
         """Forget what does not fit below the log's end; returns it. Everything else is dispatched."""
@@ -115,7 +118,7 @@ class Ledger:
             for life in lives:
                 life.sent = [sent for sent in life.sent if sent.end <= end]
         self.dispatched = len(self.log)
-        self.ahead = 0
+        self.ahead.clear()
         return lost
 
     def admit_returned(self, key: Key, min_offset: int, max_offset: int) -> None:
