@@ -125,7 +125,7 @@ def _rows(data: bytes) -> tuple[int, list[Row]]:
 
 def _both(make: Callable[[bytes], Any], data: bytes, module: Any, name: str) -> None:
     quickly = make(data)
-    with patch.object(module, name, None):
+    with patch.object(module, name, _impl.TWINS.get(name, (None,))[0]):
         carefully = make(data)
     assert quickly == carefully, (name, data, quickly, carefully)
 
@@ -290,8 +290,8 @@ def run(inputs: int, seed: int) -> None:
             log = spoil(random, good)
             _both(_rows, log, record_runs, "_read_run")
             _sound(log)
-            _both(_table, log, record_table, "_locate_run")
-            _both(_properties, log, property_columns, "_take_properties")
+            _both(_table, log, record_table, "locate_run")
+            _both(_properties, log, property_columns, "take_properties")
             _bodies(log)
             _stretch(log)
             _unit_run(random, good, log)

@@ -31,9 +31,9 @@ word = st.text("kü#\N{GRINNING FACE}0123456789ABCDEF", max_size=40)
 
 @contextmanager
 def pure(module: Any, name: str) -> Iterator[None]:
-    """Without one quick road."""
+    """Without one compiled function: with its Python function, or with None where Python has other code."""
     assert getattr(module, name) is not None
-    with patch.object(module, name, None):
+    with patch.object(module, name, _impl.TWINS.get(name, (None,))[0]):
         yield
 
 

@@ -122,15 +122,15 @@ class ColumnPlan:
     def decode(self, table: RecordTable) -> Iterator[Decoded]:
         """A row for each record of the table, in order, except for faulty ones; more than one batch if it is much."""
         for first in range(0, len(table), MAX_BATCH_ROWS):
-            yield from self._decode(table.stretch(first, MAX_BATCH_ROWS))
+            yield from self._decode(table.rows(first, MAX_BATCH_ROWS))
 
     def _decode(self, table: RecordTable) -> Iterator[Decoded]:
         try:
             yield _Batch(table, self).decoded()
         except _TooMuch:
             half = len(table) // 2
-            yield from self._decode(table.stretch(0, half))
-            yield from self._decode(table.stretch(half, len(table)))
+            yield from self._decode(table.rows(0, half))
+            yield from self._decode(table.rows(half, len(table)))
 
 
 def column_field(name: str) -> pa.Field:
