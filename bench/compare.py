@@ -26,11 +26,11 @@ from bench import machine, page, report
 from bench.generators import LoadFailed
 from bench.measure import Comparison
 from bench.peers import PeerRounds, peers_named
-from bench.results import BACKLOG_BATCH, Plan
+from bench.results import BACKLOG_BATCH, BenchPlan
 from bench.sides import APACHE_VERSION, ApacheSide, CommandSide, Side, SideFailed
 from bench.summary import summarize
 from bench.wire import WireError
-from bench.workloads import SETS, WORKLOADS, Flush, Workload, choose
+from bench.workloads import SETS, WORKLOADS, FlushKind, Workload, choose
 from tests.support.java import JavaCompileError, JavaUnavailable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +39,7 @@ OURS_COMMAND = (
     f"{Path(sys.executable).parent / 'rocketline'} up"
     " --data {data} --namesrv-port 0 --broker-port 0 --flush {flush} --set waitTimeMillsInSendQueue=10000"
 )
-SMOKE = Plan(
+SMOKE = BenchPlan(
     pairs=1,
     seconds=0.3,
     cut_s=0.1,
@@ -53,7 +53,7 @@ SMOKE = Plan(
     calm_s=0.0,
     backlog=6_400,
 )
-QUICK = Plan(seconds=5.0, starts=1, recoveries=0, stored=())
+QUICK = BenchPlan(seconds=5.0, starts=1, recoveries=0, stored=())
 DISK_PER_SECOND = 1 << 30  # of each pair, for the default set
 
 
@@ -92,8 +92,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def plan_of(args: argparse.Namespace) -> Plan:
-    base = SMOKE if args.smoke else QUICK if args.sets == "quick" else Plan()
+def plan_of(args: argparse.Namespace) -> BenchPlan:
+    base = SMOKE if args.smoke else QUICK if args.sets == "quick" else BenchPlan()
     given = {
         "pairs": args.pairs,
         "seconds": args.seconds,
@@ -110,7 +110,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
     return replace(base, load_core=args.load_core, freeze=not args.no_freeze, **chosen)
 
 
-def sides_of(args: argparse.Namespace, flush: Flush) -> list[Side]:
+def sides_of(args: argparse.Namespace, flush: FlushKind) -> list[Side]:
     core = args.server_core
     if args.twins:
         # One after the other in every pair, as with Apache.
@@ -158,7 +158,7 @@ def compare(args: argparse.Namespace, workloads: list[Workload], scratch: Path, 
     try:
         comparison.measure(workloads)
         if peers:
-            ours = sides_of(args, Flush.ASYNC)[0]
+            ours = sides_of(args, FlushKind.ASYNC)[0]
             comparison.peer_runs = PeerRounds(ours, peers, comparison.plan, scratch, say).measure()
     finally:
         if comparison.runs:
@@ -190,7 +190,7 @@ def main() -> int:
     except ValueError as error:
         console.print(str(error), style="red", highlight=False)
         return 1
-    if any(workload.flush is Flush.SYNC for workload in workloads) and "{flush}" not in args.ours_command:
+    if any(workload.flush is FlushKind.SYNC for workload in workloads) and "{flush}" not in args.ours_command:
         console.print("workloads with sync flush need {flush} in --ours-command", style="red", highlight=False)
         return 1
     if max(args.server_core, args.load_core) >= (os.cpu_count() or 1):

@@ -46,7 +46,7 @@ class Drained(NamedTuple):
         )
 
 
-class Tally:
+class DrainCounter:
     """Counts messages; `done` once all are there."""
 
     def __init__(self, expected: int) -> None:
@@ -133,18 +133,18 @@ def _with_java(java: JavaLoad, verb: str, namesrv: str, group: str, count: int) 
 def _with_ours(reader: str, namesrv: str, group: str, count: int, core: int) -> tuple[float, float]:
     os.sched_setaffinity(0, {core})
     logging.getLogger("rocketline").setLevel(logging.ERROR)  # that a full buffer pauses its queue is no news here
-    tally_of: Callable[[str, str, int], Awaitable[Tally]] = _pulled if reader == "pull" else _pushed(reader)
+    tally_of: Callable[[str, str, int], Awaitable[DrainCounter]] = _pulled if reader == "pull" else _pushed(reader)
     return asyncio.run(_within_limit(tally_of(namesrv, group, count))).figures
 
 
-async def _within_limit(run: Awaitable[Tally]) -> Tally:
+async def _within_limit(run: Awaitable[DrainCounter]) -> DrainCounter:
     async with asyncio.timeout(LIMIT_S):
         return await run
 
 
-def _pushed(reader: str) -> Callable[[str, str, int], Awaitable[Tally]]:
-    async def run(namesrv: str, group: str, count: int) -> Tally:
-        tally = Tally(count)
+def _pushed(reader: str) -> Callable[[str, str, int], Awaitable[DrainCounter]]:
+    async def run(namesrv: str, group: str, count: int) -> DrainCounter:
+        tally = DrainCounter(count)
         batch = PER_SEND if "lists" in reader else 1
         handler: HandlerFunction = tally.take_batch if batch > 1 else tally.take
         if "threads" in reader:
@@ -158,8 +158,8 @@ def _pushed(reader: str) -> Callable[[str, str, int], Awaitable[Tally]]:
     return run
 
 
-async def _pulled(namesrv: str, group: str, count: int) -> Tally:
-    tally = Tally(count)
+async def _pulled(namesrv: str, group: str, count: int) -> DrainCounter:
+    tally = DrainCounter(count)
     async with PullConsumer(namesrv, group=group, from_where=ConsumeFrom.FIRST) as consumer:
         await consumer.subscribe(TOPIC)
         while not tally.done.is_set():

@@ -12,9 +12,9 @@ from typing import Any
 
 from bench import wire
 from bench.generators import JavaLoad, LoadFailed, RawLoad
-from bench.results import BACKLOG_BATCH, Plan
+from bench.results import BACKLOG_BATCH, BenchPlan
 from bench.sides import Side
-from bench.workloads import Backlog, Kind, Workload
+from bench.workloads import Backlog, LoadKind, Workload
 
 SEND_TOPIC = "bench-send"
 FLOW_TOPIC = "bench-flow"
@@ -28,7 +28,7 @@ DISPATCH_PAUSE_S = 0.1  # no growth for so long: nothing is being dispatched
 class Loads:
     """The generators for the time of a comparison."""
 
-    def __init__(self, plan: Plan, scratch: Path) -> None:
+    def __init__(self, plan: BenchPlan, scratch: Path) -> None:
         self.plan = plan
         self.raw = RawLoad(plan.load_core)
         self._scratch = scratch
@@ -42,7 +42,7 @@ class Loads:
     def prepare(self, side: Side, workloads: list[Workload]) -> None:
         """The topics and backlogs of the workloads; those with many topics get them in `make_topics`."""
         topics = [SEND_TOPIC]
-        if any(workload.kind is Kind.RAW_FLOW for workload in workloads):
+        if any(workload.kind is LoadKind.RAW_FLOW for workload in workloads):
             topics.append(FLOW_TOPIC)
         wire.create_topics(side.namesrv, side.broker, topics, self.plan.queues)
         for backlog in dict.fromkeys(workload.backlog for workload in workloads if workload.backlog):
@@ -73,15 +73,15 @@ class Loads:
         )  # fmt: skip
 
     def run(self, side: Side, workload: Workload, seconds: float, cut_s: float) -> dict[str, Any]:
-        if workload.kind is Kind.JAVA_PUSH:
+        if workload.kind is LoadKind.JAVA_PUSH:
             return self._push(side, workload)
-        if workload.kind is Kind.JAVA_SEND:
+        if workload.kind is LoadKind.JAVA_SEND:
             settings = {"topic": SEND_TOPIC, "body": BODY_BYTES, "seconds": seconds, "warmup": cut_s}
             return self._java_run("send", seconds + cut_s, side, settings | workload.options)
         options: dict[str, Any] = {"topic": topics_name(workload), "body": BODY_BYTES, "queues": self.plan.queues}
-        if workload.kind is Kind.RAW_PULL:
+        if workload.kind is LoadKind.RAW_PULL:
             options["mode"] = "pull"
-        if workload.kind is Kind.RAW_FLOW:
+        if workload.kind is LoadKind.RAW_FLOW:
             offsets = wire.max_offsets(side.broker, [FLOW_TOPIC], self.plan.queues)
             options |= {"mode": "flow", "offsets": ",".join(map(str, offsets))}
         options |= {"seconds": seconds, "warmup": cut_s, **workload.options}
@@ -150,7 +150,7 @@ def topics_name(workload: Workload) -> str:
     """What the generator is told: with several topics, what their names begin with."""
     if workload.backlog:
         return workload.backlog.topic
-    if workload.kind is Kind.RAW_FLOW:
+    if workload.kind is LoadKind.RAW_FLOW:
         return FLOW_TOPIC
     return f"bench-{workload.name}" if workload.topics > 1 else SEND_TOPIC
 
@@ -160,19 +160,19 @@ def topics_of(workload: Workload) -> list[str]:
     return [f"{name}-{number}" for number in range(workload.topics)] if workload.topics > 1 else [name]
 
 
-def backlog_size(backlog: Backlog, plan: Plan) -> int:
+def backlog_size(backlog: Backlog, plan: BenchPlan) -> int:
     """Whole batches.
 
-    >>> backlog_size(Backlog("t", part=0.5), Plan(backlog=96))
+    >>> backlog_size(Backlog("t", part=0.5), BenchPlan(backlog=96))
     32
     """
     return int(plan.backlog * backlog.part) // BACKLOG_BATCH * BACKLOG_BATCH
 
 
-def tagged(backlog: Backlog, plan: Plan, tag: str) -> int:
+def tagged(backlog: Backlog, plan: BenchPlan, tag: str) -> int:
     """How many messages of the backlog have the tag, which the generator gives in turn.
 
-    >>> tagged(Backlog("t", tags=100), Plan(backlog=320), "t042")
+    >>> tagged(Backlog("t", tags=100), BenchPlan(backlog=320), "t042")
     3
     """
     return len(range(int(tag[1:]), backlog_size(backlog, plan), backlog.tags))

@@ -23,9 +23,9 @@ from typing import Any
 from bench import cold, machine, recovery, stored, wire
 from bench.generators import LoadFailed
 from bench.loads import DISPATCH_PAUSE_S, SEND_TOPIC, Loads
-from bench.results import Plan, Recovery, Rest, Run, Start
+from bench.results import BenchPlan, MeasuredRun, RecoveryTime, Rest, Start
 from bench.sides import Side
-from bench.workloads import WORKLOADS, Flush, Workload, families
+from bench.workloads import WORKLOADS, FlushKind, Workload, families
 
 NOISY_CORES = 0.15  # used by others: above this a run is called disturbed
 CALM_SAMPLE_S = 0.5
@@ -42,20 +42,20 @@ class Comparison:
     """
 
     def __init__(
-        self, make_sides: Callable[[Flush], list[Side]], plan: Plan, scratch: Path, say: Callable[[str], None]
+        self, make_sides: Callable[[FlushKind], list[Side]], plan: BenchPlan, scratch: Path, say: Callable[[str], None]
     ) -> None:
         self._make_sides = make_sides
-        self.sides = make_sides(Flush.ASYNC)
+        self.sides = make_sides(FlushKind.ASYNC)
         self.labels = [side.label for side in self.sides]
         self.plan = plan
         self.scratch = scratch
         self.say = say
         self.starts: list[Start] = []
-        self.runs: list[Run] = []
+        self.runs: list[MeasuredRun] = []
         self.rests: list[Rest] = []
-        self.recoveries: list[Recovery] = []
-        self.stored_runs: list[Run] = []  # of our side alone, with ever more stored
-        self.peer_runs: list[Run] = []  # of others than the two sides; see bench/peers.py
+        self.recoveries: list[RecoveryTime] = []
+        self.stored_runs: list[MeasuredRun] = []  # of our side alone, with ever more stored
+        self.peer_runs: list[MeasuredRun] = []  # of others than the two sides; see bench/peers.py
         self.warmth: dict[str, list[float]] = {label: [] for label in self.labels}
         self.warm_cpu_s = dict.fromkeys(self.labels, 0.0)
         self._loads = Loads(plan, scratch)
@@ -64,24 +64,24 @@ class Comparison:
         """Fills `starts`, `warmth`, `runs`, `rests` and `recoveries`; ends what it started, whatever happens."""
         with ExitStack() as cleanup:
             cleanup.callback(self._loads.close)
-            for flush in Flush:
+            for flush in FlushKind:
                 chosen = [workload for workload in workloads if workload.flush is flush]
                 if chosen:
                     self._measure_phase(flush, chosen)
             if self.plan.recoveries:
-                self.sides = self._make_sides(Flush.ASYNC)
+                self.sides = self._make_sides(FlushKind.ASYNC)
                 self.recoveries += recovery.recoveries(self.sides, self._loads, self.scratch, self.say)
             if self.plan.stored:
-                ours = [self._make_sides(Flush.ASYNC)[0] for _ in self.plan.stored]
+                ours = [self._make_sides(FlushKind.ASYNC)[0] for _ in self.plan.stored]
                 self.stored_runs += stored.costs(ours, self._loads, self.scratch, self.say)
 
-    def _measure_phase(self, flush: Flush, workloads: list[Workload]) -> None:
+    def _measure_phase(self, flush: FlushKind, workloads: list[Workload]) -> None:
         self.sides = self._make_sides(flush)
         with ExitStack() as cleanup:
             for side in self.sides:  # one that does not stop must not keep the next from being stopped
                 cleanup.callback(shutil.rmtree, self.scratch / _folder(side, flush), ignore_errors=True)
                 cleanup.callback(side.stop)
-            if flush is Flush.ASYNC and not self.starts:
+            if flush is FlushKind.ASYNC and not self.starts:
                 self._measure_starts(flush)
             else:
                 self._start(flush)
@@ -93,7 +93,7 @@ class Comparison:
             # would have put its backlog there by what it took in the other runs.
             for family in sorted(families(workloads), key=lambda family: not family[0].kind.reads):
                 self._measure_pairs(family)
-            if flush is Flush.ASYNC:
+            if flush is FlushKind.ASYNC:
                 for side in self.sides:
                     self._measure_rest(side)
 
@@ -114,14 +114,14 @@ class Comparison:
         while time.monotonic() < deadline and machine.busy_cores(CALM_SAMPLE_S) > NOISY_CORES:
             pass
 
-    def _start(self, flush: Flush) -> None:
+    def _start(self, flush: FlushKind) -> None:
         for side in self.sides:
             times = side.start(self.scratch / _folder(side, flush))
             self.say(f"{side.label} ({flush.value} flush): first ack after {times.first_ack_s:.2f} s")
             if self.plan.freeze:
                 side.freeze()
 
-    def _measure_starts(self, flush: Flush) -> None:
+    def _measure_starts(self, flush: FlushKind) -> None:
         for attempt in range(self.plan.starts):
             for side in self.sides:
                 directory = self.scratch / _folder(side, flush)
@@ -159,7 +159,7 @@ class Comparison:
         share = self.plan.warmup_s / 2 if others else self.plan.warmup_s
         slices = max(2, round(share / WARM_SLICE_S))
         # Brokers that wait for the disk never use their core up.
-        patience = WARM_PATIENCE if first.flush is Flush.ASYNC else 1
+        patience = WARM_PATIENCE if first.flush is FlushKind.ASYNC else 1
         rates: dict[str, list[float]] = {label: [] for label in self.labels}
         had = dict(self.warm_cpu_s)
         for turn in range(slices * patience):
@@ -201,7 +201,7 @@ class Comparison:
                 self._loads.make_topics(side, workload)
                 self._loads.run(side, workload, self.plan.seconds / 2, 0.0)
 
-    def _measure_run(self, side: Side, workload: Workload, pair: int) -> Run:
+    def _measure_run(self, side: Side, workload: Workload, pair: int) -> MeasuredRun:
         self._await_calm()
         self._awake(side)
         wire.await_route(side.namesrv, SEND_TOPIC)
@@ -209,13 +209,13 @@ class Comparison:
         try:
             run = self._one_run(side, workload, pair, fsync, memcpy)
         except (LoadFailed, wire.WireError, cold.ColdFailed) as error:
-            run = Run(side.label, workload.name, pair, void=str(error))
+            run = MeasuredRun(side.label, workload.name, pair, void=str(error))
         self.runs.append(run)
         figures = f"{run.rate:,.0f} msg/s, {run.cpu_per_million_s:.1f} CPU-s per million"
         self.say(f"{workload.name} pair {pair + 1} {side.label}: " + (f"VOID: {run.void}" if run.void else figures))
         return run
 
-    def _one_run(self, side: Side, workload: Workload, pair: int, fsync: float, memcpy: float) -> Run:
+    def _one_run(self, side: Side, workload: Workload, pair: int, fsync: float, memcpy: float) -> MeasuredRun:
         pids = side.pids()
         before = 0 if workload.backlog else self._loads.stored(side, workload)
         warm_share = cold.put_out_of_memory(pids, side.directory) if workload.cold else None
@@ -233,7 +233,7 @@ class Comparison:
         memory = machine.memory(pids)
         if workload.topics > 1:
             void = self._loads.wrong(side, workload, before, result)
-        return Run(
+        return MeasuredRun(
             side=side.label,
             workload=workload.name,
             pair=pair,
@@ -269,5 +269,5 @@ class Comparison:
         }
 
 
-def _folder(side: Side, flush: Flush) -> str:
+def _folder(side: Side, flush: FlushKind) -> str:
     return f"{side.label}-{flush.value}"

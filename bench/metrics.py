@@ -44,7 +44,7 @@ class Cost(NamedTuple):
     rate: float
 
 
-class Reader:
+class PageReader:
     """Reads the page of a broker every second, in a thread."""
 
     def __init__(self, address: str) -> None:
@@ -54,7 +54,7 @@ class Reader:
         self.took_s: list[float] = []
         self.size = 0
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> PageReader:
         self._thread.start()
         return self
 
@@ -101,7 +101,7 @@ def run(side: CommandSide, load: RawLoad, options: dict[str, int], seconds: floa
     return Cost(cpu_s / result["acked"] * 1e6, result["rate"])
 
 
-class Pair(NamedTuple):
+class BrokerPair(NamedTuple):
     """The two brokers, and where the page of the second is."""
 
     off: CommandSide
@@ -126,13 +126,13 @@ class Pair(NamedTuple):
     def _run_on(self, load: RawLoad, options: dict[str, int], seconds: float) -> tuple[Cost, list[float]]:
         self.off.freeze()
         try:
-            with Reader(self.page) as reader:
+            with PageReader(self.page) as reader:
                 return run(self.on, load, options, seconds), reader.took_s
         finally:
             self.off.thaw()
 
 
-def measure(brokers: Pair, pairs: int, seconds: float) -> float:
+def measure(brokers: BrokerPair, pairs: int, seconds: float) -> float:
     """Prints a line for each load; the worst ratio."""
     load, worst = RawLoad(LOAD_CORE), 0.0
     for name, options in LOADS.items():
@@ -171,7 +171,7 @@ def main() -> int:
                 side.start(Path(scratch) / side.label)
                 wire.create_topic(side.namesrv, side.broker, TOPIC, QUEUES)
                 wire.await_route(side.namesrv, TOPIC)
-            worst = measure(Pair(off, on, page_of(Path(scratch) / on.label)), pairs, seconds)
+            worst = measure(BrokerPair(off, on, page_of(Path(scratch) / on.label)), pairs, seconds)
         except (SideFailed, LoadFailed, WireError) as error:
             print(error, file=sys.stderr)
             return 1

@@ -105,7 +105,7 @@ def read() -> Work:
     return lambda: store.read("bench", 0, 0, PER_BATCH)
 
 
-class _Nowhere(asyncio.Transport):
+class _DiscardingTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 5555)
 
@@ -132,7 +132,7 @@ def _serving() -> tuple[asyncio.AbstractEventLoop, Any]:
     async def start() -> Any:
         await broker.start()
         channel = Channel(broker._router, Limits())
-        channel.connection_made(_Nowhere())
+        channel.connection_made(_DiscardingTransport())
         return channel
 
     def stop() -> None:

@@ -22,7 +22,7 @@ from bench import machine
 from bench.generators import LoadFailed, RawLoad
 from bench.loads import BODY_BYTES, Loads
 from bench.redis_side import RedisSide
-from bench.results import Plan, Run
+from bench.results import BenchPlan, MeasuredRun
 from bench.server_side import ServerSide
 from bench.sides import Side, SideFailed
 from bench.workloads import WORKLOADS, Workload
@@ -92,13 +92,15 @@ def peers_named(names: str, core: int, say: Callable[[str], None]) -> list[Peer]
 class PeerRounds:
     """Ours and the peers, one awake at a time."""
 
-    def __init__(self, ours: Side, peers: list[Peer], plan: Plan, scratch: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, ours: Side, peers: list[Peer], plan: BenchPlan, scratch: Path, say: Callable[[str], None]
+    ) -> None:
         self._ours, self._peers, self._plan, self._scratch, self._say = ours, peers, plan, scratch, say
         self._load = RawLoad(plan.load_core, "peers")
         self._loads = Loads(plan, scratch)
-        self.runs: list[Run] = []
+        self.runs: list[MeasuredRun] = []
 
-    def measure(self) -> list[Run]:
+    def measure(self) -> list[MeasuredRun]:
         workloads = [workload for workload in WORKLOADS if workload.name in NAMES]
         with ExitStack() as stops:
             for side in (self._ours, *self._peers):
@@ -128,7 +130,7 @@ class PeerRounds:
         except (LoadFailed, SideFailed, OSError) as error:
             result, void = {"rate": 0.0, "acked": 0}, str(error)
         cpu = machine.cpu_seconds(side.pids()) - cpu
-        run = Run(
+        run = MeasuredRun(
             side.label, workload.name, pair, void, result["rate"], result.get("p50_us"), result.get("p99_us"),
             result.get("p999_us"), result.get("max_us"), cpu / max(1, result["acked"]) * 1e6, details=result,
         )  # fmt: skip

@@ -9,7 +9,7 @@ BACKLOG_BATCH = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """How much to do. Times in seconds."""
 
     pairs: int = 3
@@ -34,7 +34,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """One workload once on one side. `cpu_per_million_s` is the servers' processor time per million messages."""
 
     side: str
@@ -68,7 +68,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Recovery:
+class RecoveryTime:
     """A start after kill -9. Void if a message that was acknowledged before the kill is gone."""
 
     side: str

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import machine, wire
 from bench.generators import LoadFailed
 from bench.loads import BODY_BYTES, SEND_TOPIC, Loads
-from bench.results import Run
+from bench.results import MeasuredRun
 from bench.sides import Side
 
 SENDS = {"connections": 8, "window": 32}
@@ -23,7 +23,7 @@ REPEATS = 5
 STEP_NAMES = ("stored-small", "stored-x10", "stored-x100")
 
 
-def costs(sides: Sequence[Side], loads: Loads, scratch: Path, say: Callable[[str], None]) -> Iterator[Run]:
+def costs(sides: Sequence[Side], loads: Loads, scratch: Path, say: Callable[[str], None]) -> Iterator[MeasuredRun]:
     """Of as many fresh brokers as there are sizes."""
     names = dict(zip(STEP_NAMES, sides, strict=True))
     try:
@@ -50,7 +50,7 @@ def _fill(side: Side, directory: Path, loads: Loads, size: int) -> None:
     side.freeze()
 
 
-def _run(side: Side, loads: Loads, name: str, repeat: int) -> Run:
+def _run(side: Side, loads: Loads, name: str, repeat: int) -> MeasuredRun:
     queues = loads.plan.queues
     before = wire.stored_messages(side.broker, SEND_TOPIC, queues)
     cpu = machine.cpu_seconds(side.pids())
@@ -61,6 +61,8 @@ def _run(side: Side, loads: Loads, name: str, repeat: int) -> Run:
         )
         void = loads.wrongly_stored(side, [SEND_TOPIC], queues, before, found)
     except (LoadFailed, wire.WireError) as error:
-        return Run(side.label, name, repeat, void=str(error))
+        return MeasuredRun(side.label, name, repeat, void=str(error))
     cpu = machine.cpu_seconds(side.pids()) - cpu
-    return Run(side.label, name, repeat, void, cpu_per_million_s=cpu / max(1, found["acked"]) * 1e6, details=found)
+    return MeasuredRun(
+        side.label, name, repeat, void, cpu_per_million_s=cpu / max(1, found["acked"]) * 1e6, details=found
+    )

@@ -126,7 +126,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Run:
+class TableRun:
     """One reading of a table: rows by the second of the clock and of processor time."""
 
     rows_s: float
@@ -155,14 +155,14 @@ def ways(spark: SparkSession, store: Path, namesrv: str, scratch: Path, rows: in
     }
 
 
-def read(way: Way) -> Run:
+def read(way: Way) -> TableRun:
     """Read a whole table; processor time is of all that this process started, a worker that came or went included."""
     cpu, begin = processor_seconds(), time.perf_counter()
     way.frame.write.format("noop").mode("overwrite").save()
     elapsed = time.perf_counter() - begin
     spent = {name: seconds - cpu.get(name, 0) for name, seconds in processor_seconds().items()}
     workers = sum(seconds for name, seconds in spent.items() if name != "java")
-    return Run(way.rows / elapsed, way.rows / max(workers, 0.01), way.rows / max(sum(spent.values()), 0.01))
+    return TableRun(way.rows / elapsed, way.rows / max(workers, 0.01), way.rows / max(sum(spent.values()), 0.01))
 
 
 def processor_seconds() -> dict[str, float]:
@@ -181,7 +181,7 @@ def processor_seconds() -> dict[str, float]:
     return found
 
 
-def rounds(tables: dict[str, Way], count: int) -> list[dict[str, Run]]:
+def rounds(tables: dict[str, Way], count: int) -> list[dict[str, TableRun]]:
     return [{name: read(way) for name, way in tables.items()} for _ in range(count + 1)][1:]
 
 
@@ -199,7 +199,7 @@ def decode_seconds(store: Path, repeats: int) -> float:
     return min(spent)
 
 
-def figures(measured: list[dict[str, Run]], record_bytes: float) -> dict[str, dict[str, float]]:
+def figures(measured: list[dict[str, TableRun]], record_bytes: float) -> dict[str, dict[str, float]]:
     shown: dict[str, dict[str, float]] = {}
     for name in measured[0]:
         rate = median(one[name].rows_s for one in measured)

@@ -33,7 +33,7 @@ from rocketline.errors import ConfigError, CorruptRecord
 from rocketline.message import MessageQueue
 from rocketline.spark.columns import COLUMNS, MORE_COLUMNS, ColumnPlan, Fault, decode
 from rocketline.spark.record_table import read_table
-from rocketline.spark.replies import gathered, moved
+from rocketline.spark.replies import joined_replies, with_queue_offsets
 
 __all__ = ["COLUMNS", "MORE_COLUMNS", "read_tables", "to_table"]
 
@@ -64,7 +64,7 @@ def read_tables(
     begins = reader.begins(queues) if start is None else dict.fromkeys(queues, start)
     ends = reader.ends(queues) if end is None else dict.fromkeys(queues, end)
     readings = [(plans[queue], reader.read(queue, begins[queue], ends[queue])) for queue in queues]
-    return (_table(reply, plan) for plan, replies in readings for reply in gathered(replies))
+    return (_table(reply, plan) for plan, replies in readings for reply in joined_replies(replies))
 
 
 def _queues(reader: BulkReader, source: str | MessageQueue | Iterable[MessageQueue]) -> tuple[MessageQueue, ...]:
@@ -88,7 +88,7 @@ def _table(reply: BulkReply, plan: ColumnPlan) -> pa.Table:
         for batch, faults in decode(reply.records, plan):
             if faults:
                 raise CorruptRecord(_told(faults[0], reply))
-            batches.append(moved(batch, reply.offset_delta))
+            batches.append(with_queue_offsets(batch, reply.offset_delta))
     except CorruptRecord as error:
         raise CorruptRecord(
             f"{reply.queue} from {reply.first_offset} to {reply.next_offset} cannot be read: {error}"

@@ -12,7 +12,7 @@ from rocketline.spark.live.planner import (
     backlog,
     clamped,
     limited,
-    outside,
+    out_of_range,
     ranges_between,
     split_ranges,
 )
@@ -114,7 +114,7 @@ def test_a_queue_made_again_is_read_from_its_beginning() -> None:
 
 def test_positions_beyond_either_end_are_told_and_moved() -> None:
     wanted, begins, ends = offsets(5, 50, 99), offsets(10, 10, 10), offsets(90, 90, 90)
-    assert outside(wanted, begins, ends) == [
+    assert out_of_range(wanted, begins, ends) == [
         "T@broker-a:0 has offsets from 10 to 90, not 5",
         "T@broker-a:2 has offsets from 10 to 90, not 99",
     ]

@@ -72,7 +72,7 @@ class Admin:
         self._routes.clear()
         self.unreachable.clear()
 
-    async def first(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> T:
+    async def ask_name_server(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> T:
         """The answer of the first name server that can be reached."""
         failures: list[RocketlineError] = []
         for server in self.name_servers:
@@ -82,7 +82,7 @@ class Admin:
                 failures.append(error)
         raise ClientError(f"no name server answers: {'; '.join(map(str, failures))}") from failures[0]
 
-    async def everywhere(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> list[tuple[str, T]]:
+    async def ask_name_servers(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> list[tuple[str, T]]:
         """What every name server answers to a change; the first failure when one does not."""
         answers = await self.gather(ask(server) for server in self.name_servers)
         return list(zip((server.address for server in self.name_servers), answers))
@@ -98,7 +98,7 @@ class Admin:
 
         return await asyncio.gather(*(one(call) for call in calls))
 
-    async def attempts(self, calls: Iterable[Awaitable[T]]) -> list[T | RocketlineError]:
+    async def gather_or_errors(self, calls: Iterable[Awaitable[T]]) -> list[T | RocketlineError]:
         """All answers, in order, and the failures in their places."""
 
         async def one(call: Awaitable[T]) -> T | RocketlineError:
@@ -111,7 +111,7 @@ class Admin:
 
     async def cluster_info(self) -> ClusterInfo:
         if self._info is None:
-            self._info = await self.first(lambda server: server.cluster_info())
+            self._info = await self.ask_name_server(lambda server: server.cluster_info())
         return self._info
 
     async def clusters(self) -> list[str]:
@@ -157,7 +157,7 @@ class Admin:
         """RouteNotFound when no name server has one."""
         if topic not in self._routes:
             try:
-                self._routes[topic] = await self.first(lambda server: server.route(topic))
+                self._routes[topic] = await self.ask_name_server(lambda server: server.route(topic))
             except TopicNotExist as error:
                 raise RouteNotFound(f"topic {topic!r} has no route: no broker that is online has it") from error
         return self._routes[topic]
@@ -181,12 +181,12 @@ class Admin:
             for queue_id in range(item.read_queue_nums)
         ]
 
-    async def any_of(
+    async def ask_brokers(
         self, brokers: Iterable[AdminBroker], ask: Callable[[AdminBroker], Awaitable[R]]
     ) -> list[tuple[AdminBroker, R]]:
         """The answers of those brokers that have one; the first refusal when none has. `unreachable` names the silent."""
         asked = list(brokers)
-        answers = await self.attempts(ask(broker) for broker in asked)
+        answers = await self.gather_or_errors(ask(broker) for broker in asked)
         for broker, answer in zip(asked, answers):
             if isinstance(answer, TransportError):
                 self.unreachable[f"{broker.name} {broker.address}".strip()] = str(answer)

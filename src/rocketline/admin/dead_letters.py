@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from rocketline.admin.cluster import Admin
-from rocketline.admin.messages import Stretch, read_topic
+from rocketline.admin.messages import MessageRange, read_topic
 from rocketline.errors import ClientError
 from rocketline.message import (
     DELAY,
@@ -31,7 +31,7 @@ from rocketline.message import (
 )
 from rocketline.protocol.names import dlq_topic
 
-OF_THE_SYSTEM = frozenset(
+SYSTEM_PROPERTIES = frozenset(
     {
         KEYS, TAGS, UNIQ_KEY, WAIT, DELAY, REAL_TOPIC, REAL_QID, RETRY_TOPIC, ORIGIN_MESSAGE_ID, TRANSACTION_ID, "CLUSTER",
         "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
@@ -43,7 +43,7 @@ OF_THE_SYSTEM = frozenset(
 
 
 @dataclass(frozen=True)
-class DeadLetters:
+class DeadLetterCount:
     """The dead letters of one group."""
 
     group: str
@@ -51,22 +51,22 @@ class DeadLetters:
     last_ms: int
 
 
-async def count_dead_letters(admin: Admin) -> list[DeadLetters]:
+async def count_dead_letters(admin: Admin) -> list[DeadLetterCount]:
     """Of every group that has some: a request to each broker, and one for each topic of dead letters it has."""
-    tables = await admin.any_of(await admin.brokers(), lambda broker: broker.topics())
+    tables = await admin.ask_brokers(await admin.brokers(), lambda broker: broker.topics())
     places = [(broker, topic) for broker, topics in tables for topic in topics if topic.startswith(DLQ_PREFIX)]
-    found: dict[str, DeadLetters] = {}
+    found: dict[str, DeadLetterCount] = {}
     for (_, topic), stats in zip(places, await admin.gather(broker.topic_stats(topic) for broker, topic in places)):
         group = topic.removeprefix(DLQ_PREFIX)
-        before = found.get(group, DeadLetters(group, 0, 0))
+        before = found.get(group, DeadLetterCount(group, 0, 0))
         count = sum(item.max_offset - item.min_offset for item in stats.offset_table.values())
         last_ms = max((item.last_update_timestamp for item in stats.offset_table.values()), default=0)
-        found[group] = DeadLetters(group, before.count + count, max(before.last_ms, last_ms))
+        found[group] = DeadLetterCount(group, before.count + count, max(before.last_ms, last_ms))
     return [found[group] for group in sorted(found) if found[group].count]
 
 
-def read_dead_letters(admin: Admin, group: str, stretch: Stretch) -> AsyncIterator[MessageView]:
-    return read_topic(admin, dlq_topic(group), stretch)
+def read_dead_letters(admin: Admin, group: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
+    return read_topic(admin, dlq_topic(group), wanted)
 
 
 def origin_topic(letter: MessageView) -> str:
@@ -86,5 +86,5 @@ def copy_of(message: MessageView, topic: str) -> Message:
     """The same message for a new journey."""
     if not topic:
         raise ClientError(f"dead letter {message.message_id} does not say which topic it was sent to: name one")
-    properties = {name: value for name, value in message.properties.items() if name not in OF_THE_SYSTEM}
+    properties = {name: value for name, value in message.properties.items() if name not in SYSTEM_PROPERTIES}
     return Message(topic, message.body, tag=message.tag, keys=message.keys, properties=properties, flag=message.flag)

@@ -23,7 +23,7 @@ FOREVER_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Stretch:
+class MessageRange:
     """What to read of each queue: by offsets, or by store times, both ends included in time and the end left out else."""
 
     begin_offset: int | None = None
@@ -42,7 +42,7 @@ async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
 async def by_key(
     admin: Admin, topic: str, key: str, most: int, begin_ms: int = 0, end_ms: int = FOREVER_MS
 ) -> list[MessageView]:
-    found = await admin.any_of(
+    found = await admin.ask_brokers(
         await admin.brokers_of(topic),
         lambda broker: broker.find(topic, key, most, begin_ms, end_ms, unique=False),
     )
@@ -52,7 +52,7 @@ async def by_key(
 
 async def by_unique_id(admin: Admin, topic: str, unique_id: str) -> list[MessageView]:
     """The message and, where it was stored more than once, its copies; an offset id is understood too."""
-    found = await admin.any_of(
+    found = await admin.ask_brokers(
         await admin.brokers_of(topic),
         lambda broker: broker.find(topic, unique_id, MAX_UNIQUE, 0, FOREVER_MS, unique=True),
     )
@@ -69,23 +69,23 @@ async def by_queue_offset(admin: Admin, queue: MessageQueue, offset: int) -> Mes
     raise ClientError(f"{queue} has no message at offset {offset}")
 
 
-async def read_topic(admin: Admin, topic: str, stretch: Stretch) -> AsyncIterator[MessageView]:
+async def read_topic(admin: Admin, topic: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
     """A topic, queue after queue."""
     for broker, queue in await admin.queues_of(topic):
-        async for message in read_stretch(broker, queue, stretch):
+        async for message in read_range(broker, queue, wanted):
             yield message
 
 
-async def read_stretch(broker: AdminBroker, queue: MessageQueue, stretch: Stretch) -> AsyncIterator[MessageView]:
+async def read_range(broker: AdminBroker, queue: MessageQueue, wanted: MessageRange) -> AsyncIterator[MessageView]:
     begin, end = await broker.min_offset(queue), await broker.max_offset(queue)
-    if stretch.begin_offset is not None:
-        begin = max(begin, QueueOffset(stretch.begin_offset))
-    if stretch.begin_ms is not None:
-        begin = max(begin, await broker.offset_at(queue, stretch.begin_ms))
-    async for message in read_queue(broker, queue, begin, end, stretch.expression):
-        if stretch.end_ms is not None and message.store_ms > stretch.end_ms:
+    if wanted.begin_offset is not None:
+        begin = max(begin, QueueOffset(wanted.begin_offset))
+    if wanted.begin_ms is not None:
+        begin = max(begin, await broker.offset_at(queue, wanted.begin_ms))
+    async for message in read_queue(broker, queue, begin, end, wanted.expression):
+        if wanted.end_ms is not None and message.store_ms > wanted.end_ms:
             return
-        if stretch.begin_ms is None or message.store_ms >= stretch.begin_ms:
+        if wanted.begin_ms is None or message.store_ms >= wanted.begin_ms:
             yield message
 
 

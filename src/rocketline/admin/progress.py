@@ -45,7 +45,7 @@ async def progress_of(admin: Admin, group: str, topic: str | None = None) -> Gro
     # Every group has its retry topic where it was ever online, so its route says whom to ask.
     brokers = await admin.brokers_of(topic or retry_topic(group))
     result = GroupProgress(group)
-    for _, stats in await admin.any_of(brokers, lambda broker: broker.consume_stats(group, topic)):
+    for _, stats in await admin.ask_brokers(brokers, lambda broker: broker.consume_stats(group, topic)):
         result.rate += stats.consume_tps
         result.queues.update((parse_queue_key(key), item) for key, item in stats.offset_table.items())
     if not result.queues:
@@ -56,7 +56,7 @@ async def progress_of(admin: Admin, group: str, topic: str | None = None) -> Gro
 async def all_progress(admin: Admin, cluster: str | None = None) -> list[GroupProgress]:
     """Of all groups, with one request to each broker."""
     table: dict[str, GroupProgress] = {}
-    for _, answer in await admin.any_of(await admin.brokers(cluster), lambda broker: broker.all_consume_stats()):
+    for _, answer in await admin.ask_brokers(await admin.brokers(cluster), lambda broker: broker.all_consume_stats()):
         for groups in answer.consume_stats_list:
             for group, shown in groups.items():
                 progress = table.setdefault(group, GroupProgress(group))
@@ -84,6 +84,6 @@ async def reset(
     else:
         brokers = await admin.brokers_of(topic)
     moved: dict[MessageQueue, int] = {}
-    for _, offsets in await admin.any_of(brokers, lambda broker: broker.reset_offsets(header)):
+    for _, offsets in await admin.ask_brokers(brokers, lambda broker: broker.reset_offsets(header)):
         moved |= offsets
     return moved

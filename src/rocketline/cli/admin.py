@@ -64,7 +64,7 @@ def _run(found: Verb, args: Args) -> int:
     if watch_s is None:
         tables = asyncio.run(_ask(found, args, namesrv))
         show(tables, args.output)
-        return 1 if found.exits_1 and any(table.rows for table in tables) else 0
+        return 1 if found.is_check and any(table.rows for table in tables) else 0
     asyncio.run(_watch(found, args, namesrv, watch_s))
     return 0
 

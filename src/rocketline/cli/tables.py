@@ -39,7 +39,7 @@ def facts(pairs: Iterable[tuple[str, Any]], title: str = "") -> Table:
     return Table(("name", "value"), [tuple(pair) for pair in pairs], title)
 
 
-def said(text: str) -> Table:
+def sentence(text: str) -> Table:
     """A sentence instead of a table."""
     return Table((), about=text)
 

@@ -50,7 +50,7 @@ class Flag:
         parser.add_argument(
             *names,
             dest=self.attribute,
-            type=truth if self.kind is bool else self.kind,
+            type=parse_bool if self.kind is bool else self.kind,
             required=self.required,
             default=self.default,
             help=self.help,
@@ -65,7 +65,7 @@ class Verb:
     help: str
     flags: tuple[Flag, ...]
     run: Run
-    exits_1: bool = False
+    is_check: bool = False
     """Exit code 1 when it shows anything: for checks."""
 
     @property
@@ -78,12 +78,12 @@ VERBS: dict[str, Verb] = {}
 
 
 def verb(
-    name: str, help: str, *flags: Flag, aliases: tuple[str, ...] = (), exits_1: bool = False
+    name: str, help: str, *flags: Flag, aliases: tuple[str, ...] = (), is_check: bool = False
 ) -> Callable[[Run], Run]:
     """Declare a verb."""
 
     def declare(run: Run) -> Run:
-        VERBS[name] = Verb(name, aliases, help, flags, run, exits_1)
+        VERBS[name] = Verb(name, aliases, help, flags, run, is_check)
         return run
 
     return declare
@@ -105,9 +105,9 @@ def find_verb(name: str) -> Verb | None:
     return None
 
 
-def truth(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     """
-    >>> truth("TRUE")
+    >>> parse_bool("TRUE")
     True
     """
     if text.lower() not in ("true", "false"):

@@ -16,16 +16,16 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 OTHER = "__other__"
-MANY = ("topic", "consumer_group")
+CLIENT_CHOSEN_LABELS = ("topic", "consumer_group")
 """Labels whose values clients choose."""
 DEFAULT_LIMIT = 10_000
-A_TURN = 256
+ITEMS_PER_TURN = 256
 """Things looked at before other work gets its turn."""
 
 Labels = tuple[tuple[str, str], ...]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -63,7 +63,7 @@ class Tally:
 @dataclass
 class Family:
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     unit: str = ""
     bounds: tuple[float, ...] = ()
@@ -92,24 +92,24 @@ class Family:
         key = tuple(labels.items())
         if len(taken) < self.limit or key in taken:
             return key
-        return tuple((name, OTHER if name in MANY else value) for name, value in key)
+        return tuple((name, OTHER if name in CLIENT_CHOSEN_LABELS else value) for name, value in key)
 
 
 def counter(name: str, help: str, unit: str = "", *, limit: int = DEFAULT_LIMIT) -> Family:
-    return Family(name, Kind.COUNTER, help, unit, limit=limit)
+    return Family(name, MetricKind.COUNTER, help, unit, limit=limit)
 
 
 def gauge(name: str, help: str, unit: str = "", *, limit: int = DEFAULT_LIMIT, takes_largest: bool = False) -> Family:
-    return Family(name, Kind.GAUGE, help, unit, takes_largest=takes_largest, limit=limit)
+    return Family(name, MetricKind.GAUGE, help, unit, takes_largest=takes_largest, limit=limit)
 
 
 def histogram(name: str, help: str, unit: str = "", *, bounds: tuple[float, ...], limit: int = DEFAULT_LIMIT) -> Family:
-    return Family(name, Kind.HISTOGRAM, help, unit, bounds, limit=limit)
+    return Family(name, MetricKind.HISTOGRAM, help, unit, bounds, limit=limit)
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
     """The same, with a rest now and then: a server with many topics goes on serving while they are looked at."""
     for number, item in enumerate(list(items), 1):
         yield item
-        if number % A_TURN == 0:
+        if number % ITEMS_PER_TURN == 0:
             await asyncio.sleep(0)

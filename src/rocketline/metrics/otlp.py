@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, TransportError
 from rocketline.metrics.config import MetricsConfig
-from rocketline.metrics.families import Distribution, Family, Kind, Labels
+from rocketline.metrics.families import Distribution, Family, Labels, MetricKind
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricsData
@@ -84,7 +84,7 @@ def _metric(family: Family, shared: dict[str, str], started_ns: int, now_ns: int
     )
 
     data: Any
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricKind.HISTOGRAM:
         points = [
             _histogram_point(family, shared | dict(labels), found, started_ns, now_ns)
             for labels, found in family.distributions.items()
@@ -95,7 +95,7 @@ def _metric(family: Family, shared: dict[str, str], started_ns: int, now_ns: int
             NumberDataPoint(shared | dict(labels), started_ns, now_ns, value)
             for labels, value in family.samples.items()
         ]
-        if family.kind is Kind.COUNTER:
+        if family.kind is MetricKind.COUNTER:
             data = Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True)
         else:
             data = Gauge(numbers)

@@ -22,7 +22,7 @@ from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.streams import finish
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +87,7 @@ def _archive_logs(spark: SparkSession, origin: Origin, target: str, tell: Progre
         window = {"startingLogOffset": str(start), "endingLogOffset": str(end), "brokerName": name}
         part = Origin(origin.topics, path=str(store.name), options=origin.options)
         tell(f"{store.name}: batch {number}, log offset {start:,} to {end:,}")
-        with told(spark, tell, f"batch {number}"):
+        with reporting_tasks(spark, tell, f"batch {number}"):
             _write(part.batch(spark, **window), target, number)
         _note(spark, target, (name, number, start, end, datetime.now(UTC)))
 
@@ -168,7 +168,7 @@ def restore(
         messages = selected(messages, where)
     counts = messages.groupBy("topic").agg(f.count("*").alias("messages")).orderBy("topic").collect()
     tell(f"sending {sum(row.messages for row in counts):,} messages to {namesrv}")
-    with told(spark, tell, "restore"):
+    with reporting_tasks(spark, tell, "restore"):
         write_id = f"restore {source} {where} {topics}"
         send(sendable(in_order(messages), to_topic), namesrv, write_id, access, rate)
     rows = [(row.topic, to_topic or row.topic, f"{row.messages:,}") for row in counts]

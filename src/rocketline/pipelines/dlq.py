@@ -16,7 +16,7 @@ from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, send, sendable
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.protocol.names import dlq_topic
 from rocketline.spark.access_options import client_options
 
@@ -81,7 +81,7 @@ def dlq(
         return Outcome("dead letters", notes=["there are none: the cluster has no dead-letter topic"])
     letters = in_order(dead_letters(origin.batch(spark), error_property)).persist()
     try:
-        with told(spark, tell, "reading dead letters"):
+        with reporting_tasks(spark, tell, "reading dead letters"):
             outcome = Outcome.of("dead letters", report(letters))
         if redrive is not None:
             target = namesrv or origin.namesrv
@@ -106,7 +106,7 @@ def _redrive(
     known = chosen.where(f.col("origin").isNotNull()).withColumn("topic", f.col("origin"))
     count, unknown = known.count(), chosen.where(f.col("origin").isNull()).count()
     tell(f"sending {count:,} dead letters again")
-    with told(chosen.sparkSession, tell, "sending"):
+    with reporting_tasks(chosen.sparkSession, tell, "sending"):
         send(sendable(known), namesrv, f"redrive {condition}", access, rate)
     left = f"; {unknown:,} do not say which topic they came from and stay" if unknown else ""
     return f"{count:,} were sent to the topics they came from{left}"

@@ -25,7 +25,7 @@ _MAX_SECONDS = 0x7FFFFFFF
 KEY = np.dtype([("hash", "<u4"), ("log_offset", "<i8"), ("store_ms", "<i8"), ("previous", "<u4")])
 """A key on its way into the index; `previous` is set by `link_piece`."""
 
-Share = tuple["NDArray[Any]", int]
+KeySlice = tuple["NDArray[Any]", int]
 """A stretch of a piece: its keys, and how many of the piece come before it."""
 
 
@@ -41,7 +41,13 @@ def link_piece(keys: NDArray[Any], slots: int) -> None:
 
 
 def write_index_file(
-    path: Path, shares: Iterable[Share], slots: int, entries: int, before: Iterable[Share] = (), *, is_last: bool = True
+    path: Path,
+    shares: Iterable[KeySlice],
+    slots: int,
+    entries: int,
+    before: Iterable[KeySlice] = (),
+    *,
+    is_last: bool = True,
 ) -> None:
     """Write the keys of all shares, at least one and fewer than `entries`, and bring the file to the disk.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _RESERVED = {DEFAULT_TOPIC, *NOT_SENDABLE}
 
 
-class Sample(NamedTuple):
+class LagSample(NamedTuple):
     """One queue as a group sees it at one moment."""
 
     at: datetime
@@ -48,7 +48,7 @@ SCHEMA = (
 
 def samples_now(
     namesrv: str, groups: Iterable[str], topics: Sequence[str], access: Mapping[str, str] = NO_ACCESS
-) -> Iterator[Sample]:
+) -> Iterator[LagSample]:
     """A sample of every queue for which a group committed something; of all topics when none is named."""
     at = datetime.now(UTC)
     for group in groups:
@@ -58,7 +58,9 @@ def samples_now(
             ends = reader.ends(committed)
         for queue, offset in sorted(committed.items()):
             end = ends[queue]
-            yield Sample(at, group, queue.topic, queue.broker_name, queue.queue_id, offset, end, max(0, end - offset))
+            yield LagSample(
+                at, group, queue.topic, queue.broker_name, queue.queue_id, offset, end, max(0, end - offset)
+            )
 
 
 def _own_topics(reader: BulkReader) -> list[str]:
@@ -77,10 +79,10 @@ def lag(
     out: Path | None = None,
     access: Mapping[str, str] = NO_ACCESS,
 ) -> Outcome:
-    """Sample `times` times; with `out`, keep the samples in `out`/samples and draw `out`/lag.svg."""
+    """LagSample `times` times; with `out`, keep the samples in `out`/samples and draw `out`/lag.svg."""
     if not groups:
         raise ConfigError("whose lag? Name at least one consumer group")
-    taken: list[Sample] = []
+    taken: list[LagSample] = []
     for number in range(times):
         if number:
             time.sleep(every_s)
@@ -113,7 +115,7 @@ def summary(samples: DataFrame) -> DataFrame:
     return rates.withColumn("caught up in s", eta)
 
 
-def _plot(path: Path, taken: Sequence[Sample]) -> None:
+def _plot(path: Path, taken: Sequence[LagSample]) -> None:
     start = min(sample.at for sample in taken)
     sums: dict[str, dict[float, float]] = {}
     for sample in taken:

@@ -21,7 +21,7 @@ from rocketline.pipelines.archive import archive, archived
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import send
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +32,7 @@ _TIME = re.compile(r"(\d+ +(milli)?seconds?|\d+ +(minute|hour|day|week)s?)( +(?=
 
 
 @dataclass(frozen=True)
-class Gold:
+class GoldSettings:
     """Where results go besides their tables, and how they are cut."""
 
     window: str = "1 minute"
@@ -49,7 +49,7 @@ class Gold:
                 )
 
 
-USUAL = Gold()
+DEFAULT_SETTINGS = GoldSettings()
 
 
 def parsed(messages: DataFrame) -> DataFrame:
@@ -92,15 +92,17 @@ def gold(orders: DataFrame, window: str) -> tuple[DataFrame, DataFrame]:
     return windows.select("w.start", "w.end", "orders", "revenue", "late"), customers
 
 
-def medallion(spark: SparkSession, origin: Origin, target: str, tell: Progress, settings: Gold = USUAL) -> Outcome:
+def medallion(
+    spark: SparkSession, origin: Origin, target: str, tell: Progress, settings: GoldSettings = DEFAULT_SETTINGS
+) -> Outcome:
     """Bring the tables under `target` up to date."""
     archive(spark, origin, f"{target}/bronze", tell)
-    with told(spark, tell, "silver"):
+    with reporting_tasks(spark, tell, "silver"):
         orders, rejected = silver(archived(spark, f"{target}/bronze"), settings.late_after)
         _save({"silver/orders": orders, "silver/rejected": rejected}, target)
     orders = spark.read.parquet(f"{target}/silver/orders")
     windows, customers = gold(orders, settings.window)
-    with told(spark, tell, "gold"):
+    with reporting_tasks(spark, tell, "gold"):
         _save({"gold/windows": windows.orderBy("start"), "gold/customers": customers}, target)
     best = spark.read.parquet(f"{target}/gold/customers").orderBy("revenue", ascending=False)
     outcome = Outcome.of("gold: customers by revenue", best, 10)

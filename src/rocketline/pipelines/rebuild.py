@@ -28,7 +28,7 @@ import numpy as np
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.pipelines.audit import fair_share, stretches
-from rocketline.pipelines.index_file import KEY, Share, link_piece, write_index_file
+from rocketline.pipelines.index_file import KEY, KeySlice, link_piece, write_index_file
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.protocol.records import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketline.store.config import UNIT_BYTES, StoreConfig
@@ -57,7 +57,7 @@ PARTS_OF_INDEX = 4
 """Tasks that write one file, at most: each goes through all keys before its own."""
 
 
-class ReadTask(msgspec.Struct):
+class ScanTask(msgspec.Struct):
     """A stretch to be read; its pieces get the task's number."""
 
     number: int
@@ -70,7 +70,7 @@ class ReadTask(msgspec.Struct):
     """0 when there is no index."""
 
 
-class Run(msgspec.Struct, array_like=True):
+class UnitRun(msgspec.Struct, array_like=True):
     """Consecutive units of one queue: where they are in the file of units, and where their last record ends."""
 
     first: int
@@ -82,10 +82,10 @@ class Run(msgspec.Struct, array_like=True):
 class QueueRuns(msgspec.Struct, array_like=True):
     topic: str
     queue_id: int
-    runs: list[Run]
+    runs: list[UnitRun]
 
 
-class ReadResult(msgspec.Struct):
+class ScanResult(msgspec.Struct):
     report: StretchReport
     queues: list[QueueRuns]
     keys: int
@@ -96,14 +96,14 @@ class QueueWork(msgspec.Struct):
 
     topic: str
     queue_id: int
-    runs: list[tuple[int, Run]]
+    runs: list[tuple[int, UnitRun]]
 
     @property
     def units(self) -> int:
         return sum(run.count for _, run in self.runs)
 
 
-KeyShare = tuple[int, int, int]
+KeySliceRef = tuple[int, int, int]
 """Piece, first key, count."""
 
 
@@ -111,8 +111,8 @@ class IndexWork(msgspec.Struct):
     """A part of an index file: its share of the keys, and those of the file that come before."""
 
     name: str
-    before: list[KeyShare]
-    shares: list[KeyShare]
+    before: list[KeySliceRef]
+    shares: list[KeySliceRef]
     is_last: bool = True
 
 
@@ -163,10 +163,10 @@ def _build(
     others = tuple(sorted(plan.other_topics))
     slots = plan.config.index_slots if plan.config.index_enabled else 0
     reading = [
-        ReadTask(number, str(folder.log), part, str(plan.folder), levels, others, slots)
+        ScanTask(number, str(folder.log), part, str(plan.folder), levels, others, slots)
         for number, part in enumerate(parts)
     ]
-    read = run_tasks(spark, read_stretch, reading, ReadResult, tell, f"reading {folder.log}")
+    read = run_tasks(spark, scan_stretch, reading, ScanResult, tell, f"reading {folder.log}")
     tasks, index_files = _write_tasks(plan, read, cores)
     written = run_tasks(spark, write_files, tasks, WriteResult, tell, "writing queues and index")
     shutil.rmtree(pieces)
@@ -185,7 +185,7 @@ def _build(
     )
 
 
-def _write_tasks(plan: Plan, read: Sequence[ReadResult], cores: int) -> tuple[list[WriteTask], int]:
+def _write_tasks(plan: Plan, read: Sequence[ScanResult], cores: int) -> tuple[list[WriteTask], int]:
     config = plan.config
     empty = WriteTask(str(plan.folder), config.queue_segment_bytes, config.index_slots, config.index_entries)
     files = list(_index_files([result.keys for result in read], config, plan.clock.now_ms()))
@@ -197,7 +197,7 @@ def _write_tasks(plan: Plan, read: Sequence[ReadResult], cores: int) -> tuple[li
     return tasks, len(files)
 
 
-def _queues(read: Sequence[ReadResult]) -> list[QueueWork]:
+def _queues(read: Sequence[ScanResult]) -> list[QueueWork]:
     found: dict[tuple[str, int], QueueWork] = {}
     for piece, result in enumerate(read):
         for queue in result.queues:
@@ -218,7 +218,7 @@ def _shared_out(queues: list[QueueWork], shares: int) -> list[list[QueueWork]]:
     return [share for share in found if share]
 
 
-def _index_parts(name: str, shares: list[KeyShare], parts: int) -> list[IndexWork]:
+def _index_parts(name: str, shares: list[KeySliceRef], parts: int) -> list[IndexWork]:
     """Entries in so many parts, and one more for header and slots, for which all keys must be gone through."""
     if parts == 1:
         return [IndexWork(name, [], shares)]
@@ -227,7 +227,7 @@ def _index_parts(name: str, shares: list[KeyShare], parts: int) -> list[IndexWor
     return [*entries, IndexWork(name, shares, [])]
 
 
-def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Iterator[tuple[str, list[KeyShare]]]:
+def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Iterator[tuple[str, list[KeySliceRef]]]:
     """Files are filled one after the other; entry 0 of each is never used. They are named by time, one after the other."""
     ends = list(accumulate(counts))
     room, total = config.index_entries - 1, ends[-1] if ends else 0
@@ -251,7 +251,7 @@ def _make_durable(plan: Plan) -> None:
 
 
 @collector_off()
-def read_stretch(task: ReadTask) -> ReadResult:
+def scan_stretch(task: ScanTask) -> ScanResult:
     """Walk a stretch of the log; units and keys go to files, what they are is the result."""
     segments = segments_of(ReadOnlyDisk(), chain_files(ReadOnlyDisk(), Path(task.log)))
     start = segments[0].base if task.stretch.start is None else task.stretch.start
@@ -281,7 +281,7 @@ def read_stretch(task: ReadTask) -> ReadResult:
     report.records, report.next_log_offset = scan.records, scan.next_log_offset
     if not scan.is_at_end and scan.stop is not None:
         report.tail = scan.stop
-    return ReadResult(report, queues, len(keys))
+    return ScanResult(report, queues, len(keys))
 
 
 def _keys(hashes: KeyHashes, rows: Sequence[Row]) -> NDArray[Any]:
@@ -301,7 +301,7 @@ class _UnitPieces:
         self._tags_code_for = tags_code_for
         self._others = other_topics
         self._units: dict[QueueKey, list[bytes]] = {}
-        self._runs: dict[QueueKey, list[Run]] = {}
+        self._runs: dict[QueueKey, list[UnitRun]] = {}
 
     def add(self, rows: Sequence[Row]) -> None:
         pack = UNIT.pack
@@ -313,7 +313,7 @@ class _UnitPieces:
             self._units.setdefault(key, []).append(b"".join([pack(row[0], row[1], row[5]) for row in group]))
             self._extend(self._runs.setdefault(key, []), group)
 
-    def _extend(self, runs: list[Run], group: list[Row]) -> None:
+    def _extend(self, runs: list[UnitRun], group: list[Row]) -> None:
         first, last = group[0], group[-1]
         if last[4] - first[4] == len(group) - 1 and [row[4] for row in group] == list(range(first[4], last[4] + 1)):
             self._one_more(runs, first[4], len(group), last[0] + last[1])
@@ -321,13 +321,13 @@ class _UnitPieces:
         for row in group:
             self._one_more(runs, row[4], 1, row[0] + row[1])
 
-    def _one_more(self, runs: list[Run], first: int, count: int, next_log_offset: int) -> None:
+    def _one_more(self, runs: list[UnitRun], first: int, count: int, next_log_offset: int) -> None:
         if runs and runs[-1].first + runs[-1].count == first:
             runs[-1].count += count
             runs[-1].next_log_offset = next_log_offset
         else:
             at = runs[-1].at + runs[-1].count * UNIT_BYTES if runs else 0
-            runs.append(Run(first, count, at, next_log_offset))
+            runs.append(UnitRun(first, count, at, next_log_offset))
 
     def write(self, file: BinaryIO) -> list[QueueRuns]:
         """All units, queue after queue; the runs say where theirs are."""
@@ -379,6 +379,6 @@ def _write_queue(queues: ConsumeQueues, pieces: Path, work: QueueWork) -> None:
     queue.flush()
 
 
-def _read_shares(folder: Path, shares: Iterable[KeyShare]) -> Iterator[Share]:
+def _read_shares(folder: Path, shares: Iterable[KeySliceRef]) -> Iterator[KeySlice]:
     for piece, first, count in shares:
         yield np.fromfile(folder / PIECES / f"{piece}.keys", KEY, count, offset=first * KEY.itemsize), first

@@ -12,7 +12,7 @@ from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, send, sendable
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +36,11 @@ def replay(
     # Read once: a second look at a live topic could find more.
     messages = in_order(messages).persist()
     try:
-        with told(spark, tell, "reading"):
+        with reporting_tasks(spark, tell, "reading"):
             counts = messages.groupBy("topic").count().orderBy("topic").collect()
         total = sum(row["count"] for row in counts)
         tell(f"sending {total:,} messages to {namesrv}" + (f", {rate:g} a second" if rate else ""))
-        with told(spark, tell, "sending"):
+        with reporting_tasks(spark, tell, "sending"):
             chosen = sendable(messages, to_topic, keep_queues)
             send(chosen, namesrv, f"replay {origin} {where}", origin.access, rate)
     finally:

@@ -56,14 +56,14 @@ def run_tasks(
                 )
 
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, "task long, result binary")
-    with told(spark, tell, what):
+    with reporting_tasks(spark, tell, what):
         rows = frame.collect()
     ordered = sorted((row["task"], bytes(row["result"])) for row in rows)
     return [msgspec.json.decode(raw, type=result) for _, raw in ordered]
 
 
 @contextmanager
-def told(spark: SparkSession, tell: Progress, what: str) -> Iterator[None]:
+def reporting_tasks(spark: SparkSession, tell: Progress, what: str) -> Iterator[None]:
     """While the context lasts, say now and then how many tasks of the jobs in it are done."""
     tracker = _tracker(spark)
     if tracker is None:

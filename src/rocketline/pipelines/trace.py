@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.plot import plot_bars
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.protocol.trace import Pub, SubAfter, SubBefore, decode_traces
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def trace(spark: SparkSession, origin: Origin, tell: Progress, *, out: Path | No
     """Latencies of the messages traced; with `out`, as `out`/latencies (Parquet) and `out`/latencies.svg."""
     found = latencies(traces(origin.batch(spark))).orderBy("topic", "what", "group").persist()
     try:
-        with told(spark, tell, "reading traces"):
+        with reporting_tasks(spark, tell, "reading traces"):
             outcome = Outcome.of("latencies in ms", found)
         if out is not None:
             found.write.mode("overwrite").parquet(str(out / "latencies"))

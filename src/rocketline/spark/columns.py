@@ -83,7 +83,7 @@ MAX_INFLATED_BYTES = 256 << 20
 """Of one batch: a chunk of well compressed bodies must not become more than an executor, or an Arrow array, can hold."""
 
 
-class _TooMuch(Exception):
+class _BatchTooLarge(Exception):
     """The records do not fit into one batch."""
 
 
@@ -112,8 +112,8 @@ class ColumnPlan:
 
     def __post_init__(self) -> None:
         for name in self.columns:
-            if name not in _MAKERS:
-                raise ValueError(f"there is no column {name!r}: there are {', '.join(_MAKERS)}")
+            if name not in _COLUMN_MAKERS:
+                raise ValueError(f"there is no column {name!r}: there are {', '.join(_COLUMN_MAKERS)}")
 
     @property
     def schema(self) -> pa.Schema:
@@ -127,7 +127,7 @@ class ColumnPlan:
     def _decode(self, table: RecordTable) -> Iterator[Decoded]:
         try:
             yield _Batch(table, self).decoded()
-        except _TooMuch:
+        except _BatchTooLarge:
             half = len(table) // 2
             yield from self._decode(table.rows(0, half))
             yield from self._decode(table.rows(half, len(table)))
@@ -159,7 +159,7 @@ class _Batch:
         if plan.check_crc:
             self._check_bodies()
         schema = plan.schema
-        arrays = [_MAKERS[name](self) for name in plan.columns]
+        arrays = [_COLUMN_MAKERS[name](self) for name in plan.columns]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:
@@ -197,7 +197,7 @@ class _Batch:
             bodies.append(self._inflated(row))
             size += len(bodies[-1])
             if size > MAX_INFLATED_BYTES and len(self.table) > 1:
-                raise _TooMuch
+                raise _BatchTooLarge
         return bodies
 
     def _inflated(self, row: int) -> bytes:
@@ -227,7 +227,7 @@ class _Batch:
     @cached_property
     def properties(self) -> PropertyColumns:
         table, columns = self.table, self.plan.columns
-        names = [name for column, name in _NAMED.items() if column in columns]
+        names = [name for column, name in _PROPERTY_OF_COLUMN.items() if column in columns]
         return read_properties(table.buffer, table.properties_at, table.ends, names, "properties" in columns)
 
     def message_ids(self) -> pa.Array:
@@ -253,7 +253,7 @@ def wrong_bodies(buffer: Buffer, begins: Positions, ends: Positions, checksums: 
 
 def _offset_ids(table: RecordTable) -> pa.Array:
     offsets = _bytes_of(table.gather(table.starts + 28, "V8"), 8)
-    return _by_width(
+    return _by_host_width(
         table,
         STORE_IPV6,
         lambda rows, width: _hex(
@@ -279,10 +279,10 @@ def _hosts(table: RecordTable, at: Positions, wide_flag: int) -> pa.Array:
             distinct = [host.to_bytes(8, "little") for host in distinct]
         return pa.array([decode_host(host) for host in distinct], pa.string()).take(found.indices)
 
-    return _by_width(table, wide_flag, texts)
+    return _by_host_width(table, wide_flag, texts)
 
 
-def _by_width(table: RecordTable, wide_flag: int, texts: Callable[[npt.NDArray[Any], int], pa.Array]) -> pa.Array:
+def _by_host_width(table: RecordTable, wide_flag: int, texts: Callable[[npt.NDArray[Any], int], pa.Array]) -> pa.Array:
     """Texts of hosts, which take 8 bytes or 20: made for each width, then put in the order of the records."""
     is_wide = (table.sys_flag & wide_flag) != 0
     narrow, wide = np.flatnonzero(~is_wide), np.flatnonzero(is_wide)
@@ -319,9 +319,9 @@ def _ints(values: npt.NDArray[Any]) -> pa.Array:
     return pa.array(values.astype(values.dtype.newbyteorder("=")))
 
 
-_NAMED = {"msgId": UNIQ_KEY, "tags": TAGS, "keys": KEYS}
+_PROPERTY_OF_COLUMN = {"msgId": UNIQ_KEY, "tags": TAGS, "keys": KEYS}
 
-_MAKERS: dict[str, Callable[[_Batch], pa.Array]] = {
+_COLUMN_MAKERS: dict[str, Callable[[_Batch], pa.Array]] = {
     "topic": _Batch.topics,
     "brokerName": _Batch.broker_names,
     "queueId": lambda batch: _ints(batch.table.head["queue_id"]),

@@ -95,7 +95,7 @@ def _split(texts: pa.BinaryArray) -> tuple[Mask, _Pairs | _UniformPairs]:
     is_irregular = np.zeros(len(texts), np.bool_)
     regular = texts
     while True:
-        content = _Content(regular)
+        content = _TextBuffer(regular)
         found = content.irregular_rows()
         if found is None:
             uniform = _uniform_pairs(content)
@@ -109,7 +109,7 @@ def _split(texts: pa.BinaryArray) -> tuple[Mask, _Pairs | _UniformPairs]:
         regular = texts.filter(pa.array(~is_irregular))
 
 
-class _Content:
+class _TextBuffer:
     """The bytes of all texts, one after the other, with the positions of texts and separators in them."""
 
     def __init__(self, texts: pa.BinaryArray) -> None:
@@ -164,7 +164,7 @@ class _Content:
 class _Pairs:
     """Names and values of regular texts, laid end to end; text number i has the pairs `firsts[i]` to `firsts[i + 1]`."""
 
-    def __init__(self, content: _Content) -> None:
+    def __init__(self, content: _TextBuffer) -> None:
         at = content.separators
         cuts = np.zeros(2 * len(at) + 1, np.int32)
         cuts[1::2] = at
@@ -219,7 +219,7 @@ class _Pairs:
 class _UniformPairs:
     """Names and values of regular texts that all have the same names in the same order."""
 
-    def __init__(self, content: _Content, names: list[str], begins: Positions, ends: Positions) -> None:
+    def __init__(self, content: _TextBuffer, names: list[str], begins: Positions, ends: Positions) -> None:
         """`begins` and `ends` are those of the values: a row for each text, a column for each of `names`."""
         self._data = content.data
         self._names = names
@@ -248,7 +248,7 @@ class _UniformPairs:
         return cut_out(self._data, begins, ends, pa.string())
 
 
-def _uniform_pairs(content: _Content) -> _UniformPairs | None:
+def _uniform_pairs(content: _TextBuffer) -> _UniformPairs | None:
     """The pairs of regular texts, if all texts have the names of the first one, none of them twice."""
     at, offsets = content.separators, content.offsets
     rows = len(offsets) - 1

@@ -15,7 +15,7 @@ from rocketline.client.bulk.range import BulkReply
 GATHERED_BYTES = 4 << 20
 
 
-def gathered(replies: Iterable[BulkReply], enough: int = GATHERED_BYTES) -> Iterator[BulkReply]:
+def joined_replies(replies: Iterable[BulkReply], enough: int = GATHERED_BYTES) -> Iterator[BulkReply]:
     """Replies of one queue in a row, several joined to one where their offsets count alike."""
     held: list[BulkReply] = []
     size = 0
@@ -37,7 +37,7 @@ def _joined(held: list[BulkReply]) -> BulkReply:
     return BulkReply(first.queue, first.first_offset, held[-1].next_offset, records, first.offset_delta)
 
 
-def moved(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:
+def with_queue_offsets(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:
     """Offsets as the queue counts them: those of a static topic differ from what its records say."""
     if not delta or "queueOffset" not in batch.schema.names:
         return batch

@@ -22,7 +22,7 @@ from rocketline.store.flush.whole_disk import WholeDisk
 SECTOR_BYTES = 512
 
 
-class _Content:
+class _FileContent:
     """A file: what programs see, and what would survive a power failure (None: not even its name)."""
 
     def __init__(self, cached: bytearray, durable: bytearray | None, clock: Clock) -> None:
@@ -51,7 +51,7 @@ class _Content:
 
 
 class MemoryMappedFile:
-    def __init__(self, path: Path, size: int, content: _Content) -> None:
+    def __init__(self, path: Path, size: int, content: _FileContent) -> None:
         self.path = path
         self.size = size
         self.buffer = memoryview(content.cached)
@@ -91,7 +91,7 @@ class MemoryDisk:
         self.used_elsewhere = 0
         """Bytes of the disk that other programs take up; tests set it, and `total_bytes`, to fill the disk."""
         self._clock = clock
-        self._files: dict[Path, _Content] = {}
+        self._files: dict[Path, _FileContent] = {}
         self._folders: set[Path] = set()
         self._locked: set[Path] = set()
 
@@ -105,9 +105,9 @@ class MemoryDisk:
         after.total_bytes, after.used_elsewhere = self.total_bytes, self.used_elsewhere
         after._folders = set(self._folders)
         for path, content in list(self._files.items()):
-            survived = _survivor(content, random) if seed is not None else content.durable
+            survived = _after_power_cut(content, random) if seed is not None else content.durable
             if survived is not None:
-                kept = after._files[path] = _Content(bytearray(survived), bytearray(survived), self._clock)
+                kept = after._files[path] = _FileContent(bytearray(survived), bytearray(survived), self._clock)
                 kept.written_end = min(content.written_end, len(survived))
                 kept.modified_ms = content.modified_ms
         return after
@@ -116,7 +116,7 @@ class MemoryDisk:
         """The disk after its process was killed: all that was written is there, no lock is held, the dead write no more."""
         after = self.crash()
         for path, content in list(self._files.items()):
-            kept = _Content(bytearray(content.cached), content.durable and bytearray(content.durable), self._clock)
+            kept = _FileContent(bytearray(content.cached), content.durable and bytearray(content.durable), self._clock)
             kept.written_end, kept.modified_ms = content.written_end, content.modified_ms
             after._files[path] = kept
         return after
@@ -125,7 +125,7 @@ class MemoryDisk:
         self._require_folder(path)
         content = self._files.get(path)
         if content is None:
-            content = self._files[path] = _Content(bytearray(size), None, self._clock)
+            content = self._files[path] = _FileContent(bytearray(size), None, self._clock)
         present = len(content.cached)
         if present > size:
             raise StoreError(f"{path} has {present} bytes, more than the {size} it should have")
@@ -164,7 +164,7 @@ class MemoryDisk:
         former = self._files.get(path)
         if keep_backup and former is not None:
             self._files[backup_of(path)] = former
-        self._files[path] = _Content(bytearray(data), bytearray(data), self._clock)
+        self._files[path] = _FileContent(bytearray(data), bytearray(data), self._clock)
 
     def remove(self, path: Path, durably: bool = False) -> None:
         self._files.pop(path, None)
@@ -215,15 +215,15 @@ class MemoryDisk:
         return DiskUsage(self.total_bytes, max(0, self.total_bytes - used))
 
     def whole(self, folder: Path) -> WholeDisk | None:
-        return _MemoryWhole(self._files)
+        return _WholeMemoryDisk(self._files)
 
     def _require_folder(self, path: Path) -> None:
         if path.parent not in self._folders:
             raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
 
 
-class _MemoryWhole:
-    def __init__(self, files: dict[Path, _Content]) -> None:
+class _WholeMemoryDisk:
+    def __init__(self, files: dict[Path, _FileContent]) -> None:
         self._files = files
 
     def sync(self) -> bool:
@@ -244,7 +244,7 @@ class _MemoryLock:
         self._locked.discard(self._path)
 
 
-def _survivor(content: _Content, random: Random) -> bytearray | None:
+def _after_power_cut(content: _FileContent, random: Random) -> bytearray | None:
     """Durable content with some of the sectors written since."""
     durable = content.durable
     if durable is None:
@@ -343,7 +343,7 @@ class FaultyDisk:
 
     def whole(self, folder: Path) -> WholeDisk | None:
         inner = self._inner.whole(folder)
-        return None if inner is None else _FaultyWhole(self, inner, folder)
+        return None if inner is None else _WholeFaultyDisk(self, inner, folder)
 
 
 class _Fault:
@@ -361,7 +361,7 @@ class _Fault:
         return self._left == 0 or (self._forever and self._left < 0)
 
 
-class _FaultyWhole:
+class _WholeFaultyDisk:
     def __init__(self, disk: FaultyDisk, inner: WholeDisk, folder: Path) -> None:
         self._disk = disk
         self._inner = inner

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.nameserver.brokers import body, header
 
 from rocketline.admin import Admin
-from rocketline.admin.doctor import MANY_BEHIND, Finding, examine
+from rocketline.admin.doctor import MANY_BEHIND, Diagnosis, examine
 from rocketline.broker import Broker
 from rocketline.cli.servers.cluster import Cluster
 from rocketline.client import ClientTiming, Producer, PushConsumer
@@ -45,12 +45,12 @@ async def lonely() -> AsyncIterator[NameServer]:
         yield server
 
 
-async def found_in(namesrv: str, **options: object) -> list[Finding]:
+async def found_in(namesrv: str, **options: object) -> list[Diagnosis]:
     async with Admin(namesrv, **options) as admin:  # type: ignore[arg-type]
         return [finding async for finding in examine(admin, 0.0)]
 
 
-async def the_one(namesrv: str, **options: object) -> Finding:
+async def the_one(namesrv: str, **options: object) -> Diagnosis:
     (finding,) = await found_in(namesrv, **options)
     assert finding.advice
     return finding
@@ -168,7 +168,7 @@ async def test_a_topic_without_a_route(cluster: Cluster) -> None:
     async with Admin(cluster.namesrv) as admin:
         (broker,) = await admin.brokers()
         await broker.put_topic(TopicConfig("orders", 2, 2))
-        await admin.everywhere(lambda server: server.delete_topic("orders"))
+        await admin.ask_name_servers(lambda server: server.delete_topic("orders"))
     finding = await the_one(cluster.namesrv)
     assert (finding.level, finding.where) == ("warning", "topic orders")
 

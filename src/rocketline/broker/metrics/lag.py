@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rocketline.broker.metrics.parts import MetricsParts, flag, is_derived
-from rocketline.metrics.families import A_TURN, Family, gauge, in_turns
+from rocketline.metrics.families import ITEMS_PER_TURN, Family, gauge, in_turns
 from rocketline.protocol.names import retry_topic
 
 POP = "CONSUME_POP"
@@ -122,7 +122,7 @@ class _Look:
         for queue_id in range(count):
             self._add(behind, pair, queue_id)
             self._queues -= 1
-            if self._queues % A_TURN == 0:
+            if self._queues % ITEMS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return behind
 

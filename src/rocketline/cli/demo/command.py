@@ -34,18 +34,18 @@ class Scale:
 
 
 @dataclass
-class Outcome:
+class PartResult:
     """What a part of the demonstration has to show for itself."""
 
     rows: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-Part = Callable[["ChildCluster", "Screen", Scale], Awaitable[Outcome]]
+Part = Callable[["ChildCluster", "Screen", Scale], Awaitable[PartResult]]
 
 
 def demo(
-    messages: Annotated[int, typer.Option(min=1, help="How many messages travel.")] = 20_000,
+    messages: Annotated[int, typer.Option(min=1, help="How many messages to send.")] = 20_000,
     producers: Annotated[int, typer.Option(min=1, max=64, help="Producers at work.")] = 8,
     consumers: Annotated[int, typer.Option(min=1, max=64, help="Consumers of one group.")] = 4,
     orders: Annotated[int, typer.Option(min=0, help="Orders that become tables on Spark; 0: leave Spark out.")] = 2000,
@@ -73,9 +73,9 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _play(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+async def _play(cluster: ChildCluster, screen: Screen, scale: Scale) -> PartResult:
     screen.say(f"ready after {cluster.start_s:.2f} s: name server at {cluster.namesrv}")
-    whole = Outcome([("cluster ready after", f"{cluster.start_s:.2f} s"), ("its memory, idle", _memory(cluster))])
+    whole = PartResult([("cluster ready after", f"{cluster.start_s:.2f} s"), ("its memory, idle", _memory(cluster))])
     for part in PARTS:
         outcome = await part(cluster, screen, scale)
         whole.rows += outcome.rows
@@ -84,9 +84,9 @@ async def _play(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
     return whole
 
 
-async def _messages_travel(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+async def _send_and_consume(cluster: ChildCluster, screen: Screen, scale: Scale) -> PartResult:
     """Producers and consumers, a consumer leaving and another joining, some deliveries failing the first time."""
-    from rocketline.cli.demo.journey import JourneyPlan, read_back, travel
+    from rocketline.cli.demo.journey import JourneyPlan, read_back, run_journey
     from rocketline.cli.demo.ledger import Ledger
 
     plan = JourneyPlan(scale.messages, scale.producers, scale.consumers, fail_every=FAIL_EVERY)
@@ -95,7 +95,7 @@ async def _messages_travel(cluster: ChildCluster, screen: Screen, scale: Scale) 
     async with screen.progress(
         plan.messages, lambda: {"acknowledged": ledger.acknowledged, "consumed": ledger.consumed}
     ):
-        report = await travel(cluster.namesrv, plan, ledger, screen.say)
+        report = await run_journey(cluster.namesrv, plan, ledger, screen.say)
     screen.say("reading every queue back from its beginning")
     stored, problems = await read_back(cluster.namesrv, plan.topic, ledger)
     rows = [
@@ -109,19 +109,19 @@ async def _messages_travel(cluster: ChildCluster, screen: Screen, scale: Scale) 
         ("sent per second", f"{ledger.acknowledged / max(report.produce_s, 1e-9):,.0f}"),
         ("sent and consumed per second", f"{ledger.consumed / max(report.total_s, 1e-9):,.0f}"),
     ]
-    return Outcome(rows, report.problems + problems)
+    return PartResult(rows, report.problems + problems)
 
 
-async def _orders_become_tables(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+async def _orders_become_tables(cluster: ChildCluster, screen: Screen, scale: Scale) -> PartResult:
     """Orders on their way through Spark to bronze, silver and gold tables, and the totals back to a topic."""
     from rocketline.cli.demo.orders import orders_to_tables
 
     if not scale.orders:
-        return Outcome()
-    return Outcome(*await orders_to_tables(cluster, screen, scale.orders))
+        return PartResult()
+    return PartResult(*await orders_to_tables(cluster, screen, scale.orders))
 
 
-PARTS: tuple[Part, ...] = (_messages_travel, _orders_become_tables)
+PARTS: tuple[Part, ...] = (_send_and_consume, _orders_become_tables)
 
 
 def _memory(cluster: ChildCluster) -> str:

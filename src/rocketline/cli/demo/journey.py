@@ -60,7 +60,9 @@ class JourneyReport:
     problems: list[str] = field(default_factory=list)
 
 
-async def travel(namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = lambda event: None) -> JourneyReport:
+async def run_journey(
+    namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = lambda event: None
+) -> JourneyReport:
     """Move all messages of the ledger; `tell` hears what happens on the way."""
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -78,7 +80,7 @@ async def travel(namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = l
             members.cancel()
             await asyncio.gather(members, return_exceptions=True)
     report.total_s = loop.time() - started
-    report.problems += verdict(ledger)
+    report.problems += problems_in(ledger)
     return report
 
 
@@ -97,7 +99,7 @@ async def open_topic(namesrv: str, plan: JourneyPlan, ledger: Ledger) -> None:
                 await asyncio.sleep(0.05)
 
 
-def verdict(ledger: Ledger) -> list[str]:
+def problems_in(ledger: Ledger) -> list[str]:
     """What the books say is wrong."""
     problems = []
     lost = ledger.lost()

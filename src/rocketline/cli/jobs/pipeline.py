@@ -67,12 +67,12 @@ def medallion(
     conf: Conf = None,
 ) -> None:
     """Orders from a topic to bronze, silver and gold tables, and the totals back to a topic."""
-    from rocketline.pipelines.medallion import Gold
+    from rocketline.pipelines.medallion import GoldSettings
     from rocketline.pipelines.medallion import medallion as run
     from rocketline.pipelines.origin import Origin
 
     origin = Origin((topic,), namesrv=namesrv, path=path, access=_access(option))
-    gold = Gold(window, late_after, to_namesrv or namesrv, to_topic)
+    gold = GoldSettings(window, late_after, to_namesrv or namesrv, to_topic)
     _run("medallion", master, conf, lambda spark: run(spark, origin, target, _tell, gold))
 
 

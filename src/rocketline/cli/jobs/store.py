@@ -74,7 +74,7 @@ def dump(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.", show_default="all")] = None,
 ) -> None:
     """Show records, in the order of the log; damaged stretches are named and passed over."""
-    from rocketline.cli.servers.serving import reader_may_leave
+    from rocketline.cli.servers.serving import closed_output_is_fine
     from rocketline.store.tools.selection import Selection
 
     selection = Selection(
@@ -88,7 +88,7 @@ def dump(
         _time("--since", since),
         _time("--until", until),
     )
-    with _readable(), reader_may_leave():
+    with _readable(), closed_output_is_fine():
         _show(islice(_selected(stores_in(folder), selection), limit), as_json)
 
 

@@ -55,12 +55,12 @@ def consume(
     """Show messages until Ctrl-C."""
     from rocketline.cli.logs import log_to_stderr
     from rocketline.cli.messages.text import message_json, message_line
-    from rocketline.cli.servers.serving import reader_may_leave, run
+    from rocketline.cli.servers.serving import closed_output_is_fine, run
 
     log_to_stderr(verbose)
     shown = message_json if output is Output.json else message_line
     access = given_access(access_key, secret_key_file, tls, ca_file, insecure)
-    with reader_may_leave():
+    with closed_output_is_fine():
         if group is None:
             run(_look(namesrv, access, topic, tag, from_beginning, count, shown))
         else:

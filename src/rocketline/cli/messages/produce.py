@@ -61,7 +61,7 @@ def produce(
     """Send messages and show where they were stored."""
     from rocketline.cli.logs import log_to_stderr
     from rocketline.cli.messages.text import receipt_json, receipt_line
-    from rocketline.cli.servers.serving import reader_may_leave, run
+    from rocketline.cli.servers.serving import closed_output_is_fine, run
     from rocketline.message import Message
 
     log_to_stderr(verbose)
@@ -74,7 +74,7 @@ def produce(
         source = _typed(template)
     shown = receipt_json if output is Output.json else receipt_line
     access = given_access(access_key, secret_key_file, tls, ca_file, insecure)
-    with reader_may_leave():
+    with closed_output_is_fine():
         run(_send(namesrv, access, source, _Tally(topic, None if quiet else shown)))
 
 

@@ -38,7 +38,7 @@ MORE_HELP = {
 }
 
 
-class Flush(StrEnum):
+class FlushMode(StrEnum):
     """When a send is answered."""
 
     asynchronous = "async"
@@ -46,7 +46,7 @@ class Flush(StrEnum):
 
     @property
     def disk_type(self) -> str:
-        return "SYNC_FLUSH" if self is Flush.sync else "ASYNC_FLUSH"
+        return "SYNC_FLUSH" if self is FlushMode.sync else "ASYNC_FLUSH"
 
 
 def parser_of(server: str) -> Parser:
@@ -71,7 +71,7 @@ def _add_up(parser: Parser) -> None:
     add("--brokers", type=_count, default=1, metavar="NUMBER", help="How many brokers. Default 1.")
     add("--processes", action="store_true", help="Every broker in a process of its own, for more cores.")
     add(
-        "--flush", type=_one_of(Flush), metavar="async|sync",
+        "--flush", type=_one_of(FlushMode), metavar="async|sync",
         help="sync: a send is answered when the disk has it. Default async.",
     )  # fmt: skip
 

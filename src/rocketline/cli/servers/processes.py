@@ -20,7 +20,7 @@ from typing import Self
 import msgspec
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.servers.broker_process import Answer, Logs, Order
+from rocketline.cli.servers.broker_process import LogOptions, StartOrder, StartReport
 from rocketline.cli.servers.child import cli_environment
 from rocketline.cli.servers.plan import ClusterPlan
 from rocketline.errors import ProcessFailed
@@ -41,7 +41,7 @@ STOP_LIMIT_S = 30.0
 class BrokerProcess:
     """One broker and the process it is in just now."""
 
-    def __init__(self, config: BrokerConfig, logs: Logs, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, config: BrokerConfig, logs: LogOptions, command: Sequence[str] = COMMAND) -> None:
         self._config = config
         self._logs = logs
         self._command = command
@@ -67,8 +67,8 @@ class BrokerProcess:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(Order(self.name, settings, self._logs)) + b"\n")
-        answer = _read_answer(await process.stdout.readline())
+        process.stdin.write(msgspec.json.encode(StartOrder(self.name, settings, self._logs)) + b"\n")
+        answer = _read_report(await process.stdout.readline())
         if not answer.address:
             how = await self.ended()
             raise ProcessFailed(answer.error or f"broker {self.name} {how} before it served")
@@ -118,7 +118,7 @@ class ProcessCluster:
     def __init__(
         self,
         plan: ClusterPlan,
-        logs: Logs,
+        logs: LogOptions,
         *,
         command: Sequence[str] = COMMAND,
         pauses_s: Sequence[float] = RESTART_PAUSES_S,
@@ -201,15 +201,15 @@ def _port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _read_answer(line: bytes) -> Answer:
+def _read_report(line: bytes) -> StartReport:
     """
-    >>> _read_answer(b'{"address":"127.0.0.1:10911"}\\n').address
+    >>> _read_report(b'{"address":"127.0.0.1:10911"}\\n').address
     '127.0.0.1:10911'
     """
     try:
-        return msgspec.json.decode(line or b"{}", type=Answer)
+        return msgspec.json.decode(line or b"{}", type=StartReport)
     except msgspec.MsgspecError:
-        return Answer(error=f"not an answer: {line[:200]!r}")
+        return StartReport(error=f"not a start report: {line[:200]!r}")
 
 
 async def _ending(process: Process) -> str:
@@ -219,5 +219,5 @@ async def _ending(process: Process) -> str:
     assert process.stdout is not None
     if code < 0:
         return f"was ended by signal {-code} ({signal.strsignal(-code)})"
-    words = _read_answer((await process.stdout.read()).strip()).error
+    words = _read_report((await process.stdout.read()).strip()).error
     return f"ended with exit code {code}" + (f": {words}" if words else "")

@@ -31,7 +31,7 @@ def run(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
 
 
 @contextmanager
-def reader_may_leave() -> Iterator[None]:
+def closed_output_is_fine() -> Iterator[None]:
     """Whoever read our output has enough (`| head`): the work ends, and that is no failure."""
     try:
         yield

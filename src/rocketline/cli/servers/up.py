@@ -17,7 +17,7 @@ from typing import Protocol
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
 from rocketline.cli.servers.config_sources import is_loopback, log, merged_values
-from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, Flush, given_settings, metrics_settings
+from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, given_settings, metrics_settings
 from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
 
@@ -31,7 +31,7 @@ def up(
     processes: bool,
     config: Path | None,
     host: str | None,
-    flush: Flush | None,
+    flush: FlushMode | None,
     settings: list[str] | None,
     metrics_port: int | None,
     log_level: LogLevel | None,
@@ -60,11 +60,11 @@ def _run_here(plan: ClusterPlan) -> None:
 
 
 def _run_processes(plan: ClusterPlan, verbose: int, log_level: LogLevel | None, log_format: LogFormat) -> None:
-    from rocketline.cli.servers.broker_process import Logs
+    from rocketline.cli.servers.broker_process import LogOptions
     from rocketline.cli.servers.processes import ProcessCluster
     from rocketline.cli.servers.serving import run, serve
 
-    run(serve(ProcessCluster(plan, Logs(verbose, log_level, log_format)), ready_line, ProcessCluster.watch))
+    run(serve(ProcessCluster(plan, LogOptions(verbose, log_level, log_format)), ready_line, ProcessCluster.watch))
 
 
 class RunningBroker(Protocol):

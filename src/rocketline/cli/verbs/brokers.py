@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, facts, said
+from rocketline.cli.tables import Ms, Table, facts, sentence
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, CLUSTER, all_or_chosen, chosen_brokers
 
@@ -41,7 +41,7 @@ async def cluster_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
         if name in info.broker_addr_table
         for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
     ]
-    answers = await admin.attempts(broker.runtime_info() for *_, broker in places)
+    answers = await admin.gather_or_errors(broker.runtime_info() for *_, broker in places)
     for (cluster, name, broker_id, broker), found in zip(places, answers):
         if isinstance(found, RocketlineError):
             empty = [None] * (len(table.columns) - 5)
@@ -124,13 +124,13 @@ async def update_broker_config(admin: Admin, args: Args) -> AsyncIterator[Table]
     brokers = await chosen_brokers(admin, args, slaves=args.update_all_broker)
     for broker in brokers:
         await broker.update_config({args.key: args.value})
-        yield said(f"{_title(broker)}: {args.key}={args.value}")
+        yield sentence(f"{_title(broker)}: {args.key}={args.value}")
 
 
 async def _clean(admin: Admin, args: Args, code: int, what: str) -> AsyncIterator[Table]:
     for broker in await all_or_chosen(admin, args):
         await broker.clean_up(code)
-        yield said(f"{_title(broker)}: {what}")
+        yield sentence(f"{_title(broker)}: {what}")
 
 
 @verb(

@@ -24,7 +24,7 @@ async def _brokers_of_group(admin: Admin, group: str, address: str | None) -> li
 @verb("consumerConnection", "The consumers of a group and what they subscribe to.", GROUP, BROKER)
 async def consumer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await _brokers_of_group(admin, args.consumer_group, args.broker_addr)
-    answers = await admin.any_of(brokers, lambda broker: broker.consumers(args.consumer_group))
+    answers = await admin.ask_brokers(brokers, lambda broker: broker.consumers(args.consumer_group))
     clients, topics = {}, {}
     for _, online in answers:
         for item in online.connection_set:
@@ -49,7 +49,7 @@ async def consumer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def producer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await admin.brokers_of(args.topic)
     clients = {}
-    for _, online in await admin.any_of(brokers, lambda broker: broker.producers(args.producer_group)):
+    for _, online in await admin.ask_brokers(brokers, lambda broker: broker.producers(args.producer_group)):
         for item in online.connection_set:
             clients[item.client_id] = (item.client_id, item.client_addr, item.language, item.version)
     yield Table(CONNECTION, [clients[name] for name in sorted(clients)])
@@ -87,7 +87,7 @@ async def consumer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     rates = Table(("client", "topic", "pulled/s", "consumed/s", "failed/s", "consume ms"), title="rates")
     settings = Table(("client", "name", "value"), title="settings")
     stacks = Table(("client", "stacks"), title="stacks")
-    for broker, online in await admin.any_of(brokers, lambda broker: broker.consumers(args.consumer_group)):
+    for broker, online in await admin.ask_brokers(brokers, lambda broker: broker.consumers(args.consumer_group)):
         for client in (item.client_id for item in online.connection_set):
             if client in seen or args.client_id not in (None, client):
                 continue

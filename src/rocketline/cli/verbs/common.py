@@ -19,17 +19,20 @@ TOPIC = Flag("t", "topic", "Topic.", required=True)
 GROUP = Flag("g", "consumerGroup", "Consumer group.", required=True)
 LMQ = Flag("c", "cluster", "Only this cluster.")
 BEGIN = Flag(
-    "b", "beginTimestamp", "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.", kind=lambda text: moment(text)
+    "b",
+    "beginTimestamp",
+    "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.",
+    kind=lambda text: parse_time_ms(text),
 )
-END = Flag("e", "endTimestamp", "Stored at or before; as for the beginning.", kind=lambda text: moment(text))
+END = Flag("e", "endTimestamp", "Stored at or before; as for the beginning.", kind=lambda text: parse_time_ms(text))
 
 PRODUCER_GROUP = "rocketline_admin_producer"
 
 
-def moment(text: str) -> int:
+def parse_time_ms(text: str) -> int:
     """Milliseconds of `now`, a number, Apache's `yyyy-MM-dd#HH:mm:ss:SSS`, or ISO 8601.
 
-    >>> moment("1700000000000")
+    >>> parse_time_ms("1700000000000")
     1700000000000
     """
     if text.lower() == "now":

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, said
+from rocketline.cli.tables import Ms, Table, sentence
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BEGIN, END, GROUP, PRODUCER_GROUP
-from rocketline.cli.verbs.messages import COUNT, body_text, message_facts, some, stretch_of
+from rocketline.cli.verbs.messages import COUNT, body_text, message_facts, range_of, some
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -49,7 +49,7 @@ async def _chosen(admin: Admin, args: Args) -> AsyncIterator[MessageView]:
     from rocketline.admin.dead_letters import origin_id, read_dead_letters
 
     wanted = {item.strip() for item in (args.msg_id or "").split(",") if item.strip()}
-    async for letter in read_dead_letters(admin, args.consumer_group, stretch_of(args)):
+    async for letter in read_dead_letters(admin, args.consumer_group, range_of(args)):
         if not wanted or wanted & {letter.message_id, letter.offset_id, origin_id(letter)}:
             yield letter
 
@@ -104,4 +104,4 @@ async def dlq_export(admin: Admin, args: Args) -> AsyncIterator[Table]:
         async for letter in _chosen(admin, args):
             file.write(message_json(letter) + "\n")
             count += 1
-    yield said(f"{count} dead letters of {args.consumer_group} are in {args.file}")
+    yield sentence(f"{count} dead letters of {args.consumer_group} are in {args.file}")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketline.cli.tables import Table, said
+from rocketline.cli.tables import Table, sentence
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, CLUSTER, all_or_chosen
 
@@ -21,7 +21,7 @@ EXPORT_FOLDER = "rocketmq-export"
     "doctor",
     "Look for what is wrong, and say what to do; exit code 1 when something is.",
     Flag("", "pause", "Seconds between two looks at lag; default 2.", kind=float, default=2.0),
-    exits_1=True,
+    is_check=True,
 )
 async def doctor(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.doctor import examine
@@ -40,7 +40,7 @@ def _write(folder: str, name: str, content: Any) -> Table:
     path = Path(folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
-    return said(f"written: {path}")
+    return sentence(f"written: {path}")
 
 
 @verb(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, facts, said
+from rocketline.cli.tables import Ms, Table, facts, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, CLUSTER, LMQ, all_or_chosen, chosen_brokers
@@ -60,7 +60,7 @@ async def update_sub_group(admin: Admin, args: Args) -> AsyncIterator[Table]:
         group.attributes[name] = value
     for broker in await chosen_brokers(admin, args):
         await broker.put_group(group)
-        yield said(f"{broker.name} {broker.address}: group {args.group_name} is there")
+        yield sentence(f"{broker.name} {broker.address}: group {args.group_name} is there")
 
 
 @verb(
@@ -77,7 +77,7 @@ async def update_sub_group_list(admin: Admin, args: Args) -> AsyncIterator[Table
     groups = read_list(args.filename, SubscriptionGroupConfig)
     for broker in await chosen_brokers(admin, args):
         await broker.put_groups(groups)
-        yield said(f"{broker.name} {broker.address}: {len(groups)} groups are there")
+        yield sentence(f"{broker.name} {broker.address}: {len(groups)} groups are there")
 
 
 @verb(
@@ -92,7 +92,7 @@ async def update_sub_group_list(admin: Admin, args: Args) -> AsyncIterator[Table
 async def delete_sub_group(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for broker in await chosen_brokers(admin, args):
         await broker.delete_group(args.group_name, with_offsets=args.remove_offset)
-        yield said(f"{broker.name} {broker.address}: group {args.group_name} is deleted")
+        yield sentence(f"{broker.name} {broker.address}: group {args.group_name} is deleted")
     if args.cluster_name and not args.broker_addr:
         async for table in _without_derived_topics(admin, args.cluster_name, args.group_name):
             yield table
@@ -107,15 +107,15 @@ async def _without_derived_topics(admin: Admin, cluster: str, group: str) -> Asy
         for topic in topics:
             await broker.delete_topic(topic)
     for topic in topics:
-        await admin.everywhere(lambda server, it=topic: server.delete_topic(it, cluster))  # type: ignore[misc]
-    yield said(f"its retries and dead letters are deleted too: {', '.join(topics)}")
+        await admin.ask_name_servers(lambda server, it=topic: server.delete_topic(it, cluster))  # type: ignore[misc]
+    yield sentence(f"its retries and dead letters are deleted too: {', '.join(topics)}")
 
 
 @verb("getConsumerConfig", "The settings of a consumer group on every broker.", GROUP_NAME, aliases=("group-config",))
 async def get_consumer_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
     import msgspec
 
-    for broker, group in await admin.any_of(await admin.brokers(), lambda broker: broker.group(args.group_name)):
+    for broker, group in await admin.ask_brokers(await admin.brokers(), lambda broker: broker.group(args.group_name)):
         yield facts(sorted(msgspec.to_builtins(group).items()), f"{broker.name} {broker.address}")
 
 
@@ -173,7 +173,7 @@ async def _owners(admin: Admin, progress: GroupProgress) -> dict[str, str]:
 
     owners: dict[str, str] = {}
     brokers = await admin.brokers_of(retry_topic(progress.group))
-    for broker, online in await admin.any_of(brokers, lambda broker: broker.consumers(progress.group)):
+    for broker, online in await admin.ask_brokers(brokers, lambda broker: broker.consumers(progress.group)):
         for client in online.connection_set:
             info = await broker.running_info(progress.group, client.client_id)
             owners.update((str(parse_queue_key(key)), client.client_id) for key in info.mq_table)
@@ -190,7 +190,7 @@ async def who_consumes(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.progress import all_progress
 
     brokers = await admin.brokers_of(args.topic)
-    answers = await admin.any_of(brokers, lambda broker: broker.groups_of_topic(args.topic))
+    answers = await admin.ask_brokers(brokers, lambda broker: broker.groups_of_topic(args.topic))
     names = {name for _, groups in answers for name in groups}
     # One request to each broker, however many groups there are.
     found = {item.group: item.in_topic(args.topic) for item in await all_progress(admin)}
@@ -220,4 +220,4 @@ async def set_consume_mode(admin: Admin, args: Args) -> AsyncIterator[Table]:
         raise UsageProblem(f"-m {args.mode}: PULL or POP is expected")
     for broker in await chosen_brokers(admin, args):
         await broker.set_request_mode(args.topic_name, args.group_name, mode, args.pop_share_queue_num)
-        yield said(f"{broker.name} {broker.address}: {args.group_name} uses {mode} for {args.topic_name}")
+        yield sentence(f"{broker.name} {broker.address}: {args.group_name} uses {mode} for {args.topic_name}")

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rocketline.cli.tables import Ms, Table, facts, said
+from rocketline.cli.tables import Ms, Table, facts, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BEGIN, END, LMQ, PRODUCER_GROUP, TOPIC, moment
+from rocketline.cli.verbs.common import BEGIN, END, LMQ, PRODUCER_GROUP, TOPIC, parse_time_ms
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
-    from rocketline.admin.messages import Stretch
+    from rocketline.admin.messages import MessageRange
     from rocketline.message import MessageView
 
 MAX_SHOWN = 1000
@@ -128,7 +128,7 @@ async def _sent_again(admin: Admin, message: MessageView) -> Table:
 
     async with Producer(admin.namesrv, group=PRODUCER_GROUP, **admin.client_options) as producer:
         receipt = await producer.send(copy_of(message, message.topic))
-    return said(f"sent again as {receipt.message_id} to {receipt.queue} at {receipt.queue_offset}")
+    return sentence(f"sent again as {receipt.message_id} to {receipt.queue} at {receipt.queue_offset}")
 
 
 @verb(
@@ -230,10 +230,10 @@ def _trace_row(trace: Any) -> tuple[Any, ...]:
     )
 
 
-def stretch_of(args: Args) -> Stretch:
-    from rocketline.admin.messages import Stretch
+def range_of(args: Args) -> MessageRange:
+    from rocketline.admin.messages import MessageRange
 
-    return Stretch(
+    return MessageRange(
         begin_ms=args.begin_timestamp,
         end_ms=args.end_timestamp,
         expression=getattr(args, "sub_expression", None) or "*",
@@ -277,7 +277,7 @@ EXPRESSION = Flag("s", "subExpression", "Tags wanted: `a || b`.", default="*")
 async def print_msg(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.messages import read_topic
 
-    found, more = await some(read_topic(admin, args.topic, stretch_of(args)), args.max)
+    found, more = await some(read_topic(admin, args.topic, range_of(args)), args.max)
     yield _shown(found, more, args, with_body=args.print_body)
 
 
@@ -299,12 +299,12 @@ async def print_msg(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def print_msg_by_queue(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from collections import Counter
 
-    from rocketline.admin.messages import read_stretch
+    from rocketline.admin.messages import read_range
     from rocketline.message import MessageQueue
 
     broker = await admin.master(args.broker_name)
     queue = MessageQueue(args.topic, args.broker_name, args.queue_id)
-    found, more = await some(read_stretch(broker, queue, stretch_of(args)), args.max)
+    found, more = await some(read_range(broker, queue, range_of(args)), args.max)
     if args.calculate:
         tags = Counter(message.tag or "" for message in found)
         yield Table(("tag", "messages"), list(tags.most_common()), "tags")
@@ -320,20 +320,20 @@ async def print_msg_by_queue(admin: Admin, args: Args) -> AsyncIterator[Table]:
     Flag("i", "queueId", "Queue; with -b.", kind=int),
     Flag("o", "offset", "First queue offset.", kind=int),
     Flag("g", "consumerGroup", "Without meaning here: nothing is committed."),
-    Flag("s", "beginTimestamp", "Stored at or after.", kind=moment),
-    Flag("e", "endTimestamp", "Stored at or before.", kind=moment),
+    Flag("s", "beginTimestamp", "Stored at or after.", kind=parse_time_ms),
+    Flag("e", "endTimestamp", "Stored at or before.", kind=parse_time_ms),
     Flag("c", "MessageNumber", "At most so many; default 128.", kind=int, default=128),
 )
 async def consume_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.admin.messages import read_stretch, read_topic
+    from rocketline.admin.messages import read_range, read_topic
     from rocketline.message import MessageQueue
 
-    stretch = replace(stretch_of(args), begin_offset=args.offset)
+    wanted = replace(range_of(args), begin_offset=args.offset)
     if args.broker_name is None and args.queue_id is None:
-        messages = read_topic(admin, args.topic, stretch)
+        messages = read_topic(admin, args.topic, wanted)
     elif args.broker_name is not None and args.queue_id is not None:
         queue = MessageQueue(args.topic, args.broker_name, args.queue_id)
-        messages = read_stretch(await admin.master(args.broker_name), queue, stretch)
+        messages = read_range(await admin.master(args.broker_name), queue, wanted)
     else:
         raise UsageProblem("-b and -i belong together: a queue is one of a broker")
     found, _ = await some(messages, args.message_number)
@@ -383,4 +383,4 @@ async def resume_check_half_message(admin: Admin, args: Args) -> AsyncIterator[T
 
     broker = await admin.named_broker_at(parse_offset_id(args.msg_id)[0])
     await broker.resume_check(args.topic or "", args.msg_id)
-    yield said(f"{args.msg_id} is asked about again")
+    yield sentence(f"{args.msg_id} is asked about again")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, said
+from rocketline.cli.tables import Ms, Table, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import TOPIC, moment
+from rocketline.cli.verbs.common import TOPIC, parse_time_ms
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -28,7 +28,9 @@ def _moved(offsets: dict[MessageQueue, int]) -> Table:
     "Move a group to a time: what was stored since is consumed again, or what was before is left out.",
     GROUP,
     TOPIC,
-    Flag("s", "timestamp", "now, milliseconds, 2026-05-31#12:00:00:000; -1: the end.", kind=moment, required=True),
+    Flag(
+        "s", "timestamp", "now, milliseconds, 2026-05-31#12:00:00:000; -1: the end.", kind=parse_time_ms, required=True
+    ),
     FORCE,
     Flag("b", "broker", "Only the broker at this address."),
     Flag("q", "queue", "Only this queue; needs -b.", kind=int, default=-1),
@@ -82,7 +84,7 @@ async def skip_accumulated_message(admin: Admin, args: Args) -> AsyncIterator[Ta
 async def clone_group_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for broker in await admin.brokers_of(args.topic):
         await broker.clone_offsets(args.src_group, args.dest_group, args.topic, offline=args.offline)
-        yield said(f"{broker.name}: {args.dest_group} is in {args.topic} where {args.src_group} is")
+        yield sentence(f"{broker.name}: {args.dest_group} is in {args.topic} where {args.src_group} is")
 
 
 @verb(
@@ -95,7 +97,7 @@ async def clone_group_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def consume_time_span(admin: Admin, args: Args) -> AsyncIterator[Table]:
     table = Table(("broker", "queue", "oldest", "newest", "consumed", "waiting s"))
     brokers = await admin.brokers_of(args.topic)
-    for _, spans in await admin.any_of(brokers, lambda broker: broker.time_spans(args.topic, args.group)):
+    for _, spans in await admin.ask_brokers(brokers, lambda broker: broker.time_spans(args.topic, args.group)):
         for span in spans.consume_time_span_set:
             queue = span.message_queue
             times = (Ms(span.min_time_stamp), Ms(span.max_time_stamp), Ms(span.consume_time_stamp))
@@ -116,7 +118,9 @@ async def get_consumer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
     table = Table(("client", "broker", "queue", "offset"))
     brokers = await admin.brokers_of(args.topic)
-    call = await admin.any_of(brokers, lambda broker: broker.positions(args.topic, args.group, args.origin_client_id))
+    call = await admin.ask_brokers(
+        brokers, lambda broker: broker.positions(args.topic, args.group, args.origin_client_id)
+    )
     rows = {
         (client, queue.broker_name, queue.queue_id, offset)
         for _, status in call

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, said
+from rocketline.cli.tables import Ms, Table, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, CLUSTER, LMQ, TOPIC, chosen_brokers
@@ -24,7 +24,7 @@ RETRY, DEAD = "%RETRY%", "%DLQ%"
     aliases=("topics",),
 )
 async def topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    names = await admin.first(lambda server: server.topics())
+    names = await admin.ask_name_server(lambda server: server.topics())
     if not args.cluster_model:
         yield Table(("topic",), [(name,) for name in names])
         return
@@ -40,7 +40,11 @@ async def topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def _clusters_of_topics(admin: Admin) -> dict[str, list[str]]:
     """One request per cluster instead of one per topic."""
     clusters = await admin.clusters()
-    lists = await admin.gather(admin.first(lambda server, it=cluster: server.topics(it)) for cluster in clusters)  # type: ignore[misc]
+
+    def topics_of(cluster: str) -> Awaitable[list[str]]:
+        return admin.ask_name_server(lambda server: server.topics(cluster))
+
+    lists = await admin.gather(topics_of(cluster) for cluster in clusters)
     table: dict[str, list[str]] = {}
     for cluster, topics in zip(clusters, lists):
         for topic in topics:
@@ -93,7 +97,7 @@ async def topic_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
     table = Table(("broker", "queue", "min offset", "max offset", "messages", "last stored"))
     rate = 0.0
-    for _, stats in await admin.any_of(
+    for _, stats in await admin.ask_brokers(
         await admin.brokers_of(args.topic), lambda broker: broker.topic_stats(args.topic)
     ):
         rate += stats.topic_put_tps
@@ -126,11 +130,11 @@ async def update_topic(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await chosen_brokers(admin, args)
     for broker in brokers:
         await broker.put_topic(_wanted(args))
-        yield said(f"{broker.name} {broker.address}: topic {args.topic} is there")
+        yield sentence(f"{broker.name} {broker.address}: topic {args.topic} is there")
     if args.order:
         conf = ";".join(f"{broker.name}:{_wanted(args).write_queue_nums}" for broker in brokers)
-        await admin.everywhere(lambda server: server.put_kv("ORDER_TOPIC_CONFIG", args.topic, conf))
-        yield said(f"order configuration: {conf}")
+        await admin.ask_name_servers(lambda server: server.put_kv("ORDER_TOPIC_CONFIG", args.topic, conf))
+        yield sentence(f"order configuration: {conf}")
 
 
 def _wanted(args: Args) -> TopicConfig:
@@ -168,7 +172,7 @@ async def update_topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
     topics = read_list(args.filename, TopicConfig)
     for broker in await chosen_brokers(admin, args):
         await broker.put_topics(topics)
-        yield said(f"{broker.name} {broker.address}: {len(topics)} topics are there")
+        yield sentence(f"{broker.name} {broker.address}: {len(topics)} topics are there")
 
 
 @verb(
@@ -184,7 +188,9 @@ async def update_topic_perm(admin: Admin, args: Args) -> AsyncIterator[Table]:
         topic = await broker.topic(args.topic)
         before, topic.perm, topic.attributes = topic.perm, args.perm, {}
         await broker.put_topic(topic)
-        yield said(f"{broker.name} {broker.address}: {args.topic} {_permission(before)} -> {_permission(args.perm)}")
+        yield sentence(
+            f"{broker.name} {broker.address}: {args.topic} {_permission(before)} -> {_permission(args.perm)}"
+        )
 
 
 async def _where_topic_is(admin: Admin, args: Args) -> list[AdminBroker]:
@@ -206,9 +212,9 @@ async def _where_topic_is(admin: Admin, args: Args) -> list[AdminBroker]:
 async def delete_topic(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await admin.brokers(args.cluster_name)
     await admin.gather(broker.delete_topic(args.topic) for broker in brokers)
-    await admin.everywhere(lambda server: server.delete_topic(args.topic, args.cluster_name))
-    await admin.everywhere(lambda server: server.delete_kv("ORDER_TOPIC_CONFIG", args.topic))
-    yield said(f"topic {args.topic} is deleted from {len(brokers)} brokers of {args.cluster_name}")
+    await admin.ask_name_servers(lambda server: server.delete_topic(args.topic, args.cluster_name))
+    await admin.ask_name_servers(lambda server: server.delete_kv("ORDER_TOPIC_CONFIG", args.topic))
+    yield sentence(f"topic {args.topic} is deleted from {len(brokers)} brokers of {args.cluster_name}")
 
 
 @verb(
@@ -227,7 +233,7 @@ async def stats_all(admin: Admin, args: Args) -> AsyncIterator[Table]:
         for queue, item in progress.queues.items():
             groups = lags.setdefault(queue.topic, {})
             groups[progress.group] = groups.get(progress.group, 0) + max(0, item.broker_offset - item.consumer_offset)
-    names = [args.topic] if args.topic else await admin.first(lambda server: server.topics())
+    names = [args.topic] if args.topic else await admin.ask_name_server(lambda server: server.topics())
     shown = [name for name in names if not name.startswith((RETRY, DEAD))]
     brokers = await admin.brokers()
     puts = await admin.gather(_counted(admin, brokers, "TOPIC_PUT_NUMS", name) for name in shown)

@@ -4,6 +4,6 @@ No LIKE and no arithmetic; only `NULL`, booleans, numbers, strings and propertie
 values, and an expression may fail on a message: a property that is not the number it is compared with. Only true selects.
 """
 
-from rocketline.filtering.sql92.selecting import SqlFilter
+from rocketline.filtering.sql92.sql_filter import SqlFilter
 
 __all__ = ["SqlFilter"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     TEXT = auto()
     INT32 = auto()
     INT64 = auto()
@@ -19,7 +19,7 @@ class Kind(Enum):
     NULL = auto()
 
 
-NUMBERS = frozenset((Kind.INT32, Kind.INT64, Kind.DOUBLE))
+NUMBERS = frozenset((ValueKind.INT32, ValueKind.INT64, ValueKind.DOUBLE))
 
 Value = str | int | float | bool | None
 
@@ -27,7 +27,7 @@ Value = str | int | float | bool | None
 @dataclass(frozen=True, slots=True)
 class Literal:
     value: Value
-    kind: Kind
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +104,22 @@ class TextTest:
 Node = Literal | Property | Negated | Truth | Not | AllOf | AnyOf | Equal | IsNull | Ordered | OneOf | TextTest
 
 
-def kind_of(node: Node) -> Kind:
+def kind_of(node: Node) -> ValueKind:
     """The kind of a node's value when it is not null; NULL when it always is."""
     match node:
         case Literal():
             return node.kind
         case Property():
-            return Kind.TEXT
+            return ValueKind.TEXT
         case Negated():
             inner = kind_of(node.inner)
-            return inner if inner in NUMBERS else Kind.NULL
+            return inner if inner in NUMBERS else ValueKind.NULL
         case _:
-            return Kind.BOOLEAN
+            return ValueKind.BOOLEAN
 
 
 def is_boolean(node: Node) -> bool:
     """Whether the language takes a node for a condition; NULL, TRUE and FALSE are."""
     if isinstance(node, Literal):
-        return node.kind in (Kind.BOOLEAN, Kind.NULL)
+        return node.kind in (ValueKind.BOOLEAN, ValueKind.NULL)
     return not isinstance(node, (Property, Negated))

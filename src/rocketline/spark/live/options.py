@@ -28,7 +28,7 @@ _ONLY_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay
 
 
 @dataclass(frozen=True)
-class Topics:
+class TopicChoice:
     """Which topics and queues are read: one of the three is set."""
 
     names: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class LiveOptions:
     """The options of the source; may be pickled."""
 
     endpoint: Endpoint
-    topics: Topics
+    topics: TopicChoice
     start: Position | None = None
     """None: what is usual, the end for a stream and everything for a batch."""
     end: Position = Position("latest")
@@ -108,7 +108,7 @@ def _endpoint(options: Options) -> Endpoint:
     return replace(endpoint, batch=options.number("pullBatchSize", 1, 65_536) or endpoint.batch)
 
 
-def _topics(options: Options) -> Topics:
+def _topics(options: Options) -> TopicChoice:
     chosen = options.at_most_one("subscribe", "subscribePattern", "assign")
     names = options.names("subscribe")
     pattern, assigned = options.text("subscribePattern"), options.text("assign")
@@ -122,7 +122,9 @@ def _topics(options: Options) -> Topics:
             re.compile(pattern)
         except re.error as error:
             raise options.wrong(f"option 'subscribePattern' is no regular expression: {error}") from None
-    return Topics(names, pattern, None if assigned is None else Assignment.parse(assigned, f"{NAME}: option 'assign'"))
+    return TopicChoice(
+        names, pattern, None if assigned is None else Assignment.parse(assigned, f"{NAME}: option 'assign'")
+    )
 
 
 def _position(options: Options, side: str) -> Position | None:

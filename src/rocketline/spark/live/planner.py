@@ -127,7 +127,7 @@ def _cut(part: QueueRange, pieces: int) -> list[QueueRange]:
     return [QueueRange(part.queue, start, end) for start, end in pairwise(cuts)]
 
 
-def outside(wanted: Known, begins: Known, ends: Known) -> list[str]:
+def out_of_range(wanted: Known, begins: Known, ends: Known) -> list[str]:
     """Which wanted positions a queue does not have, in words."""
     return [
         f"{queue} has offsets from {begins[queue]} to {ends[queue]}, not {offset}"

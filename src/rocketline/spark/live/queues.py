@@ -12,8 +12,8 @@ from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound, Top
 from rocketline.message import MessageQueue
 from rocketline.protocol.names import is_derived
 from rocketline.protocol.namespaces import is_system_name
-from rocketline.spark.live.options import NAME, LiveOptions, Position, Topics
-from rocketline.spark.live.planner import clamped, outside
+from rocketline.spark.live.options import NAME, LiveOptions, Position, TopicChoice
+from rocketline.spark.live.planner import clamped, out_of_range
 from rocketline.spark.offsets import EARLIEST, LATEST, Offsets
 
 log = logging.getLogger(__name__)
@@ -27,14 +27,14 @@ LOSS_HINT = "set failOnDataLoss=false to go on without what is gone"
 class LiveQueues:
     """The queues a source reads, as they are now."""
 
-    def __init__(self, reader: BulkReader, topics: Topics, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, reader: BulkReader, topics: TopicChoice, clock: Clock = SYSTEM_CLOCK) -> None:
         self._reader = reader
         self._topics = topics
         self._clock = clock
         self._listed: frozenset[MessageQueue] = frozenset()
         self._list_at = float("-inf")
 
-    def now(self) -> frozenset[MessageQueue]:
+    def current(self) -> frozenset[MessageQueue]:
         """The queues; RouteNotFound when a topic is missing and ConfigError when an assigned queue is."""
         queues = self._list(may_miss=False)
         if self._topics.assigned is not None and (missing := self._topics.assigned.missing(queues)):
@@ -45,7 +45,7 @@ class LiveQueues:
             raise ConfigError(f"{NAME}: no queue of {', '.join(self._topics.names)} can be read: are they write-only?")
         return queues
 
-    def lately(self) -> frozenset[MessageQueue]:
+    def recent(self) -> frozenset[MessageQueue]:
         """The queues as of a moment ago, for a stream that has begun: a topic that is not there any more has none."""
         if self._clock.monotonic() < self._list_at:
             return self._listed
@@ -143,7 +143,7 @@ class Resolver:
             raise ConfigError(f"{NAME}: option {option!r} must name every queue, {_list(unnamed)} are missing")
 
     def _within(self, wanted: Offsets, begins: Offsets, ends: Mapping[MessageQueue, int], side: str) -> Offsets:
-        problems = outside(wanted, begins, ends)
+        problems = out_of_range(wanted, begins, ends)
         if problems and self._options.fail_on_loss:
             raise RangeNotAvailable(
                 f"{NAME}: {side}Offsets: {'; '.join(problems[:5])}. Choose offsets that are there, or set "

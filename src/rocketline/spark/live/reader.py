@@ -21,7 +21,7 @@ from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live.planner import QueueRange
 from rocketline.spark.live.queues import LOSS_HINT
 from rocketline.spark.memory import keep_memory
-from rocketline.spark.replies import gathered, moved
+from rocketline.spark.replies import joined_replies, with_queue_offsets
 from rocketline.spark.requested import RequestedColumns
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class LiveReading:
                 self._report(faults, part)
                 wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
                 if wanted.num_rows:
-                    yield self.requested.fit(moved(wanted, reply.offset_delta))
+                    yield self.requested.fit(with_queue_offsets(wanted, reply.offset_delta))
 
     def _decoded(self, reply: BulkReply, plan: ColumnPlan) -> Iterator[Decoded]:
         """The rows of a reply; nothing can be found in one whose records do not say where they end."""
@@ -70,7 +70,7 @@ class LiveReading:
     def _gathered(self, part: QueueRange) -> Iterator[BulkReply]:
         with borrowed_reader(self.endpoint) as reader:
             replies = reader.read(part.queue, part.start, part.end, self.expression, skip_gone=not self.fail_on_loss)
-            yield from gathered(self._until_gone(replies, part))
+            yield from joined_replies(self._until_gone(replies, part))
 
     def _until_gone(self, replies: Iterable[BulkReply], part: QueueRange) -> Iterator[BulkReply]:
         try:

@@ -93,7 +93,7 @@ class LiveBatch(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with options.endpoint.reader() as reader:
-            queues = LiveQueues(reader, options.topics).now()
+            queues = LiveQueues(reader, options.topics).current()
             resolver = Resolver(reader, options)
             start, end = resolver.start(queues, "earliest"), resolver.end(queues)
         behind = sorted(queue for queue in queues if start[queue] > end[queue])

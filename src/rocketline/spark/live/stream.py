@@ -52,7 +52,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         reader, queues = self._open()
-        self._initial = Resolver(reader, self._options).start(queues.now(), "latest")
+        self._initial = Resolver(reader, self._options).start(queues.current(), "latest")
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -63,7 +63,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         reader, queues = self._open()
-        self._target = dict(reader.ends(queues.lately()))
+        self._target = dict(reader.ends(queues.recent()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         position = from_json(start, f"{NAME}: the position in the checkpoint")
@@ -111,7 +111,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _ends_now(self, reader: BulkReader, queues: LiveQueues) -> Offsets:
-        listed = queues.lately()
+        listed = queues.recent()
         if self._target is None:
             return dict(reader.ends(listed))
         # What came after the target was set is for the next run; a queue that is gone is found to be.

@@ -60,7 +60,7 @@ class LoopClock(ManualClock):
         return self._loop.time()
 
 
-class _Jumping(selectors.DefaultSelector):
+class _VirtualSelector(selectors.DefaultSelector):
     """Never waits and never looks: says how much time passed instead."""
 
     now = 0.0
@@ -142,21 +142,21 @@ class SimLoop(asyncio.SelectorEventLoop):
     """One loop for all processes of a simulation, with its clock and its network."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._jumping = _Jumping()
+        self._selector_clock = _VirtualSelector()
         self.frozen: dict[str, list[asyncio.Handle]] = {}
         """Processes that stand still, and what they will do when they go on."""
-        super().__init__(self._jumping)
+        super().__init__(self._selector_clock)
         self.clock = LoopClock(self)
         self.network = Network(self, seed)
         self._tasks_of: dict[str, set[asyncio.Task[Any]]] = {}
         self.set_task_factory(self._owned_task)
 
     def time(self) -> float:
-        return self._jumping.now
+        return self._selector_clock.now
 
     def block(self, seconds: float) -> None:
         """Let time pass while nothing else can happen, as a function does that does not give the loop back."""
-        self._jumping.now += seconds
+        self._selector_clock.now += seconds
 
     def create_future(self) -> asyncio.Future[Any]:
         return _Future(loop=self)

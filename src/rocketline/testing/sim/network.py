@@ -33,12 +33,12 @@ Address = tuple[str, int]
 _EVENT = struct.Struct(">dIIb")
 
 
-class _Mark:
+class _EndMark:
     """What travels between bytes."""
 
 
-EOF = _Mark()
-RESET = _Mark()
+EOF = _EndMark()
+RESET = _EndMark()
 
 
 def host_of(process: str) -> str:
@@ -91,7 +91,7 @@ class Network:
         """Share of writes that arrive in two pieces."""
         self.trace = 0
         self.delivered = 0
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, SimConnection] = {}
         """Those with an end that is still open, by number."""
         self._seed = seed
         self._numbers = count(1)
@@ -138,7 +138,7 @@ class Network:
             await asyncio.sleep(BACKLOG_POLL_S)
         if listener is None or self.is_dead(listener.process):
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {address[0]}:{address[1]}")
-        connection = Connection(self, next(self._numbers), process, listener, factory, self.address_of(own))
+        connection = SimConnection(self, next(self._numbers), process, listener, factory, self.address_of(own))
         return connection.ends[0], connection.ends[0].protocol
 
     def _is_unreachable(self, own: str, address: Address) -> bool:
@@ -173,7 +173,7 @@ class Network:
     def lets_through(self, source: str, target: str) -> bool:
         return not self._blocked or (source, target) not in self._blocked
 
-    def cut(self, connection: Connection) -> None:
+    def cut(self, connection: SimConnection) -> None:
         """Both ends lose it; some of what was under way still arrives."""
         connection.cut()
 
@@ -202,7 +202,7 @@ class Network:
         self.trace = zlib.crc32(_EVENT.pack(self.loop.time(), number, size, side), self.trace)
 
 
-class Connection:
+class SimConnection:
     """Two ends."""
 
     def __init__(
@@ -220,8 +220,8 @@ class Connection:
         mine, theirs = copy_context(), listener.context.copy()
         assert listener.factory is not None
         self.ends = (
-            End(self, 0, process, mine, client, listener.address),
-            End(self, 1, listener.process, theirs, listener.address, client),
+            SimTransport(self, 0, process, mine, client, listener.address),
+            SimTransport(self, 1, listener.process, theirs, listener.address, client),
         )
         network.connections[number] = self
         theirs.run(self.ends[1].begin, listener.factory)
@@ -242,16 +242,16 @@ class Connection:
             self.network.connections.pop(self.number, None)
 
 
-class End(asyncio.Transport):
+class SimTransport(asyncio.Transport):
     """One end of a connection; what is on its way here waits in `incoming`."""
 
     def __init__(
-        self, connection: Connection, side: int, process: str, context: Context, own: Address, peer: Address
+        self, connection: SimConnection, side: int, process: str, context: Context, own: Address, peer: Address
     ) -> None:
         super().__init__({"sockname": own, "peername": peer})
         self.connection, self.side, self.process, self.context = connection, side, process, context
         self.protocol: Any = None
-        self.incoming: deque[bytes | _Mark] = deque()
+        self.incoming: deque[bytes | _EndMark] = deque()
         self.incoming_bytes = 0
         self.is_lost = False
         """The protocol was told, or died."""
@@ -269,7 +269,7 @@ class End(asyncio.Transport):
         self.protocol.connection_made(self)
 
     @property
-    def other(self) -> End:
+    def other(self) -> SimTransport:
         return self.connection.ends[1 - self.side]
 
     # What protocols call
@@ -314,7 +314,7 @@ class End(asyncio.Transport):
     def abort(self) -> None:
         self._end(RESET)
 
-    def _end(self, mark: _Mark) -> None:
+    def _end(self, mark: _EndMark) -> None:
         if not self._is_closing:
             self._is_closing = True
             self.other.expect(mark)
@@ -322,7 +322,7 @@ class End(asyncio.Transport):
 
     # What the network does
 
-    def expect(self, data: bytes | _Mark) -> None:
+    def expect(self, data: bytes | _EndMark) -> None:
         """Something was sent here."""
         network = self.connection.network
         if network.is_dead(self.other.process) and data is not RESET:
@@ -350,7 +350,7 @@ class End(asyncio.Transport):
                 return
             self._due -= 1
             data = self.incoming.popleft()
-            if isinstance(data, _Mark):
+            if isinstance(data, _EndMark):
                 self._finish(data)
                 return
             self._take(data)
@@ -365,7 +365,7 @@ class End(asyncio.Transport):
             if not peer.is_lost:
                 self._loop.call_soon(peer.protocol.resume_writing, context=peer.context)
 
-    def _finish(self, mark: _Mark) -> None:
+    def _finish(self, mark: _EndMark) -> None:
         if mark is EOF:
             self.protocol.eof_received()
             self.lose(None)
@@ -416,4 +416,4 @@ class End(asyncio.Transport):
         self.connection.ended()
 
 
-__all__ = ["Connection", "Network", "SimListener", "SimServer", "host_of"]
+__all__ = ["Network", "SimConnection", "SimListener", "SimServer", "host_of"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocketline.errors import CorruptRecord, FilterFailed
-from rocketline.filtering.sql92.closures import compiled
+from rocketline.filtering.sql92.closures import compile_tree
 from rocketline.filtering.sql92.parser import parse
 from rocketline.protocol.properties import property_in
 from rocketline.protocol.records import Buffer, properties_part
@@ -28,8 +28,8 @@ class SqlFilter:
         """InvalidExpression when the text is no expression, with the position of the error."""
         tree = parse(text)
         self.text = text
-        self._evaluate: Callable[[Mapping[str, str]], bool | None] = compiled(tree, _in_mapping)
-        self._evaluate_encoded: Callable[[str], bool | None] = compiled(tree, property_in)
+        self._evaluate: Callable[[Mapping[str, str]], bool | None] = compile_tree(tree, _in_mapping)
+        self._evaluate_encoded: Callable[[str], bool | None] = compile_tree(tree, property_in)
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
         """True, false or unknown; FilterFailed when a property is not what it is compared with."""
