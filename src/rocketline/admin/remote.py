@@ -105,7 +105,7 @@ class AdminBroker(RemoteBroker):
         await self._ask(RequestCode.UPDATE_BROKER_CONFIG, None, doing, body=text.encode())
 
     async def clean_up(self, code: int) -> None:
-        """306, 316 or 329."""
+        """Send one of the requests 306, 316 and 329: delete expired queues, unused topics, or the expired log."""
         await self._ask(code, None, f"clean-up {code}", timeout_s=max(self.timeout_s, 30.0))
 
     async def stats(self, name: str, key: str) -> BrokerStatsData:

@@ -16,7 +16,7 @@ import pytest
 
 from rocketline import ConsumeFrom, Message, MessageQueue, MessageView, Producer, PushConsumer
 from rocketline.admin import Admin
-from rocketline.cli.servers.broker_process import LogOptions
+from rocketline.cli.logs import LoggingOptions
 from rocketline.cli.servers.child import ChildCluster
 from rocketline.cli.servers.plan import plan_cluster
 from rocketline.cli.servers.processes import ProcessCluster
@@ -42,7 +42,7 @@ print('{"address":"127.0.0.1:7"}', flush=True)
 def fake(tmp_path: Path, code: str, count: int = 1) -> ProcessCluster:
     """A cluster whose brokers are a few lines of Python."""
     plan = plan_cluster(tmp_path, {}, count=count)
-    return ProcessCluster(plan, LogOptions(), command=(sys.executable, "-S", "-c", code), pauses_s=(0.0, 0.0))
+    return ProcessCluster(plan, LoggingOptions(), command=(sys.executable, "-S", "-c", code), pauses_s=(0.0, 0.0))
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Many messages from producers to consumers while the group changes, and a check that nothing went wrong on the way.
+"""Sends many messages to consumers while their group changes, and checks that none was lost, changed or misplaced.
 
 What must hold at the end: every acknowledged message was consumed at least once, none was consumed that nobody sent, and
 the queues, read back from their beginning, hold consecutive offsets with each message where its producer was told.
@@ -19,7 +19,7 @@ from rocketline.message import Message, MessageQueue, MessageView
 Tell = Callable[[str], None]
 
 RETRY_LEVEL = 1
-"""A second, the shortest delay."""
+"""One second, the shortest delay."""
 
 MAX_PROBLEMS = 20
 OPEN_LIMIT_S = 10.0
@@ -29,7 +29,7 @@ AUDIT_GROUP = "journey_audit"
 
 @dataclass(frozen=True)
 class JourneyPlan:
-    """How many of everything."""
+    """Numbers, names and limits of a journey."""
 
     messages: int = 20_000
     producers: int = 8
@@ -43,14 +43,14 @@ class JourneyPlan:
     batch: int = 1
     """Messages in one request."""
     fail_every: int = 0
-    """The first delivery of every so manieth message fails; 0: none."""
+    """The first delivery of every N-th message fails; 0: none."""
     patience_s: float = 30.0
     """How long nothing may arrive before the rest counts as lost."""
 
 
 @dataclass
 class JourneyReport:
-    """How it went; the counts are in the ledger."""
+    """Times and problems of a journey; the counts are in the ledger."""
 
     ledger: Ledger
     produce_s: float = 0.0
@@ -63,7 +63,7 @@ class JourneyReport:
 async def run_journey(
     namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = lambda event: None
 ) -> JourneyReport:
-    """Move all messages of the ledger; `tell` hears what happens on the way."""
+    """Send and consume all messages of the ledger; `tell` is called with a line for each event."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     report = JourneyReport(ledger)
@@ -87,7 +87,7 @@ async def run_journey(
 async def open_topic(namesrv: str, plan: JourneyPlan, ledger: Ledger) -> None:
     """Send message 0 and wait until the name server knows the topic.
 
-    Brokers make a topic when its first message comes; consumers that were there before look for it twice a minute only.
+    Brokers create a topic with its first message; consumers that started before look for it only twice a minute.
     """
     await _produce(namesrv, "journey_opener", range(1), plan, ledger)
     async with PullConsumer(namesrv, group=AUDIT_GROUP) as consumer, asyncio.timeout(OPEN_LIMIT_S):
@@ -100,7 +100,7 @@ async def open_topic(namesrv: str, plan: JourneyPlan, ledger: Ledger) -> None:
 
 
 def problems_in(ledger: Ledger) -> list[str]:
-    """What the books say is wrong."""
+    """The problems that the ledger shows."""
     problems = []
     lost = ledger.lost()
     if lost:
@@ -113,9 +113,9 @@ def problems_in(ledger: Ledger) -> list[str]:
 
 
 async def send_all(namesrv: str, plan: JourneyPlan, ledger: Ledger, changed: asyncio.Event) -> list[str]:
-    """All producers at once, each with its share of what is left after message 0; the sends that failed for good.
+    """Send all messages after message 0, shared out between the producers; returns the sends that failed finally.
 
-    The last third waits until the group has changed, so that this happens on the way on the fastest machine too.
+    The last third waits until the group has changed, so that the change falls into the journey on fast machines too.
     """
     shares = [range(1 + first, plan.messages, plan.producers) for first in range(plan.producers)]
     failures = await asyncio.gather(
@@ -134,7 +134,7 @@ async def _produce(
     failures: list[str] = []
 
     async def send_some(producer: Producer) -> None:
-        # All of a producer's lanes take from one iterator, so each request is sent once.
+        # The concurrent sends of a producer share one iterator, so each request is sent once.
         for numbers in requests:
             if changed is not None and numbers[0] > plan.messages * 2 // 3:
                 await _wait_for(changed, plan.patience_s)
@@ -182,7 +182,7 @@ class Readers:
         self._ledger = ledger
         self._tell = tell
         self.changed = asyncio.Event()
-        """Set when the group is complete again."""
+        """Set when one consumer has left and another has joined."""
         self._moved = asyncio.Event()
         self._members: list[AsyncExitStack] = []
 
@@ -214,7 +214,7 @@ class Readers:
         )
 
     async def until_all_arrived(self) -> None:
-        """Until everything acknowledged arrived, or nothing more did for too long."""
+        """Wait until all acknowledged messages arrived, or none did for `patience_s`."""
         while not self._ledger.all_arrived:
             self._moved.clear()
             try:
@@ -254,7 +254,7 @@ class Readers:
 
 
 async def read_back(namesrv: str, topic: str, ledger: Ledger) -> tuple[int, list[str]]:
-    """(messages in all queues of a topic, what is wrong with them), read from the beginning without a group's help."""
+    """(number of messages in all queues of a topic, problems), read from the beginning and not as a group."""
     found: dict[tuple[MessageQueue, int], int] = {}
     problems: list[str] = []
     async with PullConsumer(namesrv, group=AUDIT_GROUP, from_where=ConsumeFrom.FIRST, auto_commit=False) as consumer:

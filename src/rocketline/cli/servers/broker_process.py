@@ -14,17 +14,9 @@ from contextlib import suppress
 
 import msgspec
 
-from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.logs import LoggingOptions, log_to_stderr
 
 STDIN = 0
-
-
-class LogOptions(msgspec.Struct, frozen=True):
-    """The flags about logs."""
-
-    verbose: int = 0
-    level: LogLevel | None = None
-    format: LogFormat = LogFormat.text
 
 
 class StartOrder(msgspec.Struct, frozen=True):
@@ -32,7 +24,7 @@ class StartOrder(msgspec.Struct, frozen=True):
 
     name: str
     settings: dict[str, str]
-    logs: LogOptions
+    logs: LoggingOptions
 
 
 class StartReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,8 +42,7 @@ def main() -> int:
     if not line:
         return 0  # The parent is gone already.
     order = msgspec.json.decode(line, type=StartOrder)
-    logs = order.logs
-    log_to_stderr(logs.verbose, logs.level, logs.format, broker=order.name)
+    log_to_stderr(order.logs, broker=order.name)
     try:
         _serve(order)
     except Exception as error:

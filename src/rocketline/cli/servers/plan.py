@@ -1,4 +1,4 @@
-"""What a cluster on this machine consists of: names, folders and ports, decided before anything starts."""
+"""The plan of a cluster on this machine: names, folders and ports, decided before anything starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRICS_PORT = MetricsConfig().port
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What is to be started, and the folder that holds all of it."""
+    """The settings of all servers of a cluster, and the folder for their data."""
 
     data: Path
     name_server: NameServerConfig
@@ -38,8 +38,8 @@ def plan_cluster(
 ) -> ClusterPlan:
     """The plan for `count` brokers with the same settings (`values` by RocketMQ key).
 
-    A single broker has `data` itself as its store, as Apache lays it out; several are called broker-a, broker-b, ... and
-    have a folder each. Ports follow each other, unless `broker_port` is 0: then each takes any free one.
+    A single broker has `data` itself as its store, as with Apache; several are called broker-a, broker-b, ... and have a
+    folder each. Their ports follow each other; with `broker_port` 0 each takes any free one.
     """
     if not 1 <= count <= MAX_BROKERS:
         raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")

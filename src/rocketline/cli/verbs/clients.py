@@ -1,4 +1,4 @@
-"""Who is connected: producers, consumers, and what consumers say of themselves."""
+"""Verbs about connected clients: producers and consumers, and the state that consumers report."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def producer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
 @verb("producer", "All producers of a broker.", Flag("b", "broker", "Address of the broker."), aliases=("producers",))
 async def producer(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = [await admin.named_broker_at(args.broker)] if args.broker else await admin.brokers()
-    table = Table(("broker", "group", *CONNECTION, "last heard of"))
+    table = Table(("broker", "group", *CONNECTION, "last heartbeat"))
     for broker, answer in zip(brokers, await admin.gather(broker.all_producers() for broker in brokers)):
         for group, members in sorted(answer.data.items()):
             for item in members:
@@ -69,11 +69,11 @@ async def producer(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "consumerStatus",
-    "How the consumers of a group are: settings, queues, rates; stacks with -s.",
+    "The state of the consumers of a group: settings, queues, rates; with -s their stacks.",
     GROUP,
     Flag("i", "clientId", "Only this client."),
     BROKER,
-    Flag("s", "jstack", "What its threads are doing.", switch=True),
+    Flag("s", "jstack", "Show the stacks of its threads.", switch=True),
     aliases=("consumer",),
 )
 async def consumer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:

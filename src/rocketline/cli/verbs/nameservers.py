@@ -1,4 +1,4 @@
-"""Name servers: their settings, keys and values, and taking brokers out of service."""
+"""Verbs about name servers: their settings, keys and values, and the write permission of brokers."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ async def get_kv_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
         yield facts(sorted((await admin.ask_name_server(lambda server: server.kv_list(args.namespace))).items()))
 
 
-@verb("wipeWritePerm", "Let clients write to a broker no more, before it is stopped.", BROKER_NAME, aliases=("drain",))
+@verb("wipeWritePerm", "Forbid clients to write to a broker, before it is stopped.", BROKER_NAME, aliases=("drain",))
 async def wipe_write_perm(admin: Admin, args: Args) -> AsyncIterator[Table]:
     await admin.master(args.broker_name)
     for address, count in await admin.ask_name_servers(lambda server: server.wipe_write_permission(args.broker_name)):
         yield sentence(f"{address}: {count} topics of {args.broker_name} are read-only now")
 
 
-@verb("addWritePerm", "Let clients write to a broker again.", BROKER_NAME, aliases=("undrain",))
+@verb("addWritePerm", "Allow clients to write to a broker again.", BROKER_NAME, aliases=("undrain",))
 async def add_write_perm(admin: Admin, args: Args) -> AsyncIterator[Table]:
     await admin.master(args.broker_name)
     for address, count in await admin.ask_name_servers(lambda server: server.add_write_permission(args.broker_name)):
@@ -65,9 +65,9 @@ async def add_write_perm(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "updateOrderConf",
-    "The order configuration of a topic: put, get or delete it.",
+    "Put, get or delete the order configuration of a topic.",
     Flag("t", "topic", "Topic.", required=True),
-    Flag("v", "orderConf", "broker-a:4;broker-b:4"),
+    Flag("v", "orderConf", "Queues of each broker: broker-a:4;broker-b:4"),
     Flag("m", "method", "put, get or delete.", required=True),
 )
 async def update_order_conf(admin: Admin, args: Args) -> AsyncIterator[Table]:
