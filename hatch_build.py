@@ -1,6 +1,6 @@
-"""Builds the compiled twin (`native/*.c`) beside the Python code: as a hook of every install, or by `python hatch_build.py`.
+"""Builds the compiled module (`native/*.c`) next to the Python code: as a build hook, or with `python hatch_build.py`.
 
-It is optional. Without a C compiler, or where compiling fails, this says so in one line and the package is pure Python.
+It is optional. Without a C compiler, or if compiling fails, one line says so and the package is pure Python.
 `ROCKETLINE_BUILD=python` leaves it out, `ROCKETLINE_BUILD=c` makes a failure an error.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # run as a script, outside of a build
+except ImportError:  # run as a script
     BuildHookInterface = object
 
 ROOT = Path(__file__).resolve().parent
@@ -25,15 +25,15 @@ COMPILE_TIMEOUT_S = 120
 
 
 class BuildFailed(RuntimeError):
-    """The twin could not be compiled."""
+    """The module could not be compiled."""
 
 
 def target() -> Path:
     return ROOT / "src" / "rocketline" / f"_compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
-def compile_twin(*extra_flags: str) -> Path:
-    """Compile and link in one step; the file appears whole or not at all."""
+def compile_module(*extra_flags: str) -> Path:
+    """Compile and link in one step; the file appears only when it is complete."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     sources = sorted(str(source) for source in (ROOT / "native").glob("*.c"))
     made = target()
@@ -59,16 +59,16 @@ def build_if_possible() -> Path | None:
     if wanted == "python" or sys.implementation.name != "cpython":
         return None
     try:
-        return compile_twin()
+        return compile_module()
     except BuildFailed as error:
         if wanted == "c":
             raise
-        print(f"rocketline stays pure Python, its compiled twin could not be built: {error}", file=sys.stderr)
+        print(f"rocketline stays pure Python, its compiled module could not be built: {error}", file=sys.stderr)
         return None
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
-    """Wheels get the twin of the Python that builds them; an editable install gets it in the source tree."""
+    """Puts the compiled module into wheels; for an editable install it is in the source tree."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         made = build_if_possible()

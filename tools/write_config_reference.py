@@ -1,4 +1,4 @@
-"""Write docs/reference/config.md from the settings themselves, so that it cannot say anything else than they do.
+"""Write docs/reference/config.md from the settings, so that the page always matches them.
 
     python tools/write_config_reference.py
 

@@ -165,7 +165,9 @@ def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
     send(cluster.namesrv, topic, numbers(70, 400, 500), queue_id=0)
     first = forget(cluster, MessageQueue(topic, "broker-a", 0))
     assert first > 60
-    with pytest.raises(Exception, match=f"begins at {first}: what was from 60 on is gone unread.*failOnDataLoss=false"):
+    with pytest.raises(
+        Exception, match=f"begins at {first}: messages from 60 on are lost unread.*failOnDataLoss=false"
+    ):
         run_now(to_parquet(stream(spark, cluster, topic, **options), tmp_path))
     lenient = to_parquet(stream(spark, cluster, topic, failOnDataLoss="false", minPartitions="4"), tmp_path)
     assert run_now(lenient) == [390 - first]
@@ -243,7 +245,7 @@ def test_a_certificate_shipped_with_the_job_is_found_by_its_name(
             yield pa.RecordBatch.from_arrays([pa.array([path])], names=["path"])
 
     tls = {"rocketmq.tls": "true", "rocketmq.tls.caFile": "ca.pem"}
-    with pytest.raises(Exception, match="was shipped with the job: have it under this path"):
+    with pytest.raises(Exception, match="was shipped with the job: put it under this path"):
         table(spark, cluster, subscribe=topic, **tls).count()
     spark.sparkContext.addFile(str(CA_FILE))
     # Our broker does not take TLS: that it was asked shows that the certificate is there.

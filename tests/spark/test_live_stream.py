@@ -181,13 +181,13 @@ def test_a_deleted_topic_ends_a_stream_or_is_waited_for(cluster: LocalCluster, t
         planned = lenient.position
         assert len(strict.step()) == len(lenient.step()) == 30
         delete_topic(cluster.namesrv, address, topic)
-        with pytest.raises(RangeNotAvailable, match="is not there any more: its topic was deleted"):
+        with pytest.raises(RangeNotAvailable, match="does not exist any more: its topic was deleted"):
             strict.step()
         assert lenient.step() == []
         assert lenient.rows(planned, lenient.position) == [], "what was planned is gone"
         create_topic(address, topic, 2)
         send(cluster.namesrv, topic, numbers(100, 110), queue_id=0)
-        with pytest.raises(RangeNotAvailable, match="deleted and made again"):
+        with pytest.raises(RangeNotAvailable, match="deleted and created again"):
             strict.step()
         assert bodies(lenient.step() + lenient.step()) == list(range(100, 110))
 
@@ -200,7 +200,7 @@ def test_a_queue_that_is_gone_ends_a_stream_or_is_waited_for(cluster: LocalClust
     ):
         assert len(strict.step()) == len(lenient.step()) == 10
         have_queues(cluster, topic, 1)
-        with pytest.raises(RangeNotAvailable, match=r"broker-a:1 is not there any more: .*got fewer queues"):
+        with pytest.raises(RangeNotAvailable, match=r"broker-a:1 does not exist any more: .*got fewer queues"):
             strict.step()
         send(cluster.namesrv, topic, numbers(10, 15), queue_id=0)
         assert bodies(lenient.step()) == list(range(10, 15))
@@ -289,7 +289,7 @@ def test_a_narrow_schema_with_a_tag_that_is_not_in_it(cluster: LocalCluster, top
         ({"endingOffsets": '{"TOPIC":{"broker-a":{"0":7,"1":0}}}'}, RangeNotAvailable, "endingOffsets: .*not 7"),
         ({"startingOffsets": '{"TOPIC":{"broker-a":{"0":0}}}'}, ConfigError, "broker-a:1 are missing"),
         ({"startingOffsets": '{"TOPIC":{"broker-z":{"0":0}}}'}, ConfigError, "broker-z:0, not among"),
-        ({"assign": '{"TOPIC":[0,9]}', "subscribe": ""}, ConfigError, r"names TOPIC@\*:9, which is not there"),
+        ({"assign": '{"TOPIC":[0,9]}', "subscribe": ""}, ConfigError, r"names TOPIC@\*:9, which does not exist"),
         ({"startingOffsets": "group", "group": "new", "groupOffsetsFallback": "error"}, ConfigError, "has no offset"),
         ({"startingTimestamp": "2100-01-01", "startingOffsetsByTimestampStrategy": "error"}, ConfigError, "no message"),
     ],

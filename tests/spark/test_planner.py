@@ -93,20 +93,20 @@ def test_a_new_queue_that_lost_its_head_is_a_loss_but_a_new_topic_is_not() -> No
 def test_a_trimmed_head_is_a_loss() -> None:
     step = advance(offsets(10), offsets(25), offsets(40))
     assert step.end == offsets(40)
-    assert "begins at 25: what was from 10 on is gone" in step.losses[0]
+    assert "begins at 25: messages from 10 on are lost" in step.losses[0]
 
 
 def test_a_queue_that_is_gone_keeps_its_position() -> None:
     step = advance(offsets(10, 20), {}, {queue(0): 10})
     assert step.end == offsets(10, 20)
-    assert "T@broker-a:1 is not there any more" in step.losses[0]
+    assert "T@broker-a:1 does not exist any more" in step.losses[0]
 
 
 def test_a_queue_made_again_is_read_from_its_beginning() -> None:
     start = offsets(10)
     step = advance(start, offsets(0), offsets(4))
     assert step.end == offsets(0)
-    assert "deleted and made again" in step.losses[0]
+    assert "deleted and created again" in step.losses[0]
     assert ranges_between(start, step.end) == []
     again = advance(step.end, offsets(0), offsets(4))
     assert ranges_between(step.end, again.end) == [QueueRange(queue(0), 0, 4)]

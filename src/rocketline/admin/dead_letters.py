@@ -1,8 +1,7 @@
-"""Dead letters: messages a group failed at too often. Looking at them, and sending them to their topic again.
+"""Dead letters, messages that a group failed to consume too often: counting, reading, and copying them for sending again.
 
-A group's dead letters lie in the topic `%DLQ%group`. A message there says in its properties which topic and message it was;
-sent again it keeps body, tag, keys and the user's own properties, and gets a new id. The dead letter stays: what was sent
-again is told by the caller, not by the broker.
+A group's dead letters are in the topic `%DLQ%group`. The properties of a dead letter name its topic and message. Sent again,
+a message keeps its body, tag, keys and user properties, and gets a new id. The dead letter stays where it is.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ SYSTEM_PROPERTIES = frozenset(
         "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "1ST_POP_TIME", "POP_CK", "UNIQ_CLIENT_MESSAGE_ID_KEYIDX",
     }
 )  # fmt: skip
-"""Properties that belong to one journey of a message; another begins without them."""
+"""Properties that clients and brokers set; a message that is sent again begins without them."""
 
 
 @dataclass(frozen=True)
 class DeadLetterCount:
-    """The dead letters of one group."""
+    """The number of dead letters of one group, and the time of the last one."""
 
     group: str
     count: int
@@ -52,7 +51,7 @@ class DeadLetterCount:
 
 
 async def count_dead_letters(admin: Admin) -> list[DeadLetterCount]:
-    """Of every group that has some: a request to each broker, and one for each topic of dead letters it has."""
+    """The counts of all groups that have dead letters; one request to each broker, and one for each of its DLQ topics."""
     tables = await admin.ask_brokers(await admin.brokers(), lambda broker: broker.topics())
     places = [(broker, topic) for broker, topics in tables for topic in topics if topic.startswith(DLQ_PREFIX)]
     found: dict[str, DeadLetterCount] = {}
@@ -83,7 +82,7 @@ def origin_id(letter: MessageView) -> str:
 
 
 def copy_of(message: MessageView, topic: str) -> Message:
-    """The same message for a new journey."""
+    """A copy of a message to send to a topic."""
     if not topic:
         raise ClientError(f"dead letter {message.message_id} does not say which topic it was sent to: name one")
     properties = {name: value for name, value in message.properties.items() if name not in SYSTEM_PROPERTIES}

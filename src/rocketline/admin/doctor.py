@@ -1,7 +1,7 @@
-"""Looking for what is wrong with a cluster, in plain words.
+"""Looks for problems of a cluster.
 
-Everything is asked the way clients would: the addresses that name servers give out must be reachable from here. A finding
-says what is wrong, where, and what to do about it. Nothing is changed.
+It connects as clients do: the addresses that name servers give out must be reachable from here. A diagnosis names the
+problem, the place, and what to do. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLOCK_SKEW_S = 5.0
 LAG_PAUSE_S = 2.0
 MANY_BEHIND = 1000
 MAX_MEMBERS_ASKED = 50
-"""Members are asked one by one, so not all of a large group are."""
+"""Members are asked one by one, so of a large group only some."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Diagnosis:
 
 
 async def examine(admin: Admin, lag_pause_s: float = LAG_PAUSE_S) -> AsyncIterator[Diagnosis]:
-    """Everything that looks wrong; nothing when all is well."""
+    """All problems found."""
     async for finding in _name_servers(admin):
         yield finding
     try:
@@ -77,7 +77,10 @@ async def _name_servers(admin: Admin) -> AsyncIterator[Diagnosis]:
     for server, answer in zip(admin.name_servers, answers):
         if isinstance(answer, RocketlineError):
             yield Diagnosis(
-                "error", server.address, f"this name server does not answer: {answer}", "is it running, and reachable?"
+                "error",
+                server.address,
+                f"this name server does not answer: {answer}",
+                "check that it runs and can be reached",
             )
         else:
             tables[server.address] = {
@@ -124,7 +127,7 @@ def _runtime_problems(broker: AdminBroker, info: dict[str, str]) -> list[Diagnos
                 "make room, or lower fileReservedTime",
             )
         )
-    # What the broker says is now: its start and how long it has run since.
+    # The broker's clock: its start time plus the time it has run.
     skew_s = _skew_s(info)
     if skew_s is not None and abs(skew_s) > CLOCK_SKEW_S:
         found.append(
@@ -146,7 +149,7 @@ def _runtime_problems(broker: AdminBroker, info: dict[str, str]) -> list[Diagnos
 
 
 def _skew_s(info: dict[str, str]) -> float | None:
-    """By how much a broker's clock differs; None when it does not say enough."""
+    """By how many seconds a broker's clock is ahead; None when it does not report enough."""
     words = info.get("runtime", "").strip("[] ").replace(",", "").split()
     started = _number(info.get("bootTimestamp"))
     try:
@@ -165,7 +168,7 @@ def _number(text: str | None) -> float:
 
 
 async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
-    """Topics that brokers have and clients do not find."""
+    """Topics that a broker has but no route leads to."""
     routed = set(await admin.ask_name_server(lambda server: server.topics()))
     for broker, topics in zip(brokers, await admin.gather_or_errors(broker.topics() for broker in brokers)):
         if isinstance(topics, RocketlineError):
@@ -182,7 +185,7 @@ async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Dia
 
 
 async def _subscriptions(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
-    """Groups whose members do not want the same: each then misses what the other one got."""
+    """Groups whose members have different subscriptions: each then misses messages that another one got."""
     names = sorted({item.group for item in await all_progress(admin)})
     asked = [(name, broker) for name in names for broker in brokers]
     online = await admin.gather_or_errors(broker.consumers(name) for name, broker in asked)
@@ -214,7 +217,7 @@ def _differing_subscriptions(group: str, wanted: set[frozenset[tuple[str, str]]]
 
 
 async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Diagnosis]:
-    """Groups that are far behind and get no nearer."""
+    """Groups with a large lag that does not shrink."""
     before = {item.group: item.lag for item in await all_progress(admin) if item.lag >= MANY_BEHIND}
     if not before:
         return
@@ -222,7 +225,7 @@ async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Diagnosis]:
     for item in await all_progress(admin):
         if item.group in before and item.lag >= before[item.group]:
             grown = item.lag - before[item.group]
-            trend = f"and {grown} more in {pause_s:g} s" if grown else "and does not get nearer"
+            trend = f"and {grown} more in {pause_s:g} s" if grown else "and the lag does not shrink"
             yield Diagnosis(
                 "warning",
                 f"group {item.group}",

@@ -1,4 +1,4 @@
-"""Finding messages: by offset id, key, unique id or place in a queue; and reading a stretch of a topic."""
+"""Finding messages by offset id, key, unique id or queue offset, and reading ranges of queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.records import decode_messages
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
-"""A group every broker has, for tools that read without taking part."""
+"""A group that every broker has, for tools that read without being consumers."""
 MAX_UNIQUE = 32
 PULL_MESSAGES = 32
 FOREVER_MS = (1 << 63) - 1
@@ -24,7 +24,7 @@ FOREVER_MS = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class MessageRange:
-    """What to read of each queue: by offsets, or by store times, both ends included in time and the end left out else."""
+    """What to read of each queue: from an offset or a store time on, up to a store time; times are inclusive."""
 
     begin_offset: int | None = None
     begin_ms: int | None = None
@@ -33,7 +33,7 @@ class MessageRange:
 
 
 async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
-    """The message with an id such as brokers give out: it names the broker's address and the place in its log."""
+    """The message with a broker's offset id, which contains the broker's address and the log offset."""
     address, log_offset = parse_offset_id(offset_id)
     broker = await admin.named_broker_at(address)
     return await broker.message_at(log_offset)
@@ -51,7 +51,7 @@ async def by_key(
 
 
 async def by_unique_id(admin: Admin, topic: str, unique_id: str) -> list[MessageView]:
-    """The message and, where it was stored more than once, its copies; an offset id is understood too."""
+    """The message with a unique id and, if it was stored more than once, its copies; an offset id works too."""
     found = await admin.ask_brokers(
         await admin.brokers_of(topic),
         lambda broker: broker.find(topic, unique_id, MAX_UNIQUE, 0, FOREVER_MS, unique=True),
@@ -70,7 +70,7 @@ async def by_queue_offset(admin: Admin, queue: MessageQueue, offset: int) -> Mes
 
 
 async def read_topic(admin: Admin, topic: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
-    """A topic, queue after queue."""
+    """The messages of a topic, queue after queue."""
     for broker, queue in await admin.queues_of(topic):
         async for message in read_range(broker, queue, wanted):
             yield message
@@ -123,13 +123,13 @@ def _pull(queue: MessageQueue, offset: int, count: int, expression: str) -> Pull
 
 
 def _is_wanted(message: MessageView, expression: str) -> bool:
-    """Brokers compare hashes of tags, so a stranger may be among them."""
+    """Whether the tag matches: brokers compare only hashes of tags, so others may be among the messages."""
     tags = {tag.strip() for tag in expression.split("||")}
     return tags == {"*"} or message.tag in tags
 
 
 async def consumed_by(admin: Admin, message: MessageView) -> list[tuple[str, str]]:
-    """Which groups have passed a message: (group, `consumed`, `not consumed yet`, or why that cannot be said)."""
+    """For each group of the topic: (group, `consumed`, `not consumed yet`, or why that is unknown)."""
     broker = await admin.master(message.broker_name)
     rows: list[tuple[str, str]] = []
     for group in await broker.groups_of_topic(message.topic):

@@ -1,7 +1,7 @@
-"""Families as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.0 for who asks for it.
+"""Families as text, in Prometheus' format 0.0.4 or, if asked for, OpenMetrics 1.0.0.
 
-They differ in how a counter is called in its head (with or without `_total`) and in the last line. A unit belongs to the
-name (`rocketmq_rpc_latency_milliseconds`), as OpenTelemetry's exporter, which Apache's broker uses, does it.
+They differ in the name of a counter in its HELP and TYPE lines (with or without `_total`) and in the last line. The unit is
+part of a name (`rocketmq_rpc_latency_milliseconds`), as in OpenTelemetry's exporter, which Apache's broker uses.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def exposed_name(family: Family) -> str:
 
 
 def family_text(family: Family, constant: Labels, openmetrics: bool = False) -> str:
-    """The family's lines; nothing when it has no samples."""
+    """The lines of a family; an empty text when it has no samples."""
     if not family.samples and not family.distributions:
         return ""
     name = exposed_name(family)

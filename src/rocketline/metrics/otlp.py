@@ -1,7 +1,7 @@
-"""Reports to an OpenTelemetry collector over gRPC: needs the extra `otlp`.
+"""Reports to an OpenTelemetry collector over gRPC; needs the extra `otlp`.
 
-Only the exporter of OpenTelemetry's SDK is used. Its instruments would count each message a second time; our counters are
-turned into its data points instead, once a report.
+Only the exporter of OpenTelemetry's SDK is used. Its instruments would count each message a second time; instead, our
+counters are turned into its data points for each report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricsData
 
 METER = "broker-meter"
-"""As Apache's broker calls it."""
+"""The name that Apache's broker uses."""
 NS_PER_MS = 1_000_000
 MISSING = (
     "metricsExporterType=OTLP_GRPC needs packages that are not installed ({}): pip install 'rocketline[otlp]', or "
@@ -48,12 +48,12 @@ class OtlpSender:
         )
 
     async def send(self, families: AsyncIterator[Family]) -> None:
-        """Report all of them; TransportError when the collector does not take them."""
+        """Send a report; TransportError when the collector does not accept it."""
         data = await as_metrics_data(families, self._constant, self._started_ns, self._clock.now_ms() * NS_PER_MS)
-        # Blocking, and it tries again by itself: not on the event loop.
+        # In a thread: it blocks, and retries by itself.
         result = await asyncio.to_thread(self._exporter.export, data, self._timeout_ms)
         if result.name != "SUCCESS":
-            raise TransportError(f"the collector at {self.target} did not take them (metricsGrpcExporterTarget)")
+            raise TransportError(f"the collector at {self.target} did not accept a report (metricsGrpcExporterTarget)")
 
     def close(self) -> None:
         self._exporter.shutdown(timeout_millis=self._timeout_ms)
@@ -62,7 +62,7 @@ class OtlpSender:
 async def as_metrics_data(
     families: AsyncIterator[Family], constant: Labels, started_ns: int, now_ns: int
 ) -> MetricsData:
-    """Families as OpenTelemetry's data; all sums since the start."""
+    """Families as OpenTelemetry's data; all sums count from the start of the server."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope

@@ -1,8 +1,8 @@
-"""The page that Prometheus reads: a tiny HTTP server with two addresses, /metrics and /health.
+"""The page that Prometheus reads: a small HTTP server with two paths, /metrics and /health.
 
-It is no web server. A request is a head of a few kilobytes, told within seconds; there is one answer and then the
-connection is closed. Connections are few, and a scrape waits for the one before it, so whoever reaches the port cannot
-make the server work harder than one scrape after the other does.
+A request has at most a few kilobytes and must arrive within seconds; after one answer the connection is closed. The
+number of connections is limited, and a scrape waits for the one before it, so that clients of the port cannot overload
+the server.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MetricsPage:
         scrape: Callable[[bool], Awaitable[bytes]],
         problem: Callable[[], str],
     ) -> None:
-        """`scrape` makes the page, as OpenMetrics or not; `problem` says what is wrong with the server, if anything is."""
+        """`scrape` makes the page, as OpenMetrics if True; `problem` returns the server's problem, or an empty text."""
         self._host = host
         self._port = port
         self._scrape = scrape
@@ -58,7 +58,7 @@ class MetricsPage:
 
     @property
     def address(self) -> str:
-        """`host:port`, the port really bound."""
+        """`host:port` it listens on."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._port}"
 
@@ -95,7 +95,7 @@ class MetricsPage:
             log.debug("the reader of a metrics page left: %s", error)
         finally:
             self._open.discard(task)
-            writer.transport.abort()  # all was written, or nobody reads it
+            writer.transport.abort()  # everything was written, or the reader has left
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await _read_head(reader)
@@ -121,7 +121,7 @@ class MetricsPage:
                     body = await self._scrape(openmetrics)
             except Exception:
                 log.exception("a metrics page could not be made")
-                return PageAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the log of the server says why\n")
+                return PageAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log of the server\n")
             return PageAnswer(HTTPStatus.OK, body, OPENMETRICS if openmetrics else PROMETHEUS)
         if request.path in ("/health", "/healthz"):
             problem = self._problem()
@@ -132,7 +132,7 @@ class MetricsPage:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> PageRequest | PageAnswer:
-    """The request, or what to answer to something that is none."""
+    """The request, or the answer to bytes that are not one."""
     try:
         async with asyncio.timeout(HEAD_TIMEOUT_S):
             head = await reader.readuntil(b"\r\n\r\n")

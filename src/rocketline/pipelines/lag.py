@@ -1,7 +1,7 @@
-"""`lag`: how far groups are behind, how fast they and their producers are, and when they will have caught up.
+"""`lag`: the lag of groups, the rates of groups and producers, and when the groups will have caught up.
 
-Offsets are asked of the brokers a few times. Each time gives a row for each group, topic and queue; the rows are added to a
-Parquet table, so that runs make a time series, and the summary is a query over those of this run.
+Offsets are read from the brokers a few times. Each time gives a row for each group, topic and queue. The rows are added to a
+Parquet table, so that several runs make a time series; the summary is a query over the rows of this run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RESERVED = {DEFAULT_TOPIC, *NOT_SENDABLE}
 
 
 class LagSample(NamedTuple):
-    """One queue as a group sees it at one moment."""
+    """The offsets of a group in one queue at one time."""
 
     at: datetime
     group: str
@@ -81,7 +81,7 @@ def lag(
 ) -> Outcome:
     """LagSample `times` times; with `out`, keep the samples in `out`/samples and draw `out`/lag.svg."""
     if not groups:
-        raise ConfigError("whose lag? Name at least one consumer group")
+        raise ConfigError("name at least one consumer group")
     taken: list[LagSample] = []
     for number in range(times):
         if number:
@@ -101,7 +101,7 @@ def lag(
 
 
 def summary(samples: DataFrame) -> DataFrame:
-    """For each queue the lag, messages a second in and out, and the seconds until it is caught up; null when never."""
+    """For each queue: lag, messages produced and consumed per second, and seconds until it is caught up; null when never."""
     from pyspark.sql import functions as f
 
     seconds = f.expr("unix_micros(max(at)) - unix_micros(min(at))") / 1e6

@@ -1,7 +1,8 @@
-"""`replay`: messages of a cluster or of a store's files sent to another topic or cluster, selected by SQL, not too fast.
+"""`replay`: sends messages of a cluster, or of a store's files, to another topic or cluster; with a condition and a rate.
 
-What is read is fixed when the run begins, so a topic can be replayed into itself. Messages keep unique id, tags, keys and
-own properties; those of one queue keep their order. At least once: after a failure, what is sent again has the ids it had.
+What to read is fixed when the run begins, so a topic can be replayed into itself. Messages keep their unique id, tags,
+keys and user properties; those of one queue keep their order. Delivery is at least once: messages sent again have the
+same ids.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def replay(
     rate: float | None = None,
     keep_queues: bool = False,
 ) -> Outcome:
-    """Send what `where` (Spark SQL over the source's columns) selects to `to_topic`, or to the topics they are in."""
+    """Send the messages that `where` (Spark SQL over the source's columns) selects to `to_topic`, or to their own topics."""
     messages = origin.batch(spark)
     if where:
         messages = selected(messages, where)
-    # Read once: a second look at a live topic could find more.
+    # Kept, because reading a live topic again could give more messages.
     messages = in_order(messages).persist()
     try:
         with reporting_tasks(spark, tell, "reading"):

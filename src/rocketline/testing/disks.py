@@ -1,4 +1,4 @@
-"""Disks for tests: one in memory that can lose power, and one that fails when told to.
+"""Disks for tests: one in memory that can lose power, and one whose calls fail on demand.
 
 disk = MemoryDisk()
 store = MessageStore(Path("/data"), config, host, disk=disk)
@@ -23,13 +23,13 @@ SECTOR_BYTES = 512
 
 
 class _FileContent:
-    """A file: what programs see, and what would survive a power failure (None: not even its name)."""
+    """A file: the content that programs see, and the content that survives a power failure (None: not even its name)."""
 
     def __init__(self, cached: bytearray, durable: bytearray | None, clock: Clock) -> None:
         self.cached = cached
         self.durable = durable
         self.written_end = 0
-        """Nothing is ever written past this; it bounds what `sync` has to copy."""
+        """End of what was written; `sync` copies only up to here."""
         self.modified_ms = clock.now_ms()
         self._clock = clock
 
@@ -45,7 +45,7 @@ class _FileContent:
             self.durable.extend(bytes(len(self.cached) - len(self.durable)))
         cached = memoryview(self.cached)[:end]
         if memoryview(self.durable)[:end] != cached:
-            # Nobody sees a write to memory happen: it counts from the sync that finds it.
+            # A write to mapped memory is not noticed when it happens, only by the next sync.
             self.modified_ms = self._clock.now_ms()
             self.durable[:end] = cached
 
@@ -89,16 +89,16 @@ class MemoryDisk:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.total_bytes = 1 << 40
         self.used_elsewhere = 0
-        """Bytes of the disk that other programs take up; tests set it, and `total_bytes`, to fill the disk."""
+        """Bytes used by other programs; tests set this, and `total_bytes`, to fill the disk."""
         self._clock = clock
         self._files: dict[Path, _FileContent] = {}
         self._folders: set[Path] = set()
         self._locked: set[Path] = set()
 
     def crash(self, seed: int | None = None) -> MemoryDisk:
-        """The disk after a power failure: the durable content, and with a seed also some of the later sectors.
+        """The disk after a power failure: the durable content, and with a seed also some sectors written later.
 
-        Files never synced are gone; with a seed, some of them are there, with some of their sectors or with no bytes at all.
+        Files that were never synced are gone; with a seed some of them exist, with some of their sectors or empty.
         """
         random = Random(seed)
         after = MemoryDisk(self._clock)
@@ -113,7 +113,8 @@ class MemoryDisk:
         return after
 
     def after_kill(self) -> MemoryDisk:
-        """The disk after its process was killed: all that was written is there, no lock is held, the dead write no more."""
+        """The disk after its process was killed: all written bytes are there, no lock is held, and the old process
+        cannot write."""
         after = self.crash()
         for path, content in list(self._files.items()):
             kept = _FileContent(bytearray(content.cached), content.durable and bytearray(content.durable), self._clock)
@@ -170,7 +171,7 @@ class MemoryDisk:
         self._files.pop(path, None)
 
     def remove_tree(self, folder: Path) -> None:
-        # Here and below in place: other threads make and remove files meanwhile.
+        # Changed in place, here and below: other threads create and remove files at the same time.
         for path in list(self._folders):
             if folder in (path, *path.parents):
                 self._folders.discard(path)
@@ -245,7 +246,7 @@ class _MemoryLock:
 
 
 def _after_power_cut(content: _FileContent, random: Random) -> bytearray | None:
-    """Durable content with some of the sectors written since."""
+    """The durable content with some of the sectors written since the last sync; None when the file is gone."""
     durable = content.durable
     if durable is None:
         fate = random.randrange(3)
@@ -264,7 +265,7 @@ def _after_power_cut(content: _FileContent, random: Random) -> bytearray | None:
 
 
 class FaultyDisk:
-    """Another disk whose calls fail on demand: the nth `sync`, `reserve`, `write`, `open` or `remove` of certain files."""
+    """A disk around another one whose calls fail on demand: the nth `sync`, `reserve`, `write`, `open` or `remove`."""
 
     def __init__(self, inner: Disk) -> None:
         self._inner = inner
@@ -273,7 +274,7 @@ class FaultyDisk:
     def fail(
         self, operation: str, code: int = errno.EIO, *, nth: int = 1, part: str = "", forever: bool = False
     ) -> None:
-        """Let the nth such operation from now fail, once or from then on."""
+        """Let the nth such operation on paths that contain `part` fail, counted from now; once, or for ever from then on."""
         self._faults.append(_Fault(operation, code, nth, part, forever))
 
     def heal(self) -> None:

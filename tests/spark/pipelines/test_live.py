@@ -58,7 +58,7 @@ def test_orders_become_tables_and_totals_go_back(spark: SparkSession, namesrv: s
     outcome = medallion(spark, origin, target, ignore, GoldSettings(namesrv=namesrv, topic="totals"))
     again = [message.keys for message in stored(namesrv, "totals")]
     assert len(set(again)) == len(again) == spark.read.parquet(f"{target}/gold/customers").count()
-    assert outcome.notes[0] == "208 messages: 199 orders, 5 of them late, 8 came again, 1 are none"
+    assert outcome.notes[0] == "208 messages: 199 orders, 5 of them late, 8 duplicates, 1 rejected"
 
 
 def test_an_archive_of_a_topic_and_the_way_back(spark: SparkSession, namesrv: str, tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def test_a_jvm_that_only_hands_out_tasks_compiles_little(
         (["package", "x.rar"], "--py-files"),
         (
             ["medallion", "x", "--path", "y", "--window", "5 minuts"],
-            "window '5 minuts' is no length of time: write it like",
+            "window '5 minuts' is not a length of time: write ",
         ),
-        (["medallion", "x", "--path", "y", "--late-after", "soon"], "late_after 'soon' is no length of time"),
+        (["medallion", "x", "--path", "y", "--late-after", "soon"], "late_after 'soon' is not a length of time"),
         (["archive", "x", "--path", "y", "--conf", "cores"], "--conf cores"),
     ],
 )

@@ -1,7 +1,7 @@
-"""From a tree to functions: each node becomes a closure that takes the message and returns its value.
+"""Compiles a tree to closures: the function of a node takes a message and returns the value of the node.
 
-How a property is read is the caller's: from a mapping, or from the bytes of a stored record. Kinds are known here, so every
-conversion is chosen once, and a test of a property against a literal is one call.
+The caller decides how a property is read: from a mapping, or from the bytes of a stored record. Kinds of values are known at
+compile time, so every conversion is chosen once, and a test of a property against a literal is one call.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from rocketline.filtering.sql92.tree import (
 T = TypeVar("T")
 Evaluate = Callable[[T], Any]
 ReadProperty = Callable[[str], Callable[[T], str | None]]
-"""The reader of a property, by its name."""
+"""From the name of a property to the function that reads it."""
 
 Convert = Callable[[Any], Any]
 Compare = Callable[[Any, Any], bool]
 
 MAX_LEVELS = 100
-"""Each level is a call inside a call when a message is tested."""
+"""Each level is a nested call when a message is tested."""
 
 _FROM_TEXT: dict[ValueKind, Convert] = {
     ValueKind.INT32: whole_number(32),
@@ -52,7 +52,7 @@ _COMPARE: dict[str, Compare] = {">": operator.gt, ">=": operator.ge, "<": operat
 
 
 def compile_tree(node: Node, read: ReadProperty[T], level: int = 0) -> Evaluate[T]:
-    """The function of a tree; it may raise FilterFailed for a message."""
+    """The function of a tree; called with a message, it may raise FilterFailed."""
     if level > MAX_LEVELS:
         raise InvalidExpression(f"SQL92 expression: operators nested deeper than {MAX_LEVELS} levels")
     level += 1
@@ -116,7 +116,7 @@ def _not(inner: Evaluate[T]) -> Evaluate[T]:
 
 
 def _joined(terms: list[Evaluate[T]], deciding: bool) -> Evaluate[T]:
-    """AND is decided by false, OR by true; else one null makes null. In order, up to the term that decides."""
+    """AND (`deciding` is False) or OR (True): the first deciding term gives the result; otherwise one null makes null."""
 
     if len(terms) == 2:
         return _pair(terms[0], terms[1], deciding)
@@ -165,7 +165,7 @@ def _ordered_literal(read: Evaluate[T], convert: Convert, compare: Compare, lite
 
 
 def _between(read: Evaluate[T], low: Literal, high: Literal) -> Evaluate[T]:
-    """Two comparisons of one property, which is then read once."""
+    """Two comparisons of one property, which is read only once."""
     above, below = _FROM_TEXT[low.kind], _FROM_TEXT[high.kind]
     least: Any = low.value
     most: Any = high.value
@@ -185,7 +185,7 @@ def _equal(left: Evaluate[T], right: Evaluate[T], same: Compare) -> Evaluate[T]:
     def evaluate(message: T) -> bool | None:
         first, second = left(message), right(message)
         if first is None:
-            # Two missing properties are equal to Apache; one is unknown on the left and different on the right.
+            # For Apache two missing properties are equal; one missing on the left gives null, on the right false.
             return True if second is None else None
         return False if second is None else same(first, second)
 
@@ -193,7 +193,7 @@ def _equal(left: Evaluate[T], right: Evaluate[T], same: Compare) -> Evaluate[T]:
 
 
 def _same(left: ValueKind, right: ValueKind) -> Compare:
-    """How two values that are there are compared for equality."""
+    """The equality test for two values that are not null."""
     if left is right or not (left is ValueKind.TEXT or right is ValueKind.TEXT):
         if left in NUMBERS and right in NUMBERS:
             return _as_doubles if ValueKind.DOUBLE in (left, right) else operator.eq
@@ -223,7 +223,7 @@ def _cannot_compare(first: Any, second: Any) -> bool:
 
 
 def _for_order(left: ValueKind, right: ValueKind) -> tuple[Convert | None, Convert | None]:
-    """What turns both values into something with an order; None: they have it."""
+    """Conversions that make both values comparable by order; None where none is needed."""
     if left is ValueKind.TEXT and right is ValueKind.TEXT:
         return double_rank, double_rank
     if left is ValueKind.TEXT:
@@ -260,7 +260,7 @@ def _one_of(read: Evaluate[T], texts: frozenset[str], negated: bool) -> Evaluate
 
 
 def _text_test(inner: Evaluate[T], test: str, search: str, negated: bool) -> Evaluate[T]:
-    """False for what is missing or no text, negated or not."""
+    """A search in a text; false for a value that is missing or no text, also when negated."""
     if test == "CONTAINS":
         return lambda message: isinstance(text := inner(message), str) and (search in text) is not negated
     if test == "STARTSWITH":

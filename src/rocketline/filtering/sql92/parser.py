@@ -1,9 +1,9 @@
-"""From tokens to a tree, with the checks Apache makes before it has seen a message.
+"""Parses tokens to a tree, with the checks that Apache makes at compile time.
 
 Precedence, low to high: OR; AND; `= <> IS [NOT] NULL`; `> >= < <=` BETWEEN, IN, CONTAINS, STARTSWITH, ENDSWITH;
 `+ - NOT`. So `NOT a = 1` is `(NOT a) = 1`. What follows a complete expression is ignored, as by Apache: `a LIKE 'x'` is `a`.
 
-Depth, operands and lists are bounded, because a consumer's text decides what the broker does for every message.
+Depth, operands and lists are limited, because the broker evaluates an expression of a consumer for every message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rocketline.filtering.sql92.tree import (
 )
 
 MAX_DEPTH = 64
-"""Brackets and signs inside each other."""
+"""Most brackets and signs inside each other."""
 MAX_OPERANDS = 2048
 MAX_LIST = 4096
 
@@ -132,7 +132,7 @@ class _Parser:
         if negated:
             return AnyOf((self._ordered("<", left, low, sign), self._ordered(">", left, high, sign)))
         both = AllOf((self._ordered(">=", left, low, sign), self._ordered("<=", left, high, sign)))
-        # Apache looks at plain literals only: `BETWEEN 5 AND -1` is allowed, and never true.
+        # Apache checks only plain literals: `BETWEEN 5 AND -1` is allowed, and never true.
         if isinstance(low, Literal) and isinstance(high, Literal) and _is_above(low, high):
             raise problem(self._text, sign.position, f"nothing is between {low.value} and {high.value}")
         return both
@@ -191,7 +191,7 @@ class _Parser:
             return self._integer(token)
         if token.kind == DECIMAL:
             value = float(token.text)
-            # Apache compares with the smallest double above zero, so it refuses every form of 0.0 too.
+            # Apache requires the smallest double above zero at least, so it refuses every form of 0.0 too.
             if isinf(value) or value == 0:
                 raise problem(
                     self._text, token.position, "this number is zero or does not fit a double; write 0 for zero"

@@ -1,7 +1,7 @@
-"""What an expression is made of, and of which kind its value is.
+"""The nodes of an expression tree, and the kinds of their values.
 
-Properties are text and literals show their type, so the kind of every value is known before the first message comes; only
-whether it is null is not.
+Properties are text and literals have a type, so the kind of every value is known at compile time; only whether it is null is
+not.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Negated:
-    """Minus something: null unless that is a number."""
+    """Minus a value: null unless that is a number."""
 
     inner: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A property where a boolean is needed. It is text, so never true: null when missing, else false."""
+    """A property where a boolean is expected. A text is never true: null when missing, otherwise false."""
 
     inner: Property
 
@@ -105,7 +105,7 @@ Node = Literal | Property | Negated | Truth | Not | AllOf | AnyOf | Equal | IsNu
 
 
 def kind_of(node: Node) -> ValueKind:
-    """The kind of a node's value when it is not null; NULL when it always is."""
+    """The kind of a node's value if that is not null; NULL if it always is."""
     match node:
         case Literal():
             return node.kind
@@ -119,7 +119,7 @@ def kind_of(node: Node) -> ValueKind:
 
 
 def is_boolean(node: Node) -> bool:
-    """Whether the language takes a node for a condition; NULL, TRUE and FALSE are."""
+    """Whether a node may be used as a condition; the literals NULL, TRUE and FALSE may."""
     if isinstance(node, Literal):
         return node.kind in (ValueKind.BOOLEAN, ValueKind.NULL)
     return not isinstance(node, (Property, Negated))
