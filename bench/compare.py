@@ -1,6 +1,7 @@
-"""Our broker against Apache's, side by side: `python bench/compare.py` (see bench/README.md).
+"""Compares our broker with Apache's: `python bench/compare.py` (see bench/README.md).
 
-Exit code 0 when every workload has its pairs, 1 when void runs left one short or nothing could be measured.
+Exit code 0 when every workload has all its pairs, 1 when some are missing because of void runs, or nothing could be
+measured.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def plan_of(args: argparse.Namespace) -> BenchPlan:
 def sides_of(args: argparse.Namespace, flush: FlushKind) -> list[Side]:
     core = args.server_core
     if args.twins:
-        # One after the other in every pair, as with Apache.
+        # In turns within every pair, as with Apache.
         return [
             CommandSide(label, core, f"env ROCKETLINE_IMPL={choice} {args.ours_command}", flush=flush.value)
             for label, choice in (("compiled", "c"), ("python", "python"))
@@ -138,7 +139,7 @@ def about_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def our_implementation() -> str:
-    """What a broker started from here runs: c or python."""
+    """The implementation that a broker started from here uses: c or python."""
     asked = [sys.executable, "-c", "import rocketline; print(rocketline.__impl__)"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
@@ -147,7 +148,7 @@ def our_implementation() -> str:
 
 
 def compare(args: argparse.Namespace, workloads: list[Workload], scratch: Path, console: Console) -> bool:
-    """Measure and report; True if every workload has the pairs it was to have."""
+    """Measure and report; True if every workload has all its pairs."""
 
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False)

@@ -1,7 +1,7 @@
-"""Draining a backlog from our broker: with our consumers, and with Apache's client.
+"""Drains a backlog of our broker with our consumers and with Apache's client.
 
-Every run is a new group that reads the whole topic from its start, in a process of its own on the load core; the
-first tenth is warm-up. A run that misses a message, or gets more than a few twice, counts for nothing.
+Every run uses a new group that reads the whole topic from its start, in a process of its own on the load core; the
+first tenth is warm-up. A run that misses a message is not counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READERS = ("push", "push, lists of 32", "push, threads", "pull", "java push", "j
 
 
 class Drained(NamedTuple):
-    """One run: messages measured, their seconds, and what reader and broker worked for all of them."""
+    """One run: messages per second, and CPU time per message of reader and broker."""
 
     reader: str
     rate: float
@@ -47,7 +47,7 @@ class Drained(NamedTuple):
 
 
 class DrainCounter:
-    """Counts messages; `done` once all are there."""
+    """Counts distinct messages; `done` is set when all have arrived."""
 
     def __init__(self, expected: int) -> None:
         self._expected = expected
@@ -113,7 +113,7 @@ def drain(side: Side, reader: str, run: int, count: int, java: JavaLoad | None, 
         assert java is not None
         rate, cpu_us = _with_java(java, reader.removeprefix("java "), side.namesrv, group, count)
     else:
-        # A process of its own: what the harness keeps in memory and threads must not show.
+        # In a new process, so that memory and threads of the harness have no effect.
         with get_context("spawn").Pool(1) as pool:
             rate, cpu_us = pool.apply(_with_ours, (reader, side.namesrv, group, count, core))
     broker_s = machine.cpu_seconds(side.pids()) - before
@@ -132,7 +132,7 @@ def _with_java(java: JavaLoad, verb: str, namesrv: str, group: str, count: int) 
 
 def _with_ours(reader: str, namesrv: str, group: str, count: int, core: int) -> tuple[float, float]:
     os.sched_setaffinity(0, {core})
-    logging.getLogger("rocketline").setLevel(logging.ERROR)  # that a full buffer pauses its queue is no news here
+    logging.getLogger("rocketline").setLevel(logging.ERROR)  # without the warnings about full buffers
     tally_of: Callable[[str, str, int], Awaitable[DrainCounter]] = _pulled if reader == "pull" else _pushed(reader)
     return asyncio.run(_within_limit(tally_of(namesrv, group, count))).figures
 

@@ -1,4 +1,4 @@
-"""Micro benchmarks of store and broker: what one message costs our own code, without sockets.
+"""Micro benchmarks of store and broker: the cost of one message in our own code, without sockets.
 
 "serve" feeds whole frames to a channel, as a socket read would, and lets the dispatcher run: everything a broker does for
 a message except reading and writing the socket.

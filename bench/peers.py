@@ -1,9 +1,9 @@
-"""Other servers beside our broker: the sends of the raw workloads to redis streams and to NATS JetStream.
+"""Other servers for comparison: the sends of the raw workloads to redis streams and to NATS JetStream.
 
-`bench/compare.py --peers redis,nats` measures them after the comparison with Apache, in rounds: ours, redis, nats, ours ...
-Servers come from PATH (`apt-get install redis-server nats-server`); one that is not there is left out, and said so. All
-acknowledge what the operating system has: redis with appendfsync everysec, NATS with its file store's default. They do less
-per message than a broker: no queues, index or keys. So these are marks, not races.
+`bench/compare.py --peers redis,nats` measures them after the comparison with Apache, in rounds: ours, redis, nats, ours
+... Servers come from PATH (`apt-get install redis-server nats-server`); a missing one is left out with a message. All
+acknowledge when the operating system has the data: redis with appendfsync everysec, NATS with its file store's default.
+They do less per message than a broker: no queues, index or keys. So these figures are for orientation.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def peers_named(names: str, core: int, say: Callable[[str], None]) -> list[Peer]
 
 
 class PeerRounds:
-    """Ours and the peers, one awake at a time."""
+    """Our broker and the peers; only one runs at a time."""
 
     def __init__(
         self, ours: Side, peers: list[Peer], plan: BenchPlan, scratch: Path, say: Callable[[str], None]

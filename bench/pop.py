@@ -1,8 +1,8 @@
-"""What popping costs: `python bench/pop.py` (see bench/README.md).
+"""Measures what popping costs: `python bench/pop.py` (see bench/README.md).
 
 Four clients of one group take a backlog in pops of 32 and acknowledge every message, with one request each or one for the
 whole pop: on our broker, on Apache's, and with XREADGROUP and XACK on a redis stream. Sides take turns, run by run, and
-only one is awake at a time. Every run is a new group that reads the whole backlog; a message that is missing or comes
+only one runs at a time. Every run is a new group that reads the whole backlog; a message that is missing or comes
 twice ends the benchmark.
 """
 
@@ -147,7 +147,7 @@ def main() -> int:
     parser.add_argument("--redis", metavar="PROGRAM", help="redis-server, if it is not on PATH")
     parser.add_argument("--no-redis", action="store_true")
     parser.add_argument("--no-apache", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="tiny: does it work?")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that it works")
     args = parser.parse_args()
     args.messages = (args.messages or (3_200 if args.quick else 200_000)) // PER_SEND * PER_SEND
     args.rounds = args.rounds or (1 if args.quick else 3)

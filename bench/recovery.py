@@ -1,7 +1,7 @@
-"""How long a broker takes to serve again after kill -9, with so much in its store.
+"""Measures how long a broker takes to serve again after kill -9, with `recovery_gib` in its store.
 
-Each pair starts both sides on fresh directories, fills them with the same messages, kills them without warning and starts
-them again. What was acknowledged must be there: the page cache outlives the process.
+Each pair starts both sides on empty folders, fills them with the same messages, kills them and starts them again. All
+acknowledged messages must be there: the page cache survives the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_MESSAGES = BACKLOG_BATCH * 8
 
 
 def messages_for(gib: float) -> int:
-    """How many messages make so much of a commit log, in whole batches.
+    """How many messages fill so much of a commit log, in whole batches.
 
     >>> messages_for(0.5) * RECORD_BYTES / 2**30
     0.4999...

@@ -14,7 +14,7 @@ from bench.measure import NOISY_CORES, Comparison
 from bench.results import MeasuredRun
 from bench.workloads import FlushKind, Workload
 
-LOAD_BOUND = 0.9  # a generator this busy limits the figure, not the server
+LOAD_BOUND = 0.9  # a generator busier than this limits the figure
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def peer_rows(runs: list[MeasuredRun]) -> list[PeerRow]:
 
 
 def _whole_pairs(runs: list[MeasuredRun], labels: list[str]) -> list[dict[str, MeasuredRun]]:
-    """A void run takes its partner with it: a ratio needs both of the same moment."""
+    """Pairs without a void run: a ratio needs both runs of a pair."""
     pairs: dict[int, dict[str, MeasuredRun]] = {}
     for run in runs:
         if not run.void:
@@ -152,7 +152,7 @@ def _whole_pairs(runs: list[MeasuredRun], labels: list[str]) -> list[dict[str, M
 
 
 def _is_client_bound(runs: list[MeasuredRun], workload: Workload) -> bool:
-    """An open load spins while it waits for the next send to be due: that it is busy says nothing."""
+    """Whether the generator was the limit. A load at a given rate always spins, so it never counts."""
     return bool(runs) and not workload.is_open and statistics.median(run.load_busy for run in runs) > LOAD_BOUND
 
 

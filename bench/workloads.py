@@ -24,7 +24,7 @@ class LoadKind(Enum):
 
 
 class FlushKind(Enum):
-    """When the brokers answer a send: once the operating system has it, or once the disk has it."""
+    """When brokers acknowledge a send: once the operating system has it, or once the disk has it."""
 
     ASYNC = "async"
     SYNC = "sync"
@@ -32,7 +32,7 @@ class FlushKind(Enum):
 
 @dataclass(frozen=True)
 class Backlog:
-    """Messages that are there before they are read: `part` of the planned number, with `tags` tags in turn."""
+    """Messages stored before they are read: `part` of the planned number, with `tags` tags in turn."""
 
     topic: str
     body: int = 128
@@ -51,7 +51,7 @@ class Workload:
 
     `default`: measured unless --workloads or --sets says otherwise; `quick`: also in the quick set. Workloads of one
     `family` that follow each other take turns pair by pair, so that they can be compared with each other. `cold`: the
-    backlog is put out of memory before each run.
+    backlog is dropped from memory before each run.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Workload:
 
     @property
     def is_open(self) -> bool:
-        """Whether it sends at a given rate, so that the rate says nothing and the latencies do."""
+        """Whether it sends at a given rate: then latencies are the result, and not the rate."""
         return "rate" in self.options
 
     @property

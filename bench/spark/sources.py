@@ -1,13 +1,13 @@
-"""How fast Spark gets messages: `python bench/spark/sources.py [--rows N] [--rounds R]`.
+"""Measures how fast Spark reads messages: `python bench/spark/sources.py [--rows N] [--rounds R]`.
 
 Seven ways to the same rows in one session with one task at a time, in turn, round after round; all columns but where said:
 
 log            the source rocketmq-log, bodies checked against their checksums (the default)
 log, no CRC    the same with checkCrc=false
 log, 3 columns queue, offset and body alone, by a schema
-tuples         records decoded one by one and handed to Spark as tuples; a tenth of them, because it takes so long, so that
-               what a job costs to start weighs more there: the ratio is better for us than it would be with all of them
-ready          batches that were made before: what Spark needs for any rows that come from Python; no source can be quicker
+tuples         records decoded one by one and given to Spark as tuples; only a tenth of them, because it takes so long. The
+               start of the job then weighs more, which makes the ratio better for us than with all rows
+ready          batches made before: what Spark needs for any rows that come from Python; no source can be faster
 live           the source rocketmq, from our broker, which runs in this process and takes a core of its own while Spark reads
 parquet        the rows in a Parquet file, as Spark writes it
 
