@@ -102,9 +102,19 @@ class Polls:
 
     async def _pull(self, queue: MessageQueue) -> Command:
         header = PullMessageHeader(
-            "bench_polls", queue.topic, queue.queue_id, QueueOffset(self._next[queue]), 32, SUSPEND | SUBSCRIPTION,
-            ConsumerOffset(0), SUSPEND_MS, 0, "*", "TAG", broker_name=queue.broker_name,
-        )  # fmt: skip
+            consumer_group="bench_polls",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=QueueOffset(self._next[queue]),
+            max_msg_nums=32,
+            sys_flag=SUSPEND | SUBSCRIPTION,
+            commit_offset=ConsumerOffset(0),
+            suspend_ms=SUSPEND_MS,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+            broker_name=queue.broker_name,
+        )
         command = Command(RequestCode.PULL_MESSAGE, header.encode())
         return await self._connection(queue).call(self._side.broker, command, SUSPEND_MS / 1000 + 30)
 

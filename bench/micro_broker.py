@@ -188,9 +188,11 @@ def serve_batch() -> Work:
 
 
 def _serve_pulls(subscription: str) -> Work:
+    from rocketline.message import ConsumerOffset, QueueOffset
     from rocketline.protocol.command import Command
     from rocketline.protocol.connection import frame_bytes
     from rocketline.protocol.headers import PullMessageHeader
+    from rocketline.protocol.headers.read import SUBSCRIPTION
 
     loop, channel = _serving()
     sends = _frames(0, True, count())
@@ -204,16 +206,16 @@ def _serve_pulls(subscription: str) -> Work:
 
     def pull(number: int) -> bytes:
         header = PullMessageHeader(
-            "readers",
-            "bench",
-            int(SEND_FIELDS["e"]),
-            PER_BATCH * number,
-            PER_BATCH,
-            4,
-            0,
-            0,
-            0,
-            subscription,  # type: ignore[arg-type]
+            consumer_group="readers",
+            topic="bench",
+            queue_id=int(SEND_FIELDS["e"]),
+            queue_offset=QueueOffset(PER_BATCH * number),
+            max_msg_nums=PER_BATCH,
+            sys_flag=SUBSCRIPTION,
+            commit_offset=ConsumerOffset(0),
+            suspend_ms=0,
+            sub_version=0,
+            subscription=subscription,
         )
         return frame_bytes(Command(11, header.encode(), opaque=number))
 

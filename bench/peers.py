@@ -131,9 +131,18 @@ class PeerRounds:
             result, void = {"rate": 0.0, "acked": 0}, str(error)
         cpu = machine.cpu_seconds(side.pids()) - cpu
         run = MeasuredRun(
-            side.label, workload.name, pair, void, result["rate"], result.get("p50_us"), result.get("p99_us"),
-            result.get("p999_us"), result.get("max_us"), cpu / max(1, result["acked"]) * 1e6, details=result,
-        )  # fmt: skip
+            side=side.label,
+            workload=workload.name,
+            pair=pair,
+            void=void,
+            rate=result["rate"],
+            p50_us=result.get("p50_us"),
+            p99_us=result.get("p99_us"),
+            p999_us=result.get("p999_us"),
+            max_us=result.get("max_us"),
+            cpu_per_million_s=cpu / max(1, result["acked"]) * 1e6,
+            details=result,
+        )
         said = f"VOID: {void}" if void else f"{run.rate:,.0f} msg/s, {run.cpu_per_million_s:.1f} CPU-s per million"
         self._say(f"peers, {workload.name} {f'round {pair + 1}' if pair >= 0 else 'warm-up'} {side.label}: {said}")
         if pair >= 0:

@@ -91,9 +91,19 @@ async def _scan(broker: RemoteBroker, queue: MessageQueue, count: int, name: str
     offset = size = 0
     while offset < count:
         header = PullMessageHeader(
-            f"bench_scan_{name}", TOPIC, queue.queue_id, QueueOffset(offset), 32, SUBSCRIPTION, ConsumerOffset(0), 0, 0,
-            expression, kind, broker_name=queue.broker_name,
-        )  # fmt: skip
+            consumer_group=f"bench_scan_{name}",
+            topic=TOPIC,
+            queue_id=queue.queue_id,
+            queue_offset=QueueOffset(offset),
+            max_msg_nums=32,
+            sys_flag=SUBSCRIPTION,
+            commit_offset=ConsumerOffset(0),
+            suspend_ms=0,
+            sub_version=0,
+            subscription=expression,
+            expression_type=kind,
+            broker_name=queue.broker_name,
+        )
         answer = await broker.pull(header, 30.0)
         if answer.status not in (PullStatus.FOUND, PullStatus.NO_MATCH) or answer.next_offset <= offset:
             raise LoadFailed(f"{name} at {offset}: {answer.status.name}, next {answer.next_offset}")

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from tests.spark.conftest import ROOT
-from tests.spark.live import forget, forgetful_cluster, send, stored
+from tests.spark.live import forget, send, stored
 from tests.support.admin import consume_stats, create_topic, eventually
 from tests.support.tls import CA_FILE
 
@@ -36,26 +35,6 @@ RUN_S = 240
 SECRETS = {"rocketmq.secretKey": "s-12345678", "rocketmq.securityToken": "t-12345678"}
 ACCOUNT = {"rocketmq.accessKey": "shop", **SECRETS}
 """Our broker takes signed requests from everybody."""
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(config={"enablePropertyFilter": True}) as running:
-        yield running
-
-
-@pytest.fixture
-def forgetful() -> Iterator[LocalCluster]:
-    """Has the topic T."""
-    with forgetful_cluster("T") as running:
-        yield running
-
-
-@pytest.fixture
-def topic(cluster: LocalCluster) -> str:
-    name = f"T_{uuid.uuid4().hex[:8]}"
-    create_topic(cluster.brokers[0].address, name, 2)
-    return name
 
 
 def table(spark: SparkSession, cluster: LocalCluster, **options: str) -> DataFrame:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.spark.live import bodies, forget, forgetful_cluster, send, streaming
+from tests.spark.live import bodies, forget, send, streaming
 from tests.support.admin import consume_stats, create_topic, delete_topic, eventually
 
 from rocketline.client.bulk.reader import BulkReader
@@ -25,30 +23,10 @@ from rocketline.testing import LocalCluster
 PADDING = b" " + bytes(700)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(config={"enablePropertyFilter": True}) as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queues are listed for every step, not every other second."""
     monkeypatch.setattr(live_queues, "LIST_AGAIN_S", 0.0)
-
-
-@pytest.fixture
-def forgetful() -> Iterator[LocalCluster]:
-    """Has the topic T."""
-    with forgetful_cluster("T") as running:
-        yield running
-
-
-@pytest.fixture
-def topic(cluster: LocalCluster) -> str:
-    name = f"T_{uuid.uuid4().hex[:8]}"
-    create_topic(cluster.brokers[0].address, name, 2)
-    return name
 
 
 def numbers(start: int, end: int, padding: bytes = b"") -> list[bytes]:

@@ -224,9 +224,18 @@ def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> 
     if not sound.all():
         return locate(buffer, starts[: sound.argmin()], log_offset)
     return RecordTable(
-        buffer, starts, head, gather(buffer, store_ms_at, _LONG), tail, sys_flag, store_host_at, body_at,
-        topic_at, topic_end, ends,
-    )  # fmt: skip
+        buffer=buffer,
+        starts=starts,
+        head=head,
+        store_ms=gather(buffer, store_ms_at, _LONG),
+        tail=tail,
+        sys_flag=sys_flag,
+        store_host_at=store_host_at,
+        body_at=body_at,
+        topic_at=topic_at,
+        topic_end=topic_end,
+        ends=ends,
+    )
 
 
 def _topics(buffer: Buffer, at: Positions, is_v1: Mask) -> tuple[Positions, Positions]:

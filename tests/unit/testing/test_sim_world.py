@@ -82,7 +82,7 @@ class TestTime:
         async def scenario(world: SimWorld) -> None:
             await world.loop.create_future()
 
-        with pytest.raises(RuntimeError, match="nothing is left"):
+        with pytest.raises(RuntimeError, match="the simulation is stuck"):
             run_world(scenario)
 
 

@@ -78,15 +78,15 @@ def dump(
     from rocketline.store.tools.selection import Selection
 
     selection = Selection(
-        offset,
-        from_offset,
-        to_offset,
-        topic,
-        queue,
-        queue_offset,
-        key,
-        _time("--since", since),
-        _time("--until", until),
+        log_offset=offset,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        topic=topic,
+        queue_id=queue,
+        queue_offset=queue_offset,
+        key=key,
+        since_ms=_time("--since", since),
+        until_ms=_time("--until", until),
     )
     with _exit_2_if_unreadable(), stop_at_closed_output():
         _show(islice(_selected(stores_in(folder), selection), limit), as_json)
