@@ -17,6 +17,7 @@ from rocketline.cli.usage import UsageProblem
 if TYPE_CHECKING:
     from rocketline.client import Credentials, Tls
 
+DEFAULT_NAMESRV = "127.0.0.1:9876"
 ACCESS_KEY_VARIABLE = "ROCKETLINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "ROCKETLINE_SECRET_KEY"  # noqa: S105
 TOKEN_VARIABLE = "ROCKETLINE_SECURITY_TOKEN"  # noqa: S105

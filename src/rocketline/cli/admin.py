@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rocketline.cli.access import DEFAULT_NAMESRV, client_access
 from rocketline.cli.tables import Table, show
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import VERBS, Args, Verb, find_verb, parser_of
@@ -19,8 +20,6 @@ from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
-
-DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 GROUPS = {
     "brokers": "brokers and clusters",
@@ -71,7 +70,6 @@ def _run(found: Verb, args: Args) -> int:
 
 def _admin(args: Args, namesrv: str) -> Admin:
     from rocketline.admin import Admin
-    from rocketline.cli.access import client_access
 
     access = client_access(
         args.access_key, args.secret_key_file, tls=args.tls, ca_file=args.ca_file, insecure=args.insecure

@@ -31,8 +31,6 @@ TlsSwitch = Annotated[bool, typer.Option("--tls", help=TLS_HELP)]
 CaFile = Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help=CA_FILE_HELP)]
 Insecure = Annotated[bool, typer.Option("--insecure", help=INSECURE_HELP)]
 
-DEFAULT_NAMESRV = "127.0.0.1:9876"
-
 
 class Output(StrEnum):
     text = "text"

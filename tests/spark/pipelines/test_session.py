@@ -76,8 +76,8 @@ def test_a_jvm_that_only_hands_out_tasks_compiles_little(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["archive", "x"], "where from"),
-        (["replay", "--path", "x"], "where to"),
+        (["archive", "x"], "name either a cluster"),
+        (["replay", "--path", "x"], "name the cluster to send to"),
         (["audit", "/nowhere/at/all"], "does not exist"),
         (["package", "x.rar"], "--py-files"),
         (

@@ -52,11 +52,8 @@ class JourneyPlan:
 class JourneyReport:
     """Times and problems of a journey; the counts are in the ledger."""
 
-    ledger: Ledger
     produce_s: float = 0.0
     total_s: float = 0.0
-    stored: int = 0
-    """Messages found when the queues were read back."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -66,7 +63,7 @@ async def run_journey(
     """Send and consume all messages of the ledger; `tell` is called with a line for each event."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    report = JourneyReport(ledger)
+    report = JourneyReport()
     await open_topic(namesrv, plan, ledger)
     async with Readers(namesrv, plan, ledger, tell) as readers:
         members = asyncio.create_task(readers.change_members())

@@ -158,7 +158,7 @@ def replay(
     )
     target = to_namesrv or namesrv
     if target is None:
-        raise ConfigError("where to? Name the cluster to send to with --to-namesrv HOST:PORT")
+        raise ConfigError("name the cluster to send to: --to-namesrv HOST:PORT")
     _run(
         "replay",
         master,

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketline.cli.access import client_access
+from rocketline.cli.access import DEFAULT_NAMESRV, client_access
 from rocketline.cli.options import (
-    DEFAULT_NAMESRV,
     AccessKey,
     CaFile,
     Insecure,

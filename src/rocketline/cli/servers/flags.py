@@ -24,6 +24,7 @@ NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 MAX_PORT = 65535
 MAX_BROKERS = 26
+"""Brokers are called broker-a to broker-z."""
 
 HELP = {
     "up": "Run a name server and brokers in one process, or with --processes in one each.",

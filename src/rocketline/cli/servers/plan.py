@@ -8,13 +8,12 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from rocketline.broker.config import BrokerConfig
+from rocketline.cli.servers.flags import MAX_BROKERS, MAX_PORT
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
 from rocketline.nameserver.config import NameServerConfig
 from rocketline.settings import load
 
-MAX_BROKERS = len(ascii_lowercase)
-LAST_PORT = 65535
 METRICS_PORT = MetricsConfig().port
 
 
@@ -43,8 +42,8 @@ def plan_cluster(
     """
     if not 1 <= count <= MAX_BROKERS:
         raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")
-    if broker_port + count - 1 > LAST_PORT:
-        raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {LAST_PORT}")
+    if broker_port + count - 1 > MAX_PORT:
+        raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {MAX_PORT}")
     brokers = []
     for position in range(count):
         own = dict(values)
