@@ -38,7 +38,7 @@ default:
 
 A setting in parentheses is not one of RocketMQ's and has no name in files: it is a field of the settings object, for
 programs that make one. Where a default is not Apache's, [compat.md](../compat.md) says why. The commands listen on
-loopback unless told otherwise.
+loopback by default.
 """
 
 UNITS = {"_ms": "ms", "_s": "s", "_bytes": "bytes"}

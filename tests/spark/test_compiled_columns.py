@@ -1,4 +1,4 @@
-"""The compiled twin of the columns gives what Python gives, for good records and damaged ones."""
+"""The compiled column functions give the same results as the Python ones, for sound and for damaged records."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_properties(texts: list[bytes], times: int, with_maps: bool) -> None:
     assert quickly.maps.to_pylist() == carefully.maps.to_pylist()
 
 
-def test_more_properties_than_the_twin_looks_at() -> None:
+def test_more_properties_than_the_compiled_function_reads() -> None:
     for count in (63, 64, 65, 300):
         text = b"".join(b"n%d\x01v%d\x02" % (number, number) for number in range(count))
         found = read_properties(text, np.zeros(1, np.int64), np.array([len(text)]), ("n1",), True)

@@ -1,4 +1,4 @@
-"""Reading ranges of a log: every record once, picked, and damage as the policy says."""
+"""Reading ranges of a log: every record once, selected, and damage handled by the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions as JSON: written equally when they are equal, and what users get wrong."""
+"""Offsets as JSON: equal texts for equal offsets, and mistakes of users."""
 
 from __future__ import annotations
 

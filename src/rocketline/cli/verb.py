@@ -139,7 +139,7 @@ def parser_of(item: Verb) -> Parser:
         "-n", "--namesrvAddr", "--namesrv", dest="namesrv", metavar="HOST:PORT", help="Name servers, separated by `;`."
     )
     common.add_argument("--output", choices=("text", "json", "csv"), default="text", help="How results are shown.")
-    common.add_argument("--watch", type=float, metavar="SECONDS", help="Repeat every so many seconds.")
+    common.add_argument("--watch", type=float, metavar="SECONDS", help="Repeat after this many seconds.")
     common.add_argument("--access-key", metavar="NAME", help=ACCESS_KEY_HELP)
     common.add_argument("--secret-key-file", type=Path, metavar="FILE", help=SECRET_KEY_HELP)
     common.add_argument("--tls", action="store_true", help=TLS_HELP)

@@ -30,7 +30,7 @@ RUNTIME_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class NameServerConfig:
-    host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; loopback unless told otherwise.")
+    host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; by default loopback.")
     port: int = setting(9876, "listenPort", "Port to listen on; 0 takes any free one.")
     kv_config_path: str = setting(
         "", "kvConfigPath", "File that keeps the key-value settings; empty keeps them in memory only."

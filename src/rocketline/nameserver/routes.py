@@ -369,5 +369,5 @@ def _min_id_change(
     header = NotifyMinBrokerIdChangeHeader(lowest, group.broker_name, addresses[lowest], offline_address, ha_address)
     # After a loss all remaining brokers are notified. A new broker is not notified of itself, unless it is alone.
     everyone = offline_address is not None or len(addresses) == 1
-    told = [address for number, address in addresses.items() if everyone or number != lowest]
-    return MinBrokerIdChange(header, told)
+    notified = [address for number, address in addresses.items() if everyone or number != lowest]
+    return MinBrokerIdChange(header, notified)

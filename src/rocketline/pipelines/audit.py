@@ -65,7 +65,7 @@ def _in_parallel(spark: SparkSession | None, tell: Progress, stretch_bytes: int 
         tasks = _tasks(folder, config, limits, lambda whole: stretch_bytes or fair_share(whole, parallelism(spark)))
         results = run_tasks(spark, work, tasks, AuditResult, tell, f"audit of {folder.name}")
         reports = [result.report for result in results if result.report is not None]
-        return reports, [told for result in results for told in result.links]
+        return reports, [link for result in results for link in result.links]
 
     return walk
 

@@ -1,4 +1,4 @@
-"""What a machine lacks is said before Spark is started; commands explain themselves."""
+"""Missing requirements are reported before Spark is started; wrong command lines are explained."""
 
 from __future__ import annotations
 

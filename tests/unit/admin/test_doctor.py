@@ -1,5 +1,5 @@
-"""Everything `doctor` complains about, provoked: by a cluster that is so, or, where no test can make a disk full or a clock
-wrong, by answers changed on their way."""
+"""Every problem that `doctor` finds, provoked on a real cluster or, where a test cannot fill a disk or set a clock, by
+changed answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of a journey find what is lost, double, changed or made up."""
+"""The ledger of a journey finds messages that are lost, duplicated, changed or invented."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_nobody_sent_is_invented(ledger: Ledger) -> None:
     for strange in (b"", b"short", body[:-1], other_end, other_start, ledger.body(3), Ledger(3, 40).body(0)):
         assert ledger.arrive(strange) is None
     assert (ledger.invented, ledger.consumed) == (7, 0)
-    assert any("7 messages were consumed that nobody sent" in problem for problem in problems_in(ledger))
+    assert any("7 messages were consumed that were not sent" in problem for problem in problems_in(ledger))
 
 
 def test_a_message_that_was_not_acknowledged_may_arrive_or_not() -> None:

@@ -1,4 +1,4 @@
-"""`rocketline up --processes`: the parent with children that stand in for brokers, then the command as users start it."""
+"""`rocketline up --processes`: the parent with fake child processes, then the command as users start it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as people and scripts see them."""
+"""Results as text, JSON and CSV."""
 
 from __future__ import annotations
 

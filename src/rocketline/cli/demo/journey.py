@@ -1,7 +1,7 @@
 """Sends many messages to consumers while their group changes, and checks that none was lost, changed or misplaced.
 
-What must hold at the end: every acknowledged message was consumed at least once, none was consumed that nobody sent, and
-the queues, read back from their beginning, hold consecutive offsets with each message where its producer was told.
+Checked at the end: every acknowledged message was consumed at least once, no message was consumed that was not sent, and the
+queues, read from their beginning, have consecutive offsets with each message at the acknowledged place.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def problems_in(ledger: Ledger) -> list[str]:
     if lost:
         problems.append(f"{len(lost)} acknowledged messages were never consumed, the first is number {lost[0]}")
     if ledger.invented:
-        problems.append(f"{ledger.invented} messages were consumed that nobody sent")
+        problems.append(f"{ledger.invented} messages were consumed that were not sent")
     if ledger.acknowledged < ledger.messages:
         problems.append(f"{ledger.messages - ledger.acknowledged} of {ledger.messages} messages were not acknowledged")
     return problems
@@ -284,7 +284,7 @@ def _check_stored(
     expected[queue] = offset + 1
     number = ledger.number_of(message.body)
     if number is None:
-        problems.append(f"{queue}: nobody sent the message at offset {offset}")
+        problems.append(f"{queue}: the message at offset {offset} was not sent")
     else:
         found[queue, offset] = number
     return problems
@@ -293,7 +293,7 @@ def _check_stored(
 def _misplaced(ledger: Ledger, found: dict[tuple[MessageQueue, int], int]) -> list[str]:
     places = ((number, ledger.place_of(number)) for number in range(ledger.messages))
     return [
-        f"message {number} is not at {place[0]} offset {place[1]}, where its producer was told"
+        f"message {number} is not at {place[0]} offset {place[1]}, as acknowledged"
         for number, place in places
         if place is not None and found.get(place) != number
     ]

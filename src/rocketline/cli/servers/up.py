@@ -127,7 +127,7 @@ def _local_only(values: Mapping[str, str]) -> dict[str, str]:
     advertised = local.pop("brokerIP1", LOOPBACK)
     if not is_loopback(advertised):
         log.warning(
-            "brokerIP1=%s is ignored: nobody there can reach %s; --host opens the servers", advertised, LOOPBACK
+            "brokerIP1=%s is ignored: %s cannot be reached from there; --host opens the servers", advertised, LOOPBACK
         )
     return local
 

@@ -24,7 +24,7 @@ MORE_COLUMNS = ("cluster", "broker", "in yesterday", "out yesterday", "in today"
     "clusterList",
     "Clusters and their brokers, each with its load, disk and age of data.",
     Flag("m", "moreStats", "Totals of yesterday and today instead.", switch=True),
-    Flag("i", "interval", "Repeat every so many seconds, as --watch.", kind=float),
+    Flag("i", "interval", "Repeat after this many seconds, as --watch.", kind=float),
     CLUSTER,
     aliases=("clusters", "brokers"),
 )

@@ -161,7 +161,7 @@ async def query_msg_by_unique_key(admin: Admin, args: Args) -> AsyncIterator[Tab
     Flag("k", "msgKey", "Key.", required=True),
     BEGIN,
     END,
-    Flag("m", "maxNum", "At most so many; default 64.", kind=int, default=64),
+    Flag("m", "maxNum", "At most this many; default 64.", kind=int, default=64),
     IGNORED_CLUSTER,
 )
 async def query_msg_by_key(admin: Admin, args: Args) -> AsyncIterator[Table]:
@@ -201,7 +201,7 @@ async def query_msg_by_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
     Flag("t", "traceTopic", "Topic of the traces.", default="RMQ_SYS_TRACE_TOPIC"),
     BEGIN,
     END,
-    Flag("c", "maxNum", "At most so many; default 64.", kind=int, default=64),
+    Flag("c", "maxNum", "At most this many; default 64.", kind=int, default=64),
     aliases=("trace",),
 )
 async def query_msg_trace_by_id(admin: Admin, args: Args) -> AsyncIterator[Table]:
@@ -322,7 +322,7 @@ async def print_msg_by_queue(admin: Admin, args: Args) -> AsyncIterator[Table]:
     Flag("g", "consumerGroup", IGNORED),
     Flag("s", "beginTimestamp", "Stored at or after.", kind=parse_time_ms),
     Flag("e", "endTimestamp", "Stored at or before.", kind=parse_time_ms),
-    Flag("c", "MessageNumber", "At most so many; default 128.", kind=int, default=128),
+    Flag("c", "MessageNumber", "At most this many; default 128.", kind=int, default=128),
 )
 async def consume_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.messages import read_range, read_topic

@@ -77,7 +77,7 @@ async def send_msg_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     ONE_CLUSTER,
     Flag("p", "printLog", IGNORED, kind=bool),
     Flag("m", "machineRoom", IGNORED),
-    Flag("i", "interval", "Repeat every so many seconds, as --watch.", kind=float),
+    Flag("i", "interval", "Repeat after this many seconds, as --watch.", kind=float),
 )
 async def cluster_rt(admin: Admin, args: Args) -> AsyncIterator[Table]:
     table = Table(("broker", "sends", "failed", "mean ms", "worst ms"))
