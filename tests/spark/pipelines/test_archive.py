@@ -72,8 +72,8 @@ def test_what_is_no_archive_is_named(spark: SparkSession, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({}, "where from"),
-        ({"namesrv": "h:1", "path": "/x"}, "where from"),
+        ({}, "name either a cluster"),
+        ({"namesrv": "h:1", "path": "/x"}, "name either a cluster"),
         ({"namesrv": "h:1"}, "name topics of the cluster"),
         ({"namesrv": "h:1", "topics": ("a",), "pattern": "b"}, "name topics of the cluster"),
     ],
