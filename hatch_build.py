@@ -17,7 +17,7 @@ from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # run as a script, outside of a build
+except ImportError:  # run as a script
     BuildHookInterface = object
 
 ROOT = Path(__file__).resolve().parent
@@ -27,15 +27,15 @@ sources_hash = runpy.run_path(str(ROOT / "src" / "rocketline" / "_sources.py"))[
 
 
 class BuildFailed(RuntimeError):
-    """The compiled module could not be built."""
+    """The module could not be compiled."""
 
 
 def target() -> Path:
     return ROOT / "src" / "rocketline" / f"_compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
-def compile_all() -> Path:
-    """Compile and link in one step; the file appears whole or not at all."""
+def compile_module() -> Path:
+    """Compile and link in one step; the file appears only when it is complete."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     native = ROOT / "native"
     sources = sorted(str(source) for source in native.glob("**/*.c"))
@@ -63,7 +63,7 @@ def build_if_possible() -> Path | None:
     if wanted == "python" or sys.implementation.name != "cpython":
         return None
     try:
-        return compile_all()
+        return compile_module()
     except BuildFailed as error:
         if wanted == "c":
             raise
@@ -72,7 +72,7 @@ def build_if_possible() -> Path | None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
-    """Wheels get the module of the Python that builds them; an editable install gets it in the source tree."""
+    """Puts the compiled module into wheels; for an editable install it is in the source tree."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         made = build_if_possible()

@@ -1,4 +1,4 @@
-"""How long operators' verbs take, as processes: their start alone, and lists and progress of a large cluster.
+"""Measures how long `rocketline admin` verbs take as processes: the start alone, and on a large cluster.
 
     python bench/admin.py [--runs 10] [--topics 1000] [--groups 2000]
 
@@ -22,7 +22,7 @@ from rocketline.testing import LocalCluster
 
 QUEUES = 4
 VERBS = (
-    "decodeMessageId -i 7F0000010000277600000000000000FF",  # asks nobody: the start alone
+    "decodeMessageId -i 7F0000010000277600000000000000FF",  # sends no request: the start alone
     "topicList",
     "topicList -c",
     "groupList",
@@ -49,7 +49,7 @@ def children_s() -> float:
 
 
 def timed(words: str, namesrv: str, runs: int) -> str:
-    """One verb, run so many times and once more to warm up."""
+    """Times of one verb, run `runs` times after one warm-up run."""
     command = cli_command("admin", *words.split(), "-n", namesrv, "--timeout", "60")
     times = []
     for _ in range(runs + 1):

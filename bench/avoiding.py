@@ -1,19 +1,19 @@
-"""What a slow broker costs a producer: `python bench/avoiding.py` (see bench/README.md).
+"""Measures what a slow broker costs a producer: `python bench/avoiding.py` (see bench/README.md).
 
 Two brokers in a process of their own, each behind a proxy in this one; our producer with `avoid_slow_brokers` sends all the
-while, some messages in flight. One broker turns slow (its answers come 0.6 s later), then dies, then is back:
+time, with some messages in flight. One broker becomes slow (its answers come 0.6 s later), then dies, then is back:
 
-    normal      both are well
-    detecting   the first moments of slowness: the sends that find out
+    normal      both work
+    detecting   the first sends to the slow broker
     slow        from then on
-    dying       the first moments without it
+    dying       the first sends to the dead broker
     dead        from then on
-    back        both are well again: how long until the second one gets messages, and what sends cost then
+    back        both work again: how long until the second one gets messages, and what sends cost then
 
-The bar: p99 of "slow" and "dead" below twice that of "normal", no send lost, and the second broker gets messages again. What
-the brokers hold is held against the receipts. The last line says whether the bar holds; exit code 1 when a send failed or is
-missing. "late" counts the sends that met the slowness: while they are fewer than one in a hundred, a p99 is made of what
-this process does besides (producer, proxies and name server share one loop), and of what else the machine does.
+The bar: p99 of "slow" and "dead" below twice that of "normal", no send lost, and the second broker gets messages again.
+The messages of the brokers are compared with the receipts. The last line says whether the bar holds; exit code 1 when a
+send failed or is missing. "late" counts the sends delayed by the slow broker: while they are fewer than one in a
+hundred, the p99 shows other work of this process (producer, proxies and name server share one loop) and of the machine.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ TOPIC, QUEUES = "BenchmarkTest", 4
 IN_FLIGHT = 8
 SLOW_S = 0.6
 DETECTING_S = 1.5
-"""Twice the slowness and a bit: what was under way to the slow broker has returned."""
+"""More than twice the delay: sends in flight to the slow broker have returned."""
 BACK_WITHIN_S = 30.0
 P99_BAR = 2.0
 
 
 class Phases:
-    """Latencies by phase, and where messages went."""
+    """Latencies by phase, and how many messages each broker got."""
 
     def __init__(self) -> None:
         self.now = "warm-up"
@@ -89,7 +89,7 @@ class Phases:
         )
 
 
-async def _send_on(producer: Producer, phases: Phases) -> None:
+async def _send_forever(producer: Producer, phases: Phases) -> None:
     while True:
         phase, began = phases.now, time.perf_counter()
         try:
@@ -135,7 +135,7 @@ async def _stored(namesrv: str) -> set[str]:
     return found
 
 
-async def _live(phases: Phases, proxies: dict[str, SlowProxy], seconds: float) -> None:
+async def _run_phases(phases: Phases, proxies: dict[str, SlowProxy], seconds: float) -> None:
     names = list(proxies)
     bad = names[0]
 
@@ -168,9 +168,9 @@ async def _run(cluster: ChildCluster, seconds: float, probes: bool) -> bool:
         _behind_proxies(cluster) as (namesrv, proxies),
         Producer(namesrv, group="bench", avoid_slow_brokers=True, probe_brokers=probes, timeout=30.0) as producer,
     ):
-        sending = [asyncio.create_task(_send_on(producer, phases)) for _ in range(IN_FLIGHT)]
+        sending = [asyncio.create_task(_send_forever(producer, phases)) for _ in range(IN_FLIGHT)]
         try:
-            await _live(phases, proxies, seconds)
+            await _run_phases(phases, proxies, seconds)
         finally:
             for task in sending:
                 task.cancel()

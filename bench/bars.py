@@ -1,4 +1,4 @@
-"""What our broker has to reach against Apache's, and whether a result does: the one table of bars.
+"""The targets ("bars") of our broker against Apache's, and whether a result reaches them.
 
 A bar is a line such as "ratio >= 1.2 or client-bound and cpu <= 0.5", one for the compiled broker and one for pure Python.
 Figures are ours / Apache's, medians of the pairs:
@@ -10,7 +10,7 @@ Figures are ours / Apache's, medians of the pairs:
 | p99 | 99th percentile of the latency |
 | time, memory | of a start, or at rest |
 | per-decade | our own cost per message with ten times as many of something |
-| client-bound | the load generator was the limit on our side |
+| client-bound | the load generator limited our side |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast the bulk reader drains a queue, from our broker and from Apache's.
+"""Measures how fast the bulk reader drains a queue of our broker and of Apache's.
 
     python bench/bulk.py                      our broker
     python bench/bulk.py --apache             Apache's with its limits (32 messages a reply), then with ours
@@ -42,7 +42,7 @@ async def fill(namesrv: str, count: int, body_bytes: int) -> None:
 
 
 def drain(namesrv: str, batch: int) -> str:
-    """Read everything once; a line with the result."""
+    """Read everything once; returns a line with the result."""
     messages = replies = size = 0
     with BulkReader(namesrv, group="bulk_read", batch=batch) as reader:
         queues = reader.queues(TOPIC)

@@ -5,9 +5,9 @@
         header = ...                           # set-up, not timed
         return lambda: decode_header(header)   # timed, again and again
 
-A case that prepares several operations at once (a read of 64 frames) says so with `operations=64`, and the figure is
-per operation. A case imports what it measures inside its function: one that cannot be set up is shown with its
-reason and leaves the others alone.
+A case that does several operations per call (a read of 64 frames) has `operations=64`, and the figure is per operation.
+A case imports what it measures inside its function: one that cannot be set up is shown with the reason, and the others
+still run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Puts a server's files out of memory, so that what it reads next comes from the disk. Linux, as root.
+"""Drops the files of a server from memory, so that its next reads come from the disk. Linux only, as root.
 
-Pages that a process has mapped stay in the page cache whatever one tells the kernel of the file, so the kernel is first
-told to page out the server's mappings (process_madvise), and then to forget the files (posix_fadvise).
+Mapped pages stay in the page cache whatever the kernel is told about the file. So the kernel first pages out the mappings of
+the server (process_madvise), and then drops the files (posix_fadvise).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ColdFailed(RuntimeError):
-    """The kernel does not let us, or does not do it."""
+    """The kernel refused, or the pages stayed in memory."""
 
 
 class _Range(ctypes.Structure):
@@ -28,7 +28,7 @@ class _Range(ctypes.Structure):
 
 
 def put_out_of_memory(pids: Iterable[int], directory: Path) -> float:
-    """Write back and forget every file below `directory`; returns the share of its bytes that stayed in memory."""
+    """Write back and drop every file below `directory`; returns the share of its bytes that stayed in memory."""
     files = [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
     for path in files:
         with suppress(FileNotFoundError), path.open("rb") as file:

@@ -1,6 +1,7 @@
-"""Our broker against Apache's, side by side: `python bench/compare.py` (see bench/README.md).
+"""Compares our broker with Apache's: `python bench/compare.py` (see bench/README.md).
 
-Exit code 0 when every workload has its pairs, 1 when void runs left one short or nothing could be measured.
+Exit code 0 when every workload has all its pairs, 1 when some are missing because of void runs, or nothing could be
+measured.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from bench import machine, page, report
 from bench.generators import LoadFailed
 from bench.measure import Comparison
 from bench.peers import PeerRounds, peers_named
-from bench.results import BACKLOG_BATCH, Plan
+from bench.results import BACKLOG_BATCH, BenchPlan
 from bench.sides import APACHE_VERSION, ApacheSide, CommandSide, Side, SideFailed
 from bench.summary import summarize
 from bench.wire import WireError
-from bench.workloads import SETS, WORKLOADS, Flush, Workload, choose
+from bench.workloads import SETS, WORKLOADS, FlushKind, Workload, choose
 from tests.support.java import JavaCompileError, JavaUnavailable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +40,7 @@ OURS_COMMAND = (
     f"{Path(sys.executable).parent / 'rocketline'} up"
     " --data {data} --namesrv-port 0 --broker-port 0 --flush {flush} --set waitTimeMillsInSendQueue=10000"
 )
-SMOKE = Plan(
+SMOKE = BenchPlan(
     pairs=1,
     seconds=0.3,
     cut_s=0.1,
@@ -53,7 +54,7 @@ SMOKE = Plan(
     calm_s=0.0,
     backlog=6_400,
 )
-QUICK = Plan(seconds=5.0, starts=1, recoveries=0, stored=())
+QUICK = BenchPlan(seconds=5.0, starts=1, recoveries=0, stored=())
 DISK_PER_SECOND = 1 << 30  # of each pair, for the default set
 
 
@@ -95,8 +96,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def plan_of(args: argparse.Namespace) -> Plan:
-    base = SMOKE if args.smoke else QUICK if args.sets == "quick" else Plan()
+def plan_of(args: argparse.Namespace) -> BenchPlan:
+    base = SMOKE if args.smoke else QUICK if args.sets == "quick" else BenchPlan()
     given = {
         "pairs": args.pairs,
         "seconds": args.seconds,
@@ -113,10 +114,10 @@ def plan_of(args: argparse.Namespace) -> Plan:
     return replace(base, load_core=args.load_core, freeze=not args.no_freeze, **chosen)
 
 
-def sides_of(args: argparse.Namespace, flush: Flush) -> list[Side]:
+def sides_of(args: argparse.Namespace, flush: FlushKind) -> list[Side]:
     core = args.server_core
     if args.twins:
-        # One after the other in every pair, as with Apache.
+        # In turns within every pair, as with Apache.
         return [
             CommandSide(label, core, f"env ROCKETLINE_IMPL={choice} {args.ours_command}", flush=flush.value)
             for label, choice in (("compiled", "c"), ("python", "python"))
@@ -146,7 +147,7 @@ def about_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def our_implementation() -> str:
-    """What a broker started from here runs: c or python."""
+    """The implementation that a broker started from here uses: c or python."""
     asked = [sys.executable, "-c", "import rocketline; print(rocketline.__impl__)"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
@@ -155,7 +156,7 @@ def our_implementation() -> str:
 
 
 def compare(args: argparse.Namespace, workloads: list[Workload], scratch: Path, console: Console) -> bool:
-    """Measure and report; True if every workload has the pairs it was to have."""
+    """Measure and report; True if every workload has all its pairs."""
 
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False)
@@ -166,7 +167,7 @@ def compare(args: argparse.Namespace, workloads: list[Workload], scratch: Path, 
     try:
         comparison.measure(workloads)
         if peers:
-            ours = sides_of(args, Flush.ASYNC)[0]
+            ours = sides_of(args, FlushKind.ASYNC)[0]
             comparison.peer_runs = PeerRounds(ours, peers, comparison.plan, scratch, say).measure()
     finally:
         if comparison.runs:
@@ -198,7 +199,7 @@ def main() -> int:
     except ValueError as error:
         console.print(str(error), style="red", highlight=False)
         return 1
-    if any(workload.flush is Flush.SYNC for workload in workloads) and "{flush}" not in args.ours_command:
+    if any(workload.flush is FlushKind.SYNC for workload in workloads) and "{flush}" not in args.ours_command:
         console.print("workloads with sync flush need {flush} in --ours-command", style="red", highlight=False)
         return 1
     if max(args.server_core, args.load_core) >= (os.cpu_count() or 1):

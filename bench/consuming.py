@@ -1,10 +1,11 @@
-"""What consuming costs: `python bench/consuming.py [drain|polls|filters ...]` (see bench/README.md).
+"""Measures what consuming costs: `python bench/consuming.py [drain|polls|filters ...]` (see bench/README.md).
 
     drain     10^6 messages of 1 KiB out of our broker, with our consumers and with Apache's client
     polls     10,000 held long polls against ten: memory of each, processor time to wake one
-    filters   TAG and SQL92 that select 1 % against no filter: rates at which pulls pass through a queue
+    filters   TAG and SQL92 filters that select 1 % against no filter: rates at which pulls scan a queue
 
-`--quick` does everything in miniature: does it work? Exit code 1 when a filter misses its bar or something failed.
+`--quick` runs everything with tiny sizes, to check that it works. Exit code 1 when a filter misses its bar or something
+failed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.support.java import JavaCompileError, JavaUnavailable
 PARTS = ("drain", "polls", "filters")
 SERVER_CORE, LOAD_CORE = 0, 1
 STOP_S = 300.0
-"""For a broker to flush the files of ten thousand queues."""
+"""Time for a broker to flush the files of ten thousand queues."""
 
 
 @contextmanager
@@ -78,14 +79,14 @@ def filters(args: argparse.Namespace, scratch: Path) -> bool:
     with broker(scratch, "filters") as side:
         found = asyncio.run(scanning.measure(side, count, args.rounds or (1 if args.quick else 5)))
         print("filters:\n  " + str(found).replace("\n", "\n  "), flush=True)
-    # In miniature a scan takes less than a tick of the clock that processor time is counted in.
+    # With tiny sizes a scan takes less than one tick of the CPU clock.
     return args.quick or not found.missed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; all when none is named")
-    parser.add_argument("--quick", action="store_true", help="tiny: does it work?")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that it works")
     parser.add_argument("--messages", type=int, help="messages of drain (1000000) and filters (100000)")
     parser.add_argument("--polls", type=int, help="polls held at once (10000)")
     parser.add_argument("--rounds", type=int, help="how often each is measured: drain 1, polls 3, filters 5")

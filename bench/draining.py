@@ -1,7 +1,7 @@
-"""Draining a backlog from our broker: with our consumers, and with Apache's client.
+"""Drains a backlog of our broker with our consumers and with Apache's client.
 
-Every run is a new group that reads the whole topic from its start, in a process of its own on the load core; the
-first tenth is warm-up. A run that misses a message, or gets more than a few twice, counts for nothing.
+Every run uses a new group that reads the whole topic from its start, in a process of its own on the load core; the
+first tenth is warm-up. A run that misses a message is not counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READERS = ("push", "push, lists of 32", "push, threads", "pull", "java push", "j
 
 
 class Drained(NamedTuple):
-    """One run: messages measured, their seconds, and what reader and broker worked for all of them."""
+    """One run: messages per second, and CPU time per message of reader and broker."""
 
     reader: str
     rate: float
@@ -46,8 +46,8 @@ class Drained(NamedTuple):
         )
 
 
-class Tally:
-    """Counts messages; `done` once all are there."""
+class DrainCounter:
+    """Counts distinct messages; `done` is set when all have arrived."""
 
     def __init__(self, expected: int) -> None:
         self._expected = expected
@@ -113,7 +113,7 @@ def drain(side: Side, reader: str, run: int, count: int, java: JavaLoad | None, 
         assert java is not None
         rate, cpu_us = _with_java(java, reader.removeprefix("java "), side.namesrv, group, count)
     else:
-        # A process of its own: what the harness keeps in memory and threads must not show.
+        # In a new process, so that memory and threads of the harness have no effect.
         with get_context("spawn").Pool(1) as pool:
             rate, cpu_us = pool.apply(_with_ours, (reader, side.namesrv, group, count, core))
     broker_s = machine.cpu_seconds(side.pids()) - before
@@ -132,19 +132,19 @@ def _with_java(java: JavaLoad, verb: str, namesrv: str, group: str, count: int) 
 
 def _with_ours(reader: str, namesrv: str, group: str, count: int, core: int) -> tuple[float, float]:
     os.sched_setaffinity(0, {core})
-    logging.getLogger("rocketline").setLevel(logging.ERROR)  # that a full buffer pauses its queue is no news here
-    tally_of: Callable[[str, str, int], Awaitable[Tally]] = _pulled if reader == "pull" else _pushed(reader)
+    logging.getLogger("rocketline").setLevel(logging.ERROR)  # without the warnings about full buffers
+    tally_of: Callable[[str, str, int], Awaitable[DrainCounter]] = _pulled if reader == "pull" else _pushed(reader)
     return asyncio.run(_within_limit(tally_of(namesrv, group, count))).figures
 
 
-async def _within_limit(run: Awaitable[Tally]) -> Tally:
+async def _within_limit(run: Awaitable[DrainCounter]) -> DrainCounter:
     async with asyncio.timeout(LIMIT_S):
         return await run
 
 
-def _pushed(reader: str) -> Callable[[str, str, int], Awaitable[Tally]]:
-    async def run(namesrv: str, group: str, count: int) -> Tally:
-        tally = Tally(count)
+def _pushed(reader: str) -> Callable[[str, str, int], Awaitable[DrainCounter]]:
+    async def run(namesrv: str, group: str, count: int) -> DrainCounter:
+        tally = DrainCounter(count)
         batch = PER_SEND if "lists" in reader else 1
         handler: HandlerFunction = tally.take_batch if batch > 1 else tally.take
         if "threads" in reader:
@@ -158,8 +158,8 @@ def _pushed(reader: str) -> Callable[[str, str, int], Awaitable[Tally]]:
     return run
 
 
-async def _pulled(namesrv: str, group: str, count: int) -> Tally:
-    tally = Tally(count)
+async def _pulled(namesrv: str, group: str, count: int) -> DrainCounter:
+    tally = DrainCounter(count)
     async with PullConsumer(namesrv, group=group, from_where=ConsumeFrom.FIRST) as consumer:
         await consumer.subscribe(TOPIC)
         while not tally.done.is_set():

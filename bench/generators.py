@@ -1,6 +1,6 @@
-"""The load generators, all on the load core: raw frames from C, and Apache's own client in a JVM.
+"""The load generators on the load core: a C program that sends raw frames, and Apache's own client in a JVM.
 
-They are built on first use into build/ and answer a run with one dictionary; the keys they share are `rate`,
+They are built on first use into build/. A run returns a dictionary; the common keys are `rate`,
 `messages` (measured window), `acked`, `errors` (whole run), `p50_us`, `p99_us`, `p999_us`, `max_us`, `first_error`.
 """
 
@@ -20,7 +20,7 @@ from tests.support.java import BUILD, classpath, compile_java, tool
 
 HERE = Path(__file__).resolve().parent
 CLIENT_HEAP = "-Xmx1g"
-OVERTIME_S = 60.0  # beyond the asked duration, for set-up and late answers
+OVERTIME_S = 60.0  # in addition to the duration, for set-up and late answers
 
 
 class LoadFailed(RuntimeError):

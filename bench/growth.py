@@ -1,6 +1,6 @@
-"""What a message costs our broker with ten times and a hundred times as many of something: the ratio per decade.
+"""The cost of a message for our broker with 10 and 100 times as many connections, topics or stored messages.
 
-The figure is the servers' processor time per message, medians of one comparison.
+The figure is the servers' CPU time per message, as medians of one comparison; `steps` are the ratios per decade.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Growth:
 
 
 def growths(cost_of: Mapping[str, float]) -> list[Growth]:
-    """From costs by workload; what was not measured at every size is left out."""
+    """The growths for costs by workload; those not measured at all sizes are left out."""
     return [
         Growth(what, tuple(cost_of[name] for name in names))
         for what, names in DECADES.items()

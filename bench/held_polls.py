@@ -1,8 +1,8 @@
-"""Held long polls: what one costs in memory, and what it costs to wake it while few or very many others wait.
+"""Measures held long polls: their memory, and the cost of waking one while few or very many others wait.
 
-Windows of ten messages go through the broker one after the other, each to a queue of its own, in three ways: with nobody
-waiting, with a pull waiting at those ten queues only, and with one waiting at every queue. Everything else is equal, so the
-differences of the broker's processor time are the cost of the pulls, and of the other pulls that wait meanwhile.
+Windows of ten messages, each for a queue of its own, are sent one after the other in three ways: without waiting pulls,
+with a pull waiting at these ten queues only, and with one waiting at every queue. Everything else is equal, so the
+differences in the broker's CPU time are the cost of the pulls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILES = {"mappedFileSizeConsumeQueue": 2000}
 
 
 class Polled(NamedTuple):
-    """What one broker was seen to need."""
+    """The figures of one broker."""
 
     held: int
     bytes_per_poll: float
@@ -70,7 +70,7 @@ class Polls:
             self._connections.append(await stack.enter_async_context(RemotingClient()))
 
     async def send(self, queues: Sequence[MessageQueue]) -> None:
-        """One message to each; the pulls that wait there come back with it."""
+        """Send one message to each queue; pulls that wait there return with it."""
         await asyncio.gather(*(self._producer.send(Message(queue.topic, b"x" * 100), queue=queue) for queue in queues))
         for queue in queues:
             self._next[queue] += 1
@@ -80,13 +80,13 @@ class Polls:
                     raise LoadFailed(f"a pull held at {queue} came back with {answer.code}: {answer.remark}")
 
     async def hold(self, queues: Sequence[MessageQueue]) -> None:
-        """Have a pull wait at each; they are held when this returns."""
+        """Let a pull wait at each queue; they are held when this returns."""
         for queue in queues:
             self._waiting[queue] = asyncio.create_task(self._pull(queue))
         await self.round_trip(queues)
 
     async def round_trip(self, queues: Sequence[MessageQueue]) -> None:
-        """Ask something else on the connections of some queues: all that was sent there before is then served."""
+        """Make another request on the connections of some queues: all earlier requests are then served."""
         await asyncio.sleep(0)
         connections = {id(self._connection(queue)): queue for queue in queues}
         await asyncio.gather(*map(self._ask, connections.values()))
@@ -102,13 +102,23 @@ class Polls:
 
     async def _pull(self, queue: MessageQueue) -> Command:
         header = PullMessageHeader(
-            "bench_polls", queue.topic, queue.queue_id, QueueOffset(self._next[queue]), 32, SUSPEND | SUBSCRIPTION,
-            ConsumerOffset(0), SUSPEND_MS, 0, "*", "TAG", broker_name=queue.broker_name,
-        )  # fmt: skip
+            consumer_group="bench_polls",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=QueueOffset(self._next[queue]),
+            max_msg_nums=32,
+            sys_flag=SUSPEND | SUBSCRIPTION,
+            commit_offset=ConsumerOffset(0),
+            suspend_ms=SUSPEND_MS,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+            broker_name=queue.broker_name,
+        )
         command = Command(RequestCode.PULL_MESSAGE, header.encode())
         return await self._connection(queue).call(self._side.broker, command, SUSPEND_MS / 1000 + 30)
 
-    async def let_all_go(self) -> None:
+    async def release_all(self) -> None:
         for start in range(0, len(self.queues), WINDOW):
             await self.send(self.queues[start : start + WINDOW])
 
@@ -116,7 +126,7 @@ class Polls:
 async def measure(side: Side, held: int, pairs: int, idle_s: float) -> Polled:
     """`held` pulls against ten, `pairs` times; the medians of the processor times.
 
-    Memory is that of the first time: later ones reuse what it left behind.
+    Memory is that of the first time: later ones reuse it.
     """
     queues = [
         MessageQueue(f"bench-polls-{number // PER_TOPIC}", side.broker_name, number % PER_TOPIC)
@@ -127,7 +137,7 @@ async def measure(side: Side, held: int, pairs: int, idle_s: float) -> Polled:
     async with Producer(side.namesrv, group="bench_polls_sender") as producer, AsyncExitStack() as stack:
         polls = Polls(side, producer, queues)
         await polls.open(stack)
-        await polls.let_all_go()  # every queue has its files, every connection is open
+        await polls.release_all()  # creates the files of every queue and opens every connection
         await polls.round_trip(queues)
         found = [await _pair(side, polls, idle_s) for _ in range(pairs)]
     send, few, many, _, idle = map(statistics.median, zip(*found))
@@ -145,7 +155,7 @@ async def _pair(side: Side, polls: Polls, idle_s: float) -> tuple[float, float, 
     size = (machine.memory(side.pids()).anonymous - before) / len(queues)
     idle = await _idle_percent(side, idle_s)
     many = await _cpu_us(side, polls, after=polls.hold)
-    await polls.let_all_go()
+    await polls.release_all()
     return send, few, many, size, idle
 
 

@@ -1,10 +1,10 @@
-"""One member of four hangs: what becomes of the backlog when queues are pulled, and when they are popped.
+"""One of four members hangs: what happens to the backlog when queues are pulled, and when they are popped.
 
     python bench/hung_member.py
 
-The same data twice: four queues, four members that need some milliseconds for each message. When a third of it is done, one
-member stops working but goes on sending heartbeats, so nobody takes its place. Printed is what the other three got done,
-how fast, and what nobody gets to see.
+The same data twice: four queues, four members that need some milliseconds for each message. After a third of it, one
+member stops working but keeps sending heartbeats, so that its queues are not reassigned. Printed is what the other
+three consumed, how fast, and which messages no working member gets.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class Found:
     """From the start to the hang, and from there to the last message that came to the others."""
     rest_s: float = 0.0
     done: int = 0
-    """By all members; `late` of them were in the hands of the one that hangs, and came to others later."""
+    """Consumed by all members; `late` of them were first delivered to the hung one, and to others later."""
     late: int = 0
     twice: int = 0
     left: Counter[int] = field(default_factory=Counter)
-    """By queue: what no working member ever gets."""
+    """By queue: messages that no working member gets."""
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Messages per second and working member: of four before, of three afterwards."""
+        """Messages per second and working member: of four before the hang, of three after it."""
         before = self.done_at_hang / self.hang_s / MEMBERS
         return before, (self.done - self.late - self.done_at_hang) / self.rest_s / (MEMBERS - 1)
 
 
 class Work:
-    """The members' common books, and the one among them that hangs."""
+    """Shared counts of the members; member 0 hangs."""
 
     def __init__(self, mode: str, messages: int, work_s: float) -> None:
         self.found = Found(mode, messages)
@@ -90,7 +90,7 @@ class Work:
         self.found.done_at_hang, self.found.hang_s = len(self._done), self._hung_since - self._began
 
     async def until(self, is_enough: Callable[[Counter[int]], bool]) -> Found:
-        """Wait until the others have done so much."""
+        """Wait until the others have consumed enough."""
         async with asyncio.timeout(LIMIT_S):
             await self.hung.wait()
             while not is_enough(self._by_queue):
@@ -112,7 +112,7 @@ async def run(mode: str, messages: int, work_s: float) -> Found:
 
 
 async def _fill(namesrv: str, messages: int) -> None:
-    """As many messages for each queue; a body begins with the number of its queue."""
+    """Send the same number of messages to each queue; a body begins with the number of its queue."""
     async with Producer(namesrv, group="bench_hung_sender") as producer:
         for queue_id in range(QUEUES):
             queue = MessageQueue(TOPIC, "broker-a", queue_id)
@@ -154,7 +154,7 @@ async def _pop(work: Work, namesrv: str, stack: AsyncExitStack) -> Found:
             )
         )  # fmt: skip
         await consumer.subscribe(TOPIC)
-        tasks.append(asyncio.create_task(_pop_on(work, number, consumer)))
+        tasks.append(asyncio.create_task(_pop_forever(work, number, consumer)))
     try:
         return await work.until(lambda done: done.total() >= work.found.messages)
     finally:
@@ -163,7 +163,7 @@ async def _pop(work: Work, namesrv: str, stack: AsyncExitStack) -> Found:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pop_on(work: Work, number: int, consumer: PopConsumer) -> None:
+async def _pop_forever(work: Work, number: int, consumer: PopConsumer) -> None:
     while True:
         for message in await consumer.receive(BATCH):
             await work.handle(number, message)

@@ -1,7 +1,7 @@
-"""What a workload means for a side: the topics and backlogs it needs, its load, and the check of what came of it.
+"""Runs the workloads on a side: creates topics and backlogs, runs the load, and checks the result.
 
-A run counts only if no send failed and the topics' offsets grew by exactly what was acknowledged, or if it read what it
-was to read: everything, in order, or of a filtered backlog the messages that have the tag.
+A run counts only if no send failed and the topics' offsets grew by exactly the number of acknowledged messages, or if
+it read everything in order, or of a filtered backlog the messages that have the tag.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from bench import wire
 from bench.generators import JavaLoad, LoadFailed, RawLoad
-from bench.results import BACKLOG_BATCH, Plan
+from bench.results import BACKLOG_BATCH, BenchPlan
 from bench.sides import Side
-from bench.workloads import Backlog, Kind, Workload
+from bench.workloads import Backlog, LoadKind, Workload
 
 SEND_TOPIC = "bench-send"
 FLOW_TOPIC = "bench-flow"
@@ -22,13 +22,13 @@ BODY_BYTES = 128
 FILL_TIMEOUT_S = 600.0
 PUSH_TIMEOUT_S = 120.0
 DISPATCH_TIMEOUT_S = 30.0
-DISPATCH_PAUSE_S = 0.1  # no growth for so long: nothing is being dispatched
+DISPATCH_PAUSE_S = 0.1  # without growth for this long, nothing is being dispatched
 
 
 class Loads:
-    """The generators for the time of a comparison."""
+    """The load generators of a comparison."""
 
-    def __init__(self, plan: Plan, scratch: Path) -> None:
+    def __init__(self, plan: BenchPlan, scratch: Path) -> None:
         self.plan = plan
         self.raw = RawLoad(plan.load_core)
         self._scratch = scratch
@@ -40,16 +40,17 @@ class Loads:
             self._java.close()
 
     def prepare(self, side: Side, workloads: list[Workload]) -> None:
-        """The topics and backlogs of the workloads; those with many topics get them in `make_topics`."""
+        """Create topics and backlogs of the workloads; workloads with many topics get theirs in `make_topics`."""
         topics = [SEND_TOPIC]
-        if any(workload.kind is Kind.RAW_FLOW for workload in workloads):
+        if any(workload.kind is LoadKind.RAW_FLOW for workload in workloads):
             topics.append(FLOW_TOPIC)
         wire.create_topics(side.namesrv, side.broker, topics, self.plan.queues)
         for backlog in dict.fromkeys(workload.backlog for workload in workloads if workload.backlog):
             self._fill(side, backlog)
 
     def make_topics(self, side: Side, workload: Workload) -> None:
-        """Also sends a message to every queue: the first one makes its files, which is not what is measured."""
+        """Create the topics and send a message to every queue: the first message creates files, which is not to be
+        measured."""
         queues = self._queues(workload)
         wire.create_topics(side.namesrv, side.broker, topics_of(workload), queues)
         options: dict[str, Any] = {"topic": topics_name(workload), "topics": workload.topics, "queues": queues}
@@ -73,15 +74,15 @@ class Loads:
         )  # fmt: skip
 
     def run(self, side: Side, workload: Workload, seconds: float, cut_s: float) -> dict[str, Any]:
-        if workload.kind is Kind.JAVA_PUSH:
+        if workload.kind is LoadKind.JAVA_PUSH:
             return self._push(side, workload)
-        if workload.kind is Kind.JAVA_SEND:
+        if workload.kind is LoadKind.JAVA_SEND:
             settings = {"topic": SEND_TOPIC, "body": BODY_BYTES, "seconds": seconds, "warmup": cut_s}
             return self._java_run("send", seconds + cut_s, side, settings | workload.options)
         options: dict[str, Any] = {"topic": topics_name(workload), "body": BODY_BYTES, "queues": self.plan.queues}
-        if workload.kind is Kind.RAW_PULL:
+        if workload.kind is LoadKind.RAW_PULL:
             options["mode"] = "pull"
-        if workload.kind is Kind.RAW_FLOW:
+        if workload.kind is LoadKind.RAW_FLOW:
             offsets = wire.max_offsets(side.broker, [FLOW_TOPIC], self.plan.queues)
             options |= {"mode": "flow", "offsets": ",".join(map(str, offsets))}
         options |= {"seconds": seconds, "warmup": cut_s, **workload.options}
@@ -101,7 +102,7 @@ class Loads:
         return self._java.run(verb, duration_s, namesrv=side.namesrv, **settings)
 
     def stored(self, side: Side, workload: Workload) -> int:
-        """What is stored once the broker has dispatched all it has: a void run may have left some behind."""
+        """The number of stored messages when the broker has dispatched all; a void run may have left some."""
         topics, queues = topics_of(workload), self._queues(workload)
         deadline = time.monotonic() + DISPATCH_TIMEOUT_S
         stored = sum(wire.max_offsets(side.broker, topics, queues))
@@ -113,11 +114,11 @@ class Loads:
         raise LoadFailed(f"{side.label} still stores messages {DISPATCH_TIMEOUT_S:.0f} s after the last send")
 
     def wrong(self, side: Side, workload: Workload, before: int, result: dict[str, Any]) -> str:
-        """Why the run does not count, or nothing. Waits until consumers could read what was acknowledged."""
+        """The reason why a run is void, or an empty text. Waits until acknowledged messages can be read."""
         if result["errors"]:
             return f"{result['errors']} failed: {result['first_error']}"
         if not result["messages"]:
-            return "nothing came in the measured window"
+            return "no message in the measured window"
         if workload.backlog is None:
             return self.wrongly_stored(side, topics_of(workload), self._queues(workload), before, result)
         if "subscription" in workload.options:
@@ -127,7 +128,7 @@ class Loads:
         return ""
 
     def wrongly_stored(self, side: Side, topics: list[str], queues: int, before: int, result: dict[str, Any]) -> str:
-        """Waits until the topics have grown by what was acknowledged; says what is wrong, or nothing."""
+        """Wait until the topics have grown by the number of acknowledged messages; returns a problem, or an empty text."""
         wanted = before + int(result["acked"])
         deadline = time.monotonic() + DISPATCH_TIMEOUT_S
         while True:
@@ -147,10 +148,10 @@ class Loads:
 
 
 def topics_name(workload: Workload) -> str:
-    """What the generator is told: with several topics, what their names begin with."""
+    """The topic for the generator; with several topics, the prefix of their names."""
     if workload.backlog:
         return workload.backlog.topic
-    if workload.kind is Kind.RAW_FLOW:
+    if workload.kind is LoadKind.RAW_FLOW:
         return FLOW_TOPIC
     return f"bench-{workload.name}" if workload.topics > 1 else SEND_TOPIC
 
@@ -160,19 +161,19 @@ def topics_of(workload: Workload) -> list[str]:
     return [f"{name}-{number}" for number in range(workload.topics)] if workload.topics > 1 else [name]
 
 
-def backlog_size(backlog: Backlog, plan: Plan) -> int:
+def backlog_size(backlog: Backlog, plan: BenchPlan) -> int:
     """Whole batches.
 
-    >>> backlog_size(Backlog("t", part=0.5), Plan(backlog=96))
+    >>> backlog_size(Backlog("t", part=0.5), BenchPlan(backlog=96))
     32
     """
     return int(plan.backlog * backlog.part) // BACKLOG_BATCH * BACKLOG_BATCH
 
 
-def tagged(backlog: Backlog, plan: Plan, tag: str) -> int:
-    """How many messages of the backlog have the tag, which the generator gives in turn.
+def tagged(backlog: Backlog, plan: BenchPlan, tag: str) -> int:
+    """How many messages of the backlog have the tag; the generator uses its tags in turn.
 
-    >>> tagged(Backlog("t", tags=100), Plan(backlog=320), "t042")
+    >>> tagged(Backlog("t", tags=100), BenchPlan(backlog=320), "t042")
     3
     """
     return len(range(int(tag[1:]), backlog_size(backlog, plan), backlog.tags))

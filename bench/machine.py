@@ -1,6 +1,6 @@
-"""What the machine says: processor time and memory of processes, who else is busy, disk and memory speed.
+"""Measurements of the machine: CPU time and memory of processes, load by others, disk and memory speed.
 
-Everything comes from /proc (Linux only), so nothing here runs inside a measured server.
+Figures of processes come from /proc (Linux only), so nothing here runs inside a measured server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _memcpy_source, _memcpy_target = bytearray(b"x") * MEMCPY_BYTES, bytearray(b"y")
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident bytes. `anonymous` leaves out mapped files, which the kernel may take back at any time."""
+    """Resident bytes. `anonymous` is without mapped files, whose pages the kernel may drop at any time."""
 
     rss: int
     anonymous: int
@@ -74,20 +74,20 @@ def busy_seconds() -> float:
 
 
 def busy_cores(seconds: float) -> float:
-    """How many cores are busy, looked at for that long."""
+    """How many cores are busy on average over so many seconds."""
     began = busy_seconds()
     time.sleep(seconds)
     return (busy_seconds() - began) / seconds
 
 
 def disk_flushes(directory: Path) -> int | None:
-    """How often the disk below `directory` was told to flush since boot, by anybody; None where nobody counts."""
+    """The number of flushes of the disk of `directory` since boot, by all processes; None if the kernel does not count."""
     device = os.stat(directory).st_dev
     return flushes_in(Path("/proc/diskstats").read_text(), os.major(device), os.minor(device))
 
 
 def flushes_in(diskstats: str, major: int, minor: int) -> int | None:
-    """The field of a whole disk (partitions have none that grows, and old kernels have no such field).
+    """The flush counter of a disk in /proc/diskstats; None for partitions and old kernels.
 
     >>> flushes_in(" 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 4510091 17", 254, 0)
     4510091

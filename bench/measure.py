@@ -1,13 +1,14 @@
-"""One comparison from start to end: starts, warm-up, interleaved runs, and what makes a run count.
+"""Runs one comparison: starts, warm-up, interleaved runs, and the check whether a run counts.
 
-Rules kept here (bench/README.md says why):
+Rules (bench/README.md has the reasons):
 
-* Only one side is awake at a time; the other is frozen.
-* A run is void unless `Loads.wrong` has nothing to say. Processor time is read after that check, so the dispatch to the
-  consume queues, done after the acknowledgement, is counted.
+* Only one side runs at a time; the other is frozen.
+* A run is void if `Loads.wrong` finds a problem. CPU time is read after that check, so that the dispatch to the consume
+queues,
+  which is done after the acknowledgement, is counted.
 * Pairs are A B A B; a ratio is only ever taken inside a pair. A pair with a void run is repeated and stays in the
   report.
-* Workloads with sync flush have brokers of their own, started when the others have ended.
+* Workloads with sync flush have brokers of their own, started after the others have ended.
 """
 
 from __future__ import annotations
@@ -23,65 +24,65 @@ from typing import Any
 from bench import cold, machine, recovery, stored, wire
 from bench.generators import LoadFailed
 from bench.loads import DISPATCH_PAUSE_S, SEND_TOPIC, Loads
-from bench.results import Plan, Recovery, Rest, Run, Start
+from bench.results import BenchPlan, MeasuredRun, RecoveryTime, Rest, Start
 from bench.sides import Side
-from bench.workloads import WORKLOADS, Flush, Workload, families
+from bench.workloads import WORKLOADS, FlushKind, Workload, families
 
-NOISY_CORES = 0.15  # used by others: above this a run is called disturbed
+NOISY_CORES = 0.15  # used by others: above this a run counts as disturbed
 CALM_SAMPLE_S = 0.5
 VOID_PAIRS_ALLOWED = 2  # per workload
 WARM_SLICE_S = 5.0
-WARM_PATIENCE = 3  # times the planned slices, at most
-WARM_LEAST = 30  # parts of the warm-up that every workload gets at least one of
+WARM_PATIENCE = 3  # at most so many times the planned slices
+WARM_LEAST = 30  # every workload gets at least this fraction (1/30) of the warm-up
 
 
 class Comparison:
-    """Holds the two sides and the generators for the time of a comparison; `say` is told what happens.
+    """The two sides and the generators of a comparison; `say` is called with a line for each event.
 
-    `make_sides` gives the two of them for a kind of flush. `sides` are those that run at the moment.
+    `make_sides` returns two sides for a kind of flush; `sides` are those that run at the moment.
     """
 
     def __init__(
-        self, make_sides: Callable[[Flush], list[Side]], plan: Plan, scratch: Path, say: Callable[[str], None]
+        self, make_sides: Callable[[FlushKind], list[Side]], plan: BenchPlan, scratch: Path, say: Callable[[str], None]
     ) -> None:
         self._make_sides = make_sides
-        self.sides = make_sides(Flush.ASYNC)
+        self.sides = make_sides(FlushKind.ASYNC)
         self.labels = [side.label for side in self.sides]
         self.plan = plan
         self.scratch = scratch
         self.say = say
         self.starts: list[Start] = []
-        self.runs: list[Run] = []
+        self.runs: list[MeasuredRun] = []
         self.rests: list[Rest] = []
-        self.recoveries: list[Recovery] = []
-        self.stored_runs: list[Run] = []  # of our side alone, with ever more stored
-        self.peer_runs: list[Run] = []  # of others than the two sides; see bench/peers.py
+        self.recoveries: list[RecoveryTime] = []
+        self.stored_runs: list[MeasuredRun] = []  # of our side alone, with more and more stored
+        self.peer_runs: list[MeasuredRun] = []  # of other servers; see bench/peers.py
         self.warmth: dict[str, list[float]] = {label: [] for label in self.labels}
         self.warm_cpu_s = dict.fromkeys(self.labels, 0.0)
         self._loads = Loads(plan, scratch)
 
     def measure(self, workloads: list[Workload]) -> None:
-        """Fills `starts`, `warmth`, `runs`, `rests` and `recoveries`; ends what it started, whatever happens."""
+        """Fill `starts`, `warmth`, `runs`, `rests` and `recoveries`; always stops what it started."""
         with ExitStack() as cleanup:
             cleanup.callback(self._loads.close)
-            for flush in Flush:
+            for flush in FlushKind:
                 chosen = [workload for workload in workloads if workload.flush is flush]
                 if chosen:
                     self._measure_phase(flush, chosen)
             if self.plan.recoveries:
-                self.sides = self._make_sides(Flush.ASYNC)
+                self.sides = self._make_sides(FlushKind.ASYNC)
                 self.recoveries += recovery.recoveries(self.sides, self._loads, self.scratch, self.say)
             if self.plan.stored:
-                ours = [self._make_sides(Flush.ASYNC)[0] for _ in self.plan.stored]
+                ours = [self._make_sides(FlushKind.ASYNC)[0] for _ in self.plan.stored]
                 self.stored_runs += stored.costs(ours, self._loads, self.scratch, self.say)
 
-    def _measure_phase(self, flush: Flush, workloads: list[Workload]) -> None:
+    def _measure_phase(self, flush: FlushKind, workloads: list[Workload]) -> None:
         self.sides = self._make_sides(flush)
         with ExitStack() as cleanup:
-            for side in self.sides:  # one that does not stop must not keep the next from being stopped
+            for side in self.sides:  # if one does not stop, the other must still be stopped
                 cleanup.callback(shutil.rmtree, self.scratch / _folder(side, flush), ignore_errors=True)
                 cleanup.callback(side.stop)
-            if flush is Flush.ASYNC and not self.starts:
+            if flush is FlushKind.ASYNC and not self.starts:
                 self._measure_starts(flush)
             else:
                 self._start(flush)
@@ -89,11 +90,11 @@ class Comparison:
                 self._awake(side)
                 self._loads.prepare(side, workloads)
             self._warm(workloads)
-            # Reading first: brokers give less at a time of what lies far behind the end of the log, and the quicker one
-            # would have put its backlog there by what it took in the other runs.
+            # Reading first: brokers return fewer messages at a time far from the end of the log, and the faster side would
+            # have moved its end further by storing more messages in the other runs.
             for family in sorted(families(workloads), key=lambda family: not family[0].kind.reads):
                 self._measure_pairs(family)
-            if flush is Flush.ASYNC:
+            if flush is FlushKind.ASYNC:
                 for side in self.sides:
                     self._measure_rest(side)
 
@@ -114,14 +115,14 @@ class Comparison:
         while time.monotonic() < deadline and machine.busy_cores(CALM_SAMPLE_S) > NOISY_CORES:
             pass
 
-    def _start(self, flush: Flush) -> None:
+    def _start(self, flush: FlushKind) -> None:
         for side in self.sides:
             times = side.start(self.scratch / _folder(side, flush))
             self.say(f"{side.label} ({flush.value} flush): first ack after {times.first_ack_s:.2f} s")
             if self.plan.freeze:
                 side.freeze()
 
-    def _measure_starts(self, flush: Flush) -> None:
+    def _measure_starts(self, flush: FlushKind) -> None:
         for attempt in range(self.plan.starts):
             for side in self.sides:
                 directory = self.scratch / _folder(side, flush)
@@ -141,7 +142,7 @@ class Comparison:
 
     def _measure_rest(self, side: Side) -> None:
         self._awake(side)
-        time.sleep(self.plan.idle_s)  # for what the freeze has held up
+        time.sleep(self.plan.idle_s)  # for work delayed by the freeze
         before = machine.cpu_seconds(side.pids())
         time.sleep(self.plan.idle_s)
         cpu = (machine.cpu_seconds(side.pids()) - before) / self.plan.idle_s
@@ -149,17 +150,17 @@ class Comparison:
         self.rests.append(Rest(side.label, cpu, memory.rss, memory.anonymous))
 
     def _warm(self, workloads: list[Workload]) -> None:
-        """Half of the time on the first workload, in slices whose rates show whether a side got warm.
+        """Warm both sides up: half of the time with the first workload, in slices whose rates show the progress.
 
-        The sides take turns slice by slice: one frozen for minutes would lose its registration. A slice in which a
-        neighbour had the core warms nothing, so more of them follow until the servers have had their processor time.
+        The sides take turns slice by slice: one frozen for minutes would lose its registration. If a neighbour used the
+        core during slices, more follow until the servers have had their CPU time.
         """
-        # Those with many topics send as raw-open-5k does, and get their topics when their turn comes.
+        # Workloads with many topics send like raw-open-5k, and get their topics later.
         first, *others = [workload for workload in workloads if workload.topics == 1] or [WORKLOADS[0]]
         share = self.plan.warmup_s / 2 if others else self.plan.warmup_s
         slices = max(2, round(share / WARM_SLICE_S))
-        # Brokers that wait for the disk never use their core up.
-        patience = WARM_PATIENCE if first.flush is Flush.ASYNC else 1
+        # Brokers that wait for the disk never use all of their core.
+        patience = WARM_PATIENCE if first.flush is FlushKind.ASYNC else 1
         rates: dict[str, list[float]] = {label: [] for label in self.labels}
         had = dict(self.warm_cpu_s)
         for turn in range(slices * patience):
@@ -183,7 +184,7 @@ class Comparison:
         return rate
 
     def _measure_pairs(self, family: list[Workload]) -> None:
-        """As many whole pairs as planned of each; a pair with a void run is measured again, but not for ever."""
+        """Measure the planned number of whole pairs; a pair with a void run is repeated, but not for ever."""
         for workload in family:
             self._make_topics(workload)
         whole = dict.fromkeys([workload.name for workload in family], 0)
@@ -194,14 +195,14 @@ class Comparison:
                     whole[workload.name] += not any(run.void for run in runs)
 
     def _make_topics(self, workload: Workload) -> None:
-        """Not before they are needed: the workloads before should not have them around."""
+        """Create topics only when needed, so that earlier workloads run without them."""
         if workload.topics > 1:
             for side in self.sides:
                 self._awake(side)
                 self._loads.make_topics(side, workload)
                 self._loads.run(side, workload, self.plan.seconds / 2, 0.0)
 
-    def _measure_run(self, side: Side, workload: Workload, pair: int) -> Run:
+    def _measure_run(self, side: Side, workload: Workload, pair: int) -> MeasuredRun:
         self._await_calm()
         self._awake(side)
         wire.await_route(side.namesrv, SEND_TOPIC)
@@ -209,13 +210,13 @@ class Comparison:
         try:
             run = self._one_run(side, workload, pair, fsync, memcpy)
         except (LoadFailed, wire.WireError, cold.ColdFailed) as error:
-            run = Run(side.label, workload.name, pair, void=str(error))
+            run = MeasuredRun(side.label, workload.name, pair, void=str(error))
         self.runs.append(run)
         figures = f"{run.rate:,.0f} msg/s, {run.cpu_per_million_s:.1f} CPU-s per million"
         self.say(f"{workload.name} pair {pair + 1} {side.label}: " + (f"VOID: {run.void}" if run.void else figures))
         return run
 
-    def _one_run(self, side: Side, workload: Workload, pair: int, fsync: float, memcpy: float) -> Run:
+    def _one_run(self, side: Side, workload: Workload, pair: int, fsync: float, memcpy: float) -> MeasuredRun:
         pids = side.pids()
         before = 0 if workload.backlog else self._loads.stored(side, workload)
         warm_share = cold.put_out_of_memory(pids, side.directory) if workload.cold else None
@@ -224,7 +225,7 @@ class Comparison:
         result = self._loads.run(side, workload, self.plan.seconds, self.plan.cut_s)
         loaded = time.monotonic() - began
         void = "" if workload.topics > 1 else self._loads.wrong(side, workload, before, result)
-        if workload.topics > 1:  # asking thousands of queues would show in the figures
+        if workload.topics > 1:  # checking thousands of queues would change the figures
             time.sleep(DISPATCH_PAUSE_S)
         took = time.monotonic() - began
         cpu = machine.cpu_seconds(pids) - cpu
@@ -233,7 +234,7 @@ class Comparison:
         memory = machine.memory(pids)
         if workload.topics > 1:
             void = self._loads.wrong(side, workload, before, result)
-        return Run(
+        return MeasuredRun(
             side=side.label,
             workload=workload.name,
             pair=pair,
@@ -269,5 +270,5 @@ class Comparison:
         }
 
 
-def _folder(side: Side, flush: Flush) -> str:
+def _folder(side: Side, flush: FlushKind) -> str:
     return f"{side.label}-{flush.value}"

@@ -1,10 +1,10 @@
-"""What metrics cost a broker that is sent messages: `python bench/metrics.py` (see bench/README.md).
+"""Measures what metrics cost a broker that receives messages: `python bench/metrics.py` (see bench/README.md).
 
-Two brokers of ours on one core, one with metrics and one without; raw frames from the other core, in short runs that take
-turns, one broker asleep while the other is measured. The page is read every second, as Prometheus would at its busiest.
-What counts is the broker's processor time per message, scrapes included, as medians over many runs: neighbours of a virtual
-machine change a single run by a tenth and more. `--bar` fails the run when the ratio is above it. `--quick` does everything
-in miniature: does it work?
+Two of our brokers on one core, one with metrics and one without; raw frames come from the other core, in short runs
+that take turns, with one broker frozen while the other is measured. The page is read every second, as Prometheus would
+at its busiest. What counts is the broker's processor time per message, scrapes included, as medians over many runs:
+neighbours of a virtual machine change a single run by a tenth and more. `--bar` fails the run when the ratio is above
+it. `--quick` runs everything with tiny sizes, to check that it works.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Cost(NamedTuple):
     rate: float
 
 
-class Reader:
+class PageReader:
     """Reads the page of a broker every second, in a thread."""
 
     def __init__(self, address: str) -> None:
@@ -54,7 +54,7 @@ class Reader:
         self.took_s: list[float] = []
         self.size = 0
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> PageReader:
         self._thread.start()
         return self
 
@@ -84,7 +84,7 @@ def scrape(address: str) -> bytes:
 
 
 def page_of(directory: Path) -> str:
-    """Where the page is, as the broker said when it was ready."""
+    """The address of the page, from the ready line of the broker."""
     said = (directory / "server.out").read_text()
     return said.partition(" metrics=")[2].split()[0]
 
@@ -101,8 +101,8 @@ def run(side: CommandSide, load: RawLoad, options: dict[str, int], seconds: floa
     return Cost(cpu_s / result["acked"] * 1e6, result["rate"])
 
 
-class Pair(NamedTuple):
-    """The two brokers, and where the page of the second is."""
+class BrokerPair(NamedTuple):
+    """The two brokers, and the address of the second one's page."""
 
     off: CommandSide
     on: CommandSide
@@ -126,14 +126,14 @@ class Pair(NamedTuple):
     def _run_on(self, load: RawLoad, options: dict[str, int], seconds: float) -> tuple[Cost, list[float]]:
         self.off.freeze()
         try:
-            with Reader(self.page) as reader:
+            with PageReader(self.page) as reader:
                 return run(self.on, load, options, seconds), reader.took_s
         finally:
             self.off.thaw()
 
 
-def measure(brokers: Pair, pairs: int, seconds: float) -> float:
-    """Prints a line for each load; the worst ratio."""
+def measure(brokers: BrokerPair, pairs: int, seconds: float) -> float:
+    """Print a line for each load; returns the worst ratio."""
     load, worst = RawLoad(LOAD_CORE), 0.0
     for name, options in LOADS.items():
         # The first pair warms up.
@@ -171,7 +171,7 @@ def main() -> int:
                 side.start(Path(scratch) / side.label)
                 wire.create_topic(side.namesrv, side.broker, TOPIC, QUEUES)
                 wire.await_route(side.namesrv, TOPIC)
-            worst = measure(Pair(off, on, page_of(Path(scratch) / on.label)), pairs, seconds)
+            worst = measure(BrokerPair(off, on, page_of(Path(scratch) / on.label)), pairs, seconds)
         except (SideFailed, LoadFailed, WireError) as error:
             print(error, file=sys.stderr)
             return 1

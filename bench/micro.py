@@ -1,6 +1,6 @@
 """Micro benchmarks of our own parts: `python bench/micro.py [--only TEXT] [--seconds S] [--json OUT]`.
 
-Cases live in the `micro_*` modules beside this one, imported below; bench/case.py says how to write one.
+Cases are in the `micro_*` modules imported below; bench/case.py describes how to write one.
 """
 
 from __future__ import annotations

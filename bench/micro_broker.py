@@ -1,4 +1,4 @@
-"""Micro benchmarks of store and broker: what one message costs our own code, without sockets.
+"""Micro benchmarks of store and broker: the cost of one message in our own code, without sockets.
 
 "serve" feeds whole frames to a channel, as a socket read would, and lets the dispatcher run: everything a broker does for
 a message except reading and writing the socket.
@@ -105,7 +105,7 @@ def read() -> Work:
     return lambda: store.read("bench", 0, 0, PER_BATCH)
 
 
-class _Nowhere(asyncio.Transport):
+class _DiscardingTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 5555)
 
@@ -132,7 +132,7 @@ def _serving() -> tuple[asyncio.AbstractEventLoop, Any]:
     async def start() -> Any:
         await broker.start()
         channel = Channel(broker._router, Limits())
-        channel.connection_made(_Nowhere())
+        channel.connection_made(_DiscardingTransport())
         return channel
 
     def stop() -> None:
@@ -188,9 +188,11 @@ def serve_batch() -> Work:
 
 
 def _serve_pulls(subscription: str) -> Work:
+    from rocketline.message import ConsumerOffset, QueueOffset
     from rocketline.protocol.command import Command
     from rocketline.protocol.connection import frame_bytes
     from rocketline.protocol.headers import PullMessageHeader
+    from rocketline.protocol.headers.read import SUBSCRIPTION
 
     loop, channel = _serving()
     sends = _frames(0, True, count())
@@ -204,16 +206,16 @@ def _serve_pulls(subscription: str) -> Work:
 
     def pull(number: int) -> bytes:
         header = PullMessageHeader(
-            "readers",
-            "bench",
-            int(SEND_FIELDS["e"]),
-            PER_BATCH * number,
-            PER_BATCH,
-            4,
-            0,
-            0,
-            0,
-            subscription,  # type: ignore[arg-type]
+            consumer_group="readers",
+            topic="bench",
+            queue_id=int(SEND_FIELDS["e"]),
+            queue_offset=QueueOffset(PER_BATCH * number),
+            max_msg_nums=PER_BATCH,
+            sys_flag=SUBSCRIPTION,
+            commit_offset=ConsumerOffset(0),
+            suspend_ms=0,
+            sub_version=0,
+            subscription=subscription,
         )
         return frame_bytes(Command(11, header.encode(), opaque=number))
 

@@ -1,4 +1,4 @@
-"""Micro benchmarks of filters: what a message costs that a read passes over, and what compiling an expression costs.
+"""Micro benchmarks of filters: the cost of a message that a read leaves out, and of compiling an expression.
 
 "read" goes through a queue of 1 KiB messages from end to end with pulls of 32 messages; one message in a hundred has the tag
 and the properties that are asked for. The figure is per message of the queue.

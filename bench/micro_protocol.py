@@ -1,6 +1,6 @@
 """Micro benchmarks of the codecs, on the frames of the sync-send and pull workloads.
 
-The two baselines say what this machine does in that minute: read the others as multiples of them.
+The two baselines show the speed of the machine at the time: read the others as multiples of them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python bench/page.py compiled.json python.json                          # prints them
     python bench/page.py bench/results/*.json --write docs/performance.md   # puts them between its markers
 
-Results of the same implementation are taken together: a row has the median of their medians, and the range of them all.
-Each row says which bar it was to reach (bench/bars.py) and whether it did; what was not reached is published too.
+Results of the same implementation are combined: a row has the median of their medians, and the range of all of them.
+Each row shows its bar (bench/bars.py) and whether it was reached; bars that were not reached are published too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TITLES = {
     "c": "Compiled, against Apache's broker",
     "python": "Pure Python, against Apache's broker",
     "both": "Compiled against pure Python",
-    "apache": "Apache's broker against itself: what luck does",
+    "apache": "Apache's broker against itself: the effect of chance",
 }
 LINE = 120
 Document = dict[str, Any]
@@ -50,7 +50,7 @@ def read(path: Path) -> Document:
 
 
 def without_runs(document: Document) -> Document:
-    """What is kept in the repository: medians and ranges, to five digits."""
+    """The part for the repository: medians and ranges, to five digits."""
     return {key: _rounded(value) for key, value in document.items() if not key.endswith("runs")}
 
 

@@ -1,9 +1,9 @@
-"""Other servers beside our broker: the sends of the raw workloads to redis streams and to NATS JetStream.
+"""Other servers for comparison: the sends of the raw workloads to redis streams and to NATS JetStream.
 
-`bench/compare.py --peers redis,nats` measures them after the comparison with Apache, in rounds: ours, redis, nats, ours ...
-Servers come from PATH (`apt-get install redis-server nats-server`); one that is not there is left out, and said so. All
-acknowledge what the operating system has: redis with appendfsync everysec, NATS with its file store's default. They do less
-per message than a broker: no queues, index or keys. So these are marks, not races.
+`bench/compare.py --peers redis,nats` measures them after the comparison with Apache, in rounds: ours, redis, nats, ours
+... Servers come from PATH (`apt-get install redis-server nats-server`); a missing one is left out with a message. All
+acknowledge when the operating system has the data: redis with appendfsync everysec, NATS with its file store's default.
+They do less per message than a broker: no queues, index or keys. So these figures are for orientation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench import machine
 from bench.generators import LoadFailed, RawLoad
 from bench.loads import BODY_BYTES, Loads
 from bench.redis_side import RedisSide
-from bench.results import Plan, Run
+from bench.results import BenchPlan, MeasuredRun
 from bench.server_side import ServerSide
 from bench.sides import Side, SideFailed
 from bench.workloads import WORKLOADS, Workload
@@ -90,15 +90,17 @@ def peers_named(names: str, core: int, say: Callable[[str], None]) -> list[Peer]
 
 
 class PeerRounds:
-    """Ours and the peers, one awake at a time."""
+    """Our broker and the peers; only one runs at a time."""
 
-    def __init__(self, ours: Side, peers: list[Peer], plan: Plan, scratch: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, ours: Side, peers: list[Peer], plan: BenchPlan, scratch: Path, say: Callable[[str], None]
+    ) -> None:
         self._ours, self._peers, self._plan, self._scratch, self._say = ours, peers, plan, scratch, say
         self._load = RawLoad(plan.load_core, "peers")
         self._loads = Loads(plan, scratch)
-        self.runs: list[Run] = []
+        self.runs: list[MeasuredRun] = []
 
-    def measure(self) -> list[Run]:
+    def measure(self) -> list[MeasuredRun]:
         workloads = [workload for workload in WORKLOADS if workload.name in NAMES]
         with ExitStack() as stops:
             for side in (self._ours, *self._peers):
@@ -128,10 +130,19 @@ class PeerRounds:
         except (LoadFailed, SideFailed, OSError) as error:
             result, void = {"rate": 0.0, "acked": 0}, str(error)
         cpu = machine.cpu_seconds(side.pids()) - cpu
-        run = Run(
-            side.label, workload.name, pair, void, result["rate"], result.get("p50_us"), result.get("p99_us"),
-            result.get("p999_us"), result.get("max_us"), cpu / max(1, result["acked"]) * 1e6, details=result,
-        )  # fmt: skip
+        run = MeasuredRun(
+            side=side.label,
+            workload=workload.name,
+            pair=pair,
+            void=void,
+            rate=result["rate"],
+            p50_us=result.get("p50_us"),
+            p99_us=result.get("p99_us"),
+            p999_us=result.get("p999_us"),
+            max_us=result.get("max_us"),
+            cpu_per_million_s=cpu / max(1, result["acked"]) * 1e6,
+            details=result,
+        )
         said = f"VOID: {void}" if void else f"{run.rate:,.0f} msg/s, {run.cpu_per_million_s:.1f} CPU-s per million"
         self._say(f"peers, {workload.name} {f'round {pair + 1}' if pair >= 0 else 'warm-up'} {side.label}: {said}")
         if pair >= 0:

@@ -1,8 +1,8 @@
-"""What popping costs: `python bench/pop.py` (see bench/README.md).
+"""Measures what popping costs: `python bench/pop.py` (see bench/README.md).
 
 Four clients of one group take a backlog in pops of 32 and acknowledge every message, with one request each or one for the
 whole pop: on our broker, on Apache's, and with XREADGROUP and XACK on a redis stream. Sides take turns, run by run, and
-only one is awake at a time. Every run is a new group that reads the whole backlog; a message that is missing or comes
+only one runs at a time. Every run is a new group that reads the whole backlog; a message that is missing or comes
 twice ends the benchmark.
 """
 
@@ -38,7 +38,7 @@ MERGE = "enablePopBufferMerge"
 WORKLOADS: dict[str, dict[str, bool]] = {"ack each": {}, "batch ack": {"batch": True}}
 
 
-class Run(NamedTuple):
+class PopRun(NamedTuple):
     rate: float
     cpu_us: float
     take_p50_us: float
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 class PopBench:
     def __init__(self, args: argparse.Namespace, sides: list[Side]) -> None:
         self.args, self.sides = args, sides
-        self.runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
+        self.runs: dict[tuple[str, str], list[PopRun]] = defaultdict(list)
         self._loads = {"pop": RawLoad(LOAD_CORE, "pop"), "streams": RawLoad(LOAD_CORE, "streams")}
         self._groups = 0
 
@@ -89,7 +89,7 @@ class PopBench:
         print(f"  {workload:<10} {side.label:<11} {run.rate:>9,.0f} msg/s  {run.cpu_us:6.1f} us CPU a message"
               f"{'' if counts else '  (warm-up)'}", flush=True)  # fmt: skip
 
-    def _take_all(self, side: Side, workload: str) -> Run:
+    def _take_all(self, side: Side, workload: str) -> PopRun:
         self._groups += 1
         group = f"bench_pop_{self._groups}"
         count = self.args.messages
@@ -104,7 +104,7 @@ class PopBench:
         before = machine.cpu_seconds(side.pids())
         found = load.run(side.broker, side.broker_name, 300, **options)
         cpu = machine.cpu_seconds(side.pids()) - before
-        return Run(found["rate"], cpu / count * 1e6, found["take_p50_us"], found["ack_p50_us"])
+        return PopRun(found["rate"], cpu / count * 1e6, found["take_p50_us"], found["ack_p50_us"])
 
     def show(self) -> None:
         first = self.sides[0].label
@@ -147,7 +147,7 @@ def main() -> int:
     parser.add_argument("--redis", metavar="PROGRAM", help="redis-server, if it is not on PATH")
     parser.add_argument("--no-redis", action="store_true")
     parser.add_argument("--no-apache", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="tiny: does it work?")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that it works")
     args = parser.parse_args()
     args.messages = (args.messages or (3_200 if args.quick else 200_000)) // PER_SEND * PER_SEND
     args.rounds = args.rounds or (1 if args.quick else 3)

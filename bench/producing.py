@@ -1,12 +1,12 @@
-"""What producing costs: `python bench/producing.py [CASE ...]` (see bench/README.md).
+"""Measures what producing costs: `python bench/producing.py [CASE ...]` (see bench/README.md).
 
-    1 64 256              so many sends in flight, each message a request of its own
+    1 64 256              this many sends in flight, one message per request
     batched-64 batched-256 batched-4096   the same, gathered into batches by the producer (2 ms, 32 KiB)
-    blocking-1 blocking-32   so many threads on the blocking face
+    blocking-1 blocking-32   this many threads with the blocking producer
 
 Our producer in a process of its own against our broker in another, each on its core; bodies of 128 B, 8 queues, one
-broker. Every message is awaited and its receipt looked at; the broker is asked at the end how many it has. `--quick` does
-everything in miniature: does it work? Exit code 1 when something failed or messages are missing.
+broker. Every message is awaited and its receipt checked; at the end the broker is asked how many it has. `--quick` runs
+everything with tiny sizes, to check that it works. Exit code 1 when something failed or messages are missing.
 
 Clients that use asyncio, rivals' too, run on uvloop, which comes with rocketline; `--loop asyncio` takes Python's own.
 `--against official nats redis` measures other Python producers with their servers in turns with ours (`bench/rivals.py`),
@@ -45,7 +45,7 @@ SERVER_CORE, LOAD_CORE = 0, 1
 QUEUES = 8
 BODY = b"x" * 128
 LINGER_S = 0.002
-"""RocketMQ's 10 ms would be all that is measured: who has 64 in flight cannot send more than 6,400 a second then."""
+"""With RocketMQ's 10 ms only the waiting would be measured: 64 in flight could not exceed 6,400 messages per second."""
 
 
 def _async_case(case: str, namesrv: str, topic: str, seconds: float, loop: str) -> Produced:
@@ -96,7 +96,7 @@ def _run(case: str, namesrv: str, topic: str, seconds: float, core: int, loop: s
 
 
 def produce(side: Side, case: str, run: str, seconds: float, loop: str) -> Produced:
-    """One run into a topic of its own; SideFailed when the broker has not what was acknowledged."""
+    """One run into a topic of its own; SideFailed when the broker has fewer messages than were acknowledged."""
     topic = f"bench-{case}-{run}"
     wire.create_topic(side.namesrv, side.broker, topic, QUEUES)
     wire.await_route(side.namesrv, topic)
@@ -113,7 +113,7 @@ def produce(side: Side, case: str, run: str, seconds: float, loop: str) -> Produ
 def compare(
     side: Side, rival: Rival, cases: tuple[str, ...], pairs: int, seconds: float, warm_up_s: float, loop: str
 ) -> None:
-    """Ours and theirs in turns, one awake at a time; the ratio counts inside a pair."""
+    """Run ours and theirs in turns, only one at a time; ratios are taken inside a pair."""
     warm_up_s = min(warm_up_s, rival.warm_up_s)
     if warm_up_s:
         rival.produce(cases[-1], "warm", warm_up_s)
@@ -158,7 +158,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"any of {', '.join(CASES)}; all when none is named")
     parser.add_argument("--against", nargs="+", default=[], choices=sorted(RIVALS), help="measure these in turns too")
     parser.add_argument("--loop", default="uvloop", choices=LOOPS, help="what asyncio runs on (uvloop)")
-    parser.add_argument("--quick", action="store_true", help="tiny: does it work?")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that it works")
     parser.add_argument("--seconds", type=float, help="length of a run (5)")
     parser.add_argument("--rounds", type=int, default=1, help="runs, or pairs of runs, of each case (1)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.growth import growths
 from bench.measure import Comparison
-from bench.results import Recovery, Rest, Start
+from bench.results import RecoveryTime, Rest, Start
 from bench.summary import Row, Spread, peer_rows, stored_costs, summarize
 from bench.workloads import Workload
 from rich.console import Console
@@ -83,7 +83,7 @@ def _start_table(comparison: Comparison, ours: str, peer: str) -> Table:
             Spread.of(of_start(start) for start in comparison.starts if start.side == label) for label in (ours, peer)
         )
         table.add_row(name, *map(_span, spreads))
-    recoveries: list[tuple[str, Callable[[Recovery], float]]] = [
+    recoveries: list[tuple[str, Callable[[RecoveryTime], float]]] = [
         (f"kill -9 with {comparison.plan.recovery_gib:g} GiB to ready, s", lambda found: found.ready_s),
         ("  to first ack, s", lambda found: found.first_ack_s),
     ]

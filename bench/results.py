@@ -1,4 +1,4 @@
-"""What a comparison is asked to do, and what it finds; plain values that go to the report and to JSON."""
+"""The plan and the results of a comparison: plain values for the report and for JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ BACKLOG_BATCH = 32
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much to do. Times in seconds."""
+class BenchPlan:
+    """Numbers and times of a comparison; times are in seconds."""
 
     pairs: int = 3
     seconds: float = 10.0
@@ -19,8 +19,12 @@ class Plan:
     starts: int = 3
     recoveries: int = 2  # pairs of kill -9 and start
     recovery_gib: float = 0.5  # stored when the kill comes
-    stored: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)  # messages there when the cost of a send is taken
-    idle_s: float = 10.0  # of rest before idle figures are taken
+    stored: tuple[int, ...] = (
+        100_000,
+        1_000_000,
+        10_000_000,
+    )  # messages in the store when the cost of a send is measured
+    idle_s: float = 10.0  # of rest before idle figures are measured
     settle_s: float = 0.5  # after waking a side
     calm_s: float = 20.0  # longest wait before a run for the neighbours to become quiet
     backlog: int = 1_000_000  # messages, whole batches of BACKLOG_BATCH
@@ -34,7 +38,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """One workload once on one side. `cpu_per_million_s` is the servers' processor time per million messages."""
 
     side: str
@@ -52,7 +56,7 @@ class Run:
     others_busy: float = 0.0  # cores used by everything else meanwhile
     rss: int = 0
     anonymous: int = 0
-    flushes_per_s: float | None = None  # that the disk has seen, whoever asked for them
+    flushes_per_s: float | None = None  # of the disk, by all processes
     fsync_p50_us: float = 0.0
     memcpy_gb_s: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
@@ -68,8 +72,8 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Recovery:
-    """A start after kill -9. Void if a message that was acknowledged before the kill is gone."""
+class RecoveryTime:
+    """A start after kill -9; void if a message acknowledged before the kill is missing."""
 
     side: str
     pair: int

@@ -1,15 +1,15 @@
-"""The load of a rival's client: `CLIENTS/bin/python bench/rival_load.py RIVAL ADDRESS TOPIC CASE SECONDS CORE LOOP`.
+"""Runs the load of a rival's client: `CLIENTS/bin/python bench/rival_load.py RIVAL ADDRESS TOPIC CASE SECONDS CORE LOOP`.
 
 Runs in an environment of its own (`bench/rivals.py` makes it) and prints the figures as a line of JSON. CASE is one of
-`bench/producing.py`, each in the form that the client's own documents give for it:
+`bench/producing.py`, each in the form recommended by the client's own documentation:
 
     1              one send after the other, each awaited
     64 256         so many awaited at a time; Apache's client: `send_async` with a window
-    batched-N      the quickest the client has: Apache's as above (it has no batches), `publish_async` of nats-py with a
+    batched-N      the fastest form of the client: Apache's as above (it has no batches), `publish_async` of nats-py with a
                    window, pipelines of redis-py with 64 messages each
     blocking-N     Apache's: so many threads that call `send`
 
-Every acknowledgement is looked at. Where the client can ask, the server is asked at the end how many it has.
+Every acknowledgement is checked. If the client can, it asks the server at the end how many messages it has.
 """
 
 from __future__ import annotations

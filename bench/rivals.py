@@ -7,9 +7,9 @@
 | nats | nats-py | nats-server with JetStream, streams in files |
 | redis | redis-py | redis-server, XADD to streams, append-only file, fsync once a second |
 
-Durability is ours in each: acknowledged when the operating system has it, flushed a moment later. Clients live in an
-environment of their own under build/, so that nothing of theirs is installed beside us; servers come from Maven, and from
-PATH (`apt-get install nats-server redis-server`).
+Durability is the same in all: acknowledged when the operating system has the data, flushed later. Clients are installed
+in an environment of their own under build/; servers come from Maven, and from PATH (`apt-get install nats-server
+redis-server`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RUN_TIMEOUT_S = 180.0
 
 
 def client_python() -> Path:
-    """The interpreter of the environment that has the rivals' clients, which is made when first asked for."""
+    """The interpreter of the environment that has the rivals' clients, which is created on first use."""
     folder = BUILD / "bench" / "clients"
     python, stamp = folder / "bin" / "python", folder / "stamp"
     if not stamp.exists() or stamp.read_text() != " ".join(CLIENTS):
@@ -68,7 +68,7 @@ class Rival(ABC):
 
     label: str
     load: str
-    """What `rival_load.py` calls its client."""
+    """The name of its client in `rival_load.py`."""
     warm_up_s = 0.0
 
     def __init__(self, server_core: int, load_core: int, loop: str = "asyncio") -> None:
@@ -219,7 +219,7 @@ class Official(Rival):
 
 
 class OfficialCluster(Official):
-    """The proxy as its own default has it: a process before the broker's."""
+    """The proxy in its default mode: a process of its own in front of the broker."""
 
     label = "official-cluster"
     mode = "cluster"

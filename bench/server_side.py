@@ -1,4 +1,4 @@
-"""A server of somebody else's to compare with: one program on loopback, pinned, frozen and watched as the brokers are."""
+"""A foreign server to compare with: one program on loopback, pinned, frozen and measured like the brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.apache import free_port
 
 
 class ServerSide(Side):
-    """A kind of server says with which arguments it is started and when it answers."""
+    """Base of foreign servers; subclasses define the arguments and the first request."""
 
     def __init__(self, label: str, core: int, program: str) -> None:
         super().__init__(label)
@@ -23,14 +23,14 @@ class ServerSide(Side):
 
     @abstractmethod
     def arguments(self, port: int, directory: Path) -> list[str]:
-        """To listen on a port of 127.0.0.1 and keep everything in a folder."""
+        """Arguments to listen on a port of 127.0.0.1 and keep all data in a folder."""
 
     @abstractmethod
     def greet(self) -> None:
-        """Ask for something that makes it ready; OSError or SideFailed as long as it does not answer."""
+        """Make a first request that prepares it; OSError or SideFailed while it does not answer."""
 
     def start_empty(self, directory: Path) -> None:
-        """Started, and answering."""
+        """Start it in a new folder; returns when it answers."""
         directory.mkdir(parents=True)
         self._launch(directory)
 

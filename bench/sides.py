@@ -1,7 +1,7 @@
-"""The two servers that are compared, behind one small face.
+"""The servers that are compared, behind one interface.
 
 A side is a name server and a broker on the server core. While the other side is measured it is stopped with SIGSTOP:
-it then costs nothing, and no timer or garbage collection of one shows in the figures of the other.
+it then uses no CPU, and its timers and garbage collection have no effect on the figures of the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SideFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class StartTimes:
-    """Seconds from the first process started: until it said it serves, and until it acknowledged a message."""
+    """Seconds from the start of the first process until the ready line, and until the first acknowledged message."""
 
     ready_s: float
     first_ack_s: float
@@ -59,7 +59,7 @@ class Side(ABC):
         return self.start_again()
 
     def start_again(self) -> StartTimes:
-        """Start on what the last time left in the directory."""
+        """Start again on the existing directory."""
         began = time.monotonic()
         self._launch(self.directory)
         ready = time.monotonic()
@@ -97,15 +97,15 @@ class Side(ABC):
 
     @abstractmethod
     def _launch(self, directory: Path) -> None:
-        """Start the processes and set the addresses once they say they serve."""
+        """Start the processes and set the addresses when they serve."""
 
 
 class ApacheSide(Side):
     """Apache's servers with the flags they ship with, G1 among them (one core would give the serial collector).
 
-    By default its broker refuses a send that waited 200 ms in its queue. A stall caused by a neighbour would then
-    void the run, so it is told to wait, as ours does. `quick` makes it start sooner (small files, no
-    optimising compiler): for a smoke run, not for figures.
+    By default its broker refuses a send that waited 200 ms in its queue. A stall caused by a neighbour would then void the
+    run, so it is set to wait longer, like ours. `quick` makes it start faster (small files, no optimising compiler): for a
+    smoke run, not for figures.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class ApacheSide(Side):
 
 
 def _as_installed(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without the variable that keeps Python from saving bytecode: a start would then compile every module anew, which it
-    never does where the package was installed."""
+    """The environment without PYTHONDONTWRITEBYTECODE: with it, a start would compile every module again, which does not
+    happen to an installed package."""
     return {name: value for name, value in environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -175,7 +175,7 @@ class CommandSide(Side):
         taskset = shutil.which("taskset")
         if taskset is None:
             raise SideFailed("the taskset tool (util-linux) is needed to pin servers to a core")
-        # Files and not pipes: nobody would empty a pipe during a run.
+        # Files and not pipes: nobody reads a pipe during a run.
         out_path, log_path = directory / "server.out", directory / "server.log"
         with out_path.open("wb") as out, log_path.open("wb") as log:
             self._process = subprocess.Popen(

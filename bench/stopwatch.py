@@ -1,5 +1,5 @@
-"""What one run of sends gave: rates, latencies, processor time. The standard library and, if asked for, uvloop: rivals'
-clients use it too."""
+"""Rates, latencies and CPU time of one run of sends. Needs only the standard library and, if asked for, uvloop, because
+it also runs with the clients of rivals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPS = ("uvloop", "asyncio")
 
 
 class Produced(NamedTuple):
-    """One run: messages per second, their latency, and what producer and broker worked for each."""
+    """One run: messages per second, their latency, and CPU time per message of producer and broker."""
 
     case: str
     sent: int
@@ -42,7 +42,7 @@ class Stopwatch:
         self._cpu_at_start = 0.0
 
     def note(self, began: float) -> bool:
-        """A send that began then is over; whether another may begin: until the end, and until one was measured."""
+        """Record a finished send; returns whether another may begin: until the end, and until one was measured."""
         now = time.perf_counter()
         self.sent += 1
         if began >= self.start:
@@ -66,7 +66,7 @@ def run_on(loop: str, run: Coroutine[Any, Any, Produced]) -> Produced:
 
 
 async def in_flight(send: Callable[[], Awaitable[object]], count: int, watch: Stopwatch) -> None:
-    """So many sends at a time, until the watch says it is enough."""
+    """Keep `count` sends in flight until the end of the run."""
 
     async def work() -> None:
         more = True

@@ -1,13 +1,13 @@
-"""What the message store costs and how that grows: `python bench/store.py [--only limits,append,recovery,growth]`.
+"""Measures the cost of the message store and how it grows: `python bench/store.py [--only limits,append,recovery,growth]`.
 
-limits     what this machine can do at best: copying memory, writing to the page cache, flushing
+limits     the limits of this machine: copying memory, writing to the page cache, flushing
 append     messages into the store by body size and flush mode, against those limits
-recovery   opening a store after a clean stop, after a kill, and with queues and index to build anew, per GiB of log
-growth     cost of an append and of a read with more messages and with more queues, and memory per queue; beside a read
-           its floor: the same bytes from bare maps of the same files, found in a dictionary and copied, nothing checked
+recovery   opening a store after a clean stop, after a kill, and with queues and index to rebuild, per GiB of log
+growth     cost of an append and of a read with more messages and with more queues, and memory per queue; for comparison
+           the floor of a read: the same bytes copied from plain maps of the same files, without any check
 
-Figures in us are processor time, because a flush waits for the disk and not for us. One process, one
-thread that appends; the flusher threads are counted too.
+Figures in us are CPU time, because a flush mostly waits for the disk. One process with one thread that appends; flusher
+threads are counted too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GROUP = 64
 """Appends that wait for the same flush under SYNC_FLUSH."""
 MOST_QUEUES = 10_000
 RUN = 6
-"""Messages in a row that are of the same queue, where growth is measured."""
+"""Consecutive messages for the same queue in the growth part."""
 
 Rows = list[dict[str, Any]]
 Places = list[tuple[str, int, int]]
@@ -216,7 +216,7 @@ def recovery(scratch: Path | None, log_bytes: int) -> Rows:
                     "log MiB": round(log_mib),
                     "clean stop s": round(clean, 3),
                     "killed s": round(killed, 3),
-                    "all built anew s": round(rebuilt, 2),
+                    "all rebuilt s": round(rebuilt, 2),
                     "MiB/s": round(log_mib / rebuilt),
                     "s per GiB": round(rebuilt / log_mib * 1024, 2),
                     "MiB per CPU s": round(log_mib / cpu),
@@ -279,8 +279,8 @@ def _growth_row(scratch: Path | None, count: int, queues: int) -> dict[str, Any]
 
 
 def _mixed(queues: int) -> list[StoreMessage]:
-    """As many messages whatever the number of queues, and as many queues in what is dispatched together: otherwise the
-    bench's own objects, and groups of one message instead of six, would pass for a cost of more queues."""
+    """The same number of messages for any number of queues, and of queues dispatched together: otherwise the objects of the
+    benchmark, and groups of one message instead of six, would look like a cost of more queues."""
     made = messages(128, queues, RUN * MOST_QUEUES, RUN)
     runs = [made[start : start + RUN] for start in range(0, len(made), RUN)]
     random.Random(2).shuffle(runs)
@@ -288,8 +288,8 @@ def _mixed(queues: int) -> list[StoreMessage]:
 
 
 class _Reads(NamedTuple):
-    """us of a read anywhere, and of the same from bare maps: the first time, for which the kernel mostly has to map a page
-    of the log, and the least of some more."""
+    """Microseconds of a read at a random place, and of the same from plain maps: the first time, when the kernel mostly
+    has to map a page of the log, and the minimum of later times."""
 
     first: float
     first_floor: float
@@ -305,10 +305,10 @@ def _read_us(store: MessageStore, path: Path, made: list[StoreMessage], reads: i
     found = []
     for _ in range(5):
         spent = [0.0, 0.0]
-        # By turns: who comes first to a page of the log pays for both, and the machine is never equally quiet.
+        # In turns: the first to touch a page of the log pays for both, and the load of the machine changes.
         for start in range(0, reads, 500):
             for kind, (read_all, places) in enumerate(kinds):
-                cpu = time.thread_time()  # a flusher may still be at work on what was appended
+                cpu = time.thread_time()  # a flusher thread may still be working
                 read_all(places[start : start + 500])
                 spent[kind] += time.thread_time() - cpu
         found.append([seconds / reads * 1e6 for seconds in spent])
@@ -330,7 +330,7 @@ def _read_all(store: MessageStore, places: Places) -> None:
 
 
 class _BareMaps:
-    """The files of a store, mapped anew: what reading costs whoever has as many maps, whatever else it does."""
+    """The files of a store, mapped again: the cost of reading with as many maps and nothing else."""
 
     def __init__(self, root: Path) -> None:
         self._queues = {

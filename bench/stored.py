@@ -1,8 +1,8 @@
-"""What a send costs our broker when it already holds ever more: brokers with ten times and a hundred times as many messages.
+"""Measures the cost of a send with more and more stored messages: brokers with 10 and 100 times as many.
 
-The brokers take turns and get the same number of sends, so that the smallest stays small and the machine is the same to all:
-memory that a virtual machine has not used yet costs it several times as much, and whoever comes later would have to take it.
-The figure is the broker's processor time per message.
+The brokers take turns and get the same number of sends, so that the smallest stays small and conditions are equal:
+memory that a virtual machine has not used before costs several times as much, and the later broker would get it. The
+figure is the broker's CPU time per message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import machine, wire
 from bench.generators import LoadFailed
 from bench.loads import BODY_BYTES, SEND_TOPIC, Loads
-from bench.results import Run
+from bench.results import MeasuredRun
 from bench.sides import Side
 
 SENDS = {"connections": 8, "window": 32}
@@ -23,8 +23,8 @@ REPEATS = 5
 STEP_NAMES = ("stored-small", "stored-x10", "stored-x100")
 
 
-def costs(sides: Sequence[Side], loads: Loads, scratch: Path, say: Callable[[str], None]) -> Iterator[Run]:
-    """Of as many fresh brokers as there are sizes."""
+def costs(sides: Sequence[Side], loads: Loads, scratch: Path, say: Callable[[str], None]) -> Iterator[MeasuredRun]:
+    """Runs on new brokers, one for each size."""
     names = dict(zip(STEP_NAMES, sides, strict=True))
     try:
         for (name, side), size in zip(names.items(), loads.plan.stored, strict=True):
@@ -42,7 +42,7 @@ def costs(sides: Sequence[Side], loads: Loads, scratch: Path, say: Callable[[str
 
 
 def _fill(side: Side, directory: Path, loads: Loads, size: int) -> None:
-    """Start a broker, have it store so many messages and freeze it, when it has written what it stored to disk."""
+    """Start a broker, let it store `size` messages, flush them to disk, and freeze it."""
     side.start(directory)
     wire.create_topic(side.namesrv, side.broker, SEND_TOPIC, loads.plan.queues)
     loads.send_batches(side, SEND_TOPIC, size)
@@ -50,7 +50,7 @@ def _fill(side: Side, directory: Path, loads: Loads, size: int) -> None:
     side.freeze()
 
 
-def _run(side: Side, loads: Loads, name: str, repeat: int) -> Run:
+def _run(side: Side, loads: Loads, name: str, repeat: int) -> MeasuredRun:
     queues = loads.plan.queues
     before = wire.stored_messages(side.broker, SEND_TOPIC, queues)
     cpu = machine.cpu_seconds(side.pids())
@@ -61,6 +61,8 @@ def _run(side: Side, loads: Loads, name: str, repeat: int) -> Run:
         )
         void = loads.wrongly_stored(side, [SEND_TOPIC], queues, before, found)
     except (LoadFailed, wire.WireError) as error:
-        return Run(side.label, name, repeat, void=str(error))
+        return MeasuredRun(side.label, name, repeat, void=str(error))
     cpu = machine.cpu_seconds(side.pids()) - cpu
-    return Run(side.label, name, repeat, void, cpu_per_million_s=cpu / max(1, found["acked"]) * 1e6, details=found)
+    return MeasuredRun(
+        side.label, name, repeat, void, cpu_per_million_s=cpu / max(1, found["acked"]) * 1e6, details=found
+    )

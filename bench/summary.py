@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench.measure import NOISY_CORES, Comparison
-from bench.results import Run
-from bench.workloads import Flush, Workload
+from bench.results import MeasuredRun
+from bench.workloads import FlushKind, Workload
 
-LOAD_BOUND = 0.9  # a generator this busy limits the figure, not the server
+LOAD_BOUND = 0.9  # a generator busier than this limits the figure
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def _row(comparison: Comparison, workload: Workload) -> Row:
     pairs = _whole_pairs(runs, labels)
     sides = {label: [pair[label] for pair in pairs] for label in labels}
 
-    def each(figure: Callable[[Run], float | None]) -> dict[str, Spread | None]:
+    def each(figure: Callable[[MeasuredRun], float | None]) -> dict[str, Spread | None]:
         return {
             label: Spread.of(value for run in sides[label] if (value := figure(run)) is not None) for label in labels
         }
 
-    def ratio(figure: Callable[[Run], float | None]) -> Spread | None:
+    def ratio(figure: Callable[[MeasuredRun], float | None]) -> Spread | None:
         ours, peer = labels
         both = [(figure(pair[ours]), figure(pair[peer])) for pair in pairs]
         return Spread.of(mine / other for mine, other in both if mine is not None and other)
@@ -118,7 +118,7 @@ class PeerRow:
     cpu_ratio: Spread | None
 
 
-def peer_rows(runs: list[Run]) -> list[PeerRow]:
+def peer_rows(runs: list[MeasuredRun]) -> list[PeerRow]:
     """Ours is the side that was measured first."""
     good = {(run.workload, run.side, run.pair): run for run in runs if not run.void}
     rows = []
@@ -142,28 +142,28 @@ def peer_rows(runs: list[Run]) -> list[PeerRow]:
     return rows
 
 
-def _whole_pairs(runs: list[Run], labels: list[str]) -> list[dict[str, Run]]:
-    """A void run takes its partner with it: a ratio needs both of the same moment."""
-    pairs: dict[int, dict[str, Run]] = {}
+def _whole_pairs(runs: list[MeasuredRun], labels: list[str]) -> list[dict[str, MeasuredRun]]:
+    """Pairs without a void run: a ratio needs both runs of a pair."""
+    pairs: dict[int, dict[str, MeasuredRun]] = {}
     for run in runs:
         if not run.void:
             pairs.setdefault(run.pair, {})[run.side] = run
     return [pair for _, pair in sorted(pairs.items()) if len(pair) == len(labels)]
 
 
-def _is_client_bound(runs: list[Run], workload: Workload) -> bool:
-    """An open load spins while it waits for the next send to be due: that it is busy says nothing."""
+def _is_client_bound(runs: list[MeasuredRun], workload: Workload) -> bool:
+    """Whether the generator was the limit. A load at a given rate always spins, so it never counts."""
     return bool(runs) and not workload.is_open and statistics.median(run.load_busy for run in runs) > LOAD_BOUND
 
 
-def _notes(runs: list[Run], workload: Workload, labels: list[str]) -> list[str]:
+def _notes(runs: list[MeasuredRun], workload: Workload, labels: list[str]) -> list[str]:
     notes = []
     for label in labels:
         mine = [run for run in runs if run.side == label and not run.void]
         if _is_client_bound(mine, workload):
             notes.append(f"{label}: the load generator was the limit")
         flushes = [run.flushes_per_s for run in mine if run.flushes_per_s]
-        if workload.flush is Flush.SYNC and flushes:
+        if workload.flush is FlushKind.SYNC and flushes:
             each = statistics.median(run.rate / run.flushes_per_s for run in mine if run.flushes_per_s)
             notes.append(
                 f"{label}: {statistics.median(flushes):,.0f} flushes of the disk per second, {each:.1f} messages to each"
@@ -175,7 +175,7 @@ def _notes(runs: list[Run], workload: Workload, labels: list[str]) -> list[str]:
     return notes
 
 
-def stored_costs(runs: list[Run]) -> dict[str, Spread | None]:
+def stored_costs(runs: list[MeasuredRun]) -> dict[str, Spread | None]:
     """Processor time per million sends, by how much was stored."""
     names = dict.fromkeys(run.workload for run in runs)
     return {

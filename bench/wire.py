@@ -1,7 +1,7 @@
-"""The few RocketMQ calls the harness itself makes: create a topic, ask for offsets, send one message.
+"""The RocketMQ calls of the harness itself: create a topic, read offsets, send one message.
 
-Written apart from the product on purpose, so that a mistake in its codec cannot agree with itself here. One JSON
-frame out, one in, on a connection of its own; nothing in this module is on a measured path.
+Written independently of the product, so that a mistake in its codec is noticed here. One JSON frame out and one in, on a
+connection of its own; nothing in this module is measured.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
 
 
 def create_topics(namesrv: str, broker: str, topics: Sequence[str], queues: int) -> None:
-    """Many in one request: with a request for each, a broker may register anew each time."""
+    """Create topics with one request: with one for each, a broker may register again each time."""
     config = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG"}
     config |= {"topicSysFlag": 0, "order": False, "attributes": {}}
     wanted = {"topicConfigList": [{"topicName": topic, **config} for topic in topics]}
@@ -85,7 +85,7 @@ def await_route(namesrv: str, topic: str) -> None:
 
 
 def max_offsets(broker: str, topics: Sequence[str], queues: int) -> list[int]:
-    """Where the queues of the topics end."""
+    """The end offsets of all queues of the topics."""
     asked = ({"topic": topic, "queueId": str(queue)} for topic in topics for queue in range(queues))
     return [int(answer["extFields"]["offset"]) for answer, _ in calls(broker, GET_MAX_OFFSET, asked)]
 

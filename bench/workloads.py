@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-class Kind(Enum):
+class LoadKind(Enum):
     RAW_SEND = "raw send"
     RAW_PULL = "raw pull"
     RAW_FLOW = "raw flow"
@@ -15,16 +15,16 @@ class Kind(Enum):
 
     @property
     def is_java(self) -> bool:
-        return self in (Kind.JAVA_SEND, Kind.JAVA_PUSH)
+        return self in (LoadKind.JAVA_SEND, LoadKind.JAVA_PUSH)
 
     @property
     def reads(self) -> bool:
         """Whether it reads a backlog and stores nothing."""
-        return self in (Kind.RAW_PULL, Kind.JAVA_PUSH)
+        return self in (LoadKind.RAW_PULL, LoadKind.JAVA_PUSH)
 
 
-class Flush(Enum):
-    """When the brokers answer a send: once the operating system has it, or once the disk has it."""
+class FlushKind(Enum):
+    """When brokers acknowledge a send: once the operating system has it, or once the disk has it."""
 
     ASYNC = "async"
     SYNC = "sync"
@@ -32,7 +32,7 @@ class Flush(Enum):
 
 @dataclass(frozen=True)
 class Backlog:
-    """Messages that are there before they are read: `part` of the planned number, with `tags` tags in turn."""
+    """Messages stored before they are read: `part` of the planned number, with `tags` tags in turn."""
 
     topic: str
     body: int = 128
@@ -51,23 +51,23 @@ class Workload:
 
     `default`: measured unless --workloads or --sets says otherwise; `quick`: also in the quick set. Workloads of one
     `family` that follow each other take turns pair by pair, so that they can be compared with each other. `cold`: the
-    backlog is put out of memory before each run.
+    backlog is dropped from memory before each run.
     """
 
     name: str
     what: str
-    kind: Kind
+    kind: LoadKind
     options: dict[str, int | str | bool] = field(default_factory=dict)
     default: bool = True
     quick: bool = False
-    flush: Flush = Flush.ASYNC
+    flush: FlushKind = FlushKind.ASYNC
     family: str = ""
     backlog: Backlog | None = None
     cold: bool = False
 
     @property
     def is_open(self) -> bool:
-        """Whether it sends at a given rate, so that the rate says nothing and the latencies do."""
+        """Whether it sends at a given rate: then latencies are the result, and not the rate."""
         return "rate" in self.options
 
     @property
@@ -76,26 +76,26 @@ class Workload:
 
 
 def _sends(name: str, what: str, *, quick: bool = False, default: bool = True, **options: int | bool) -> Workload:
-    return Workload(name, what, Kind.RAW_SEND, dict(options), default, quick)
+    return Workload(name, what, LoadKind.RAW_SEND, dict(options), default, quick)
 
 
 def _connections(count: int) -> Workload:
     what = f"{count:,} connections, 1 send in flight each, 128 B"
-    return Workload(f"raw-{count}", what, Kind.RAW_SEND, {"connections": count}, family="connections")
+    return Workload(f"raw-{count}", what, LoadKind.RAW_SEND, {"connections": count}, family="connections")
 
 
 def _topics(count: int) -> Workload:
     what = f"5,000 sends/s at even distances over {count:,} topics of 4 queues, 64 connections, 128 B"
     options: dict[str, int | str | bool] = {"connections": 64, "rate": 5000, "topics": count, "queues": 4}
-    return Workload(f"topics-{count}", what, Kind.RAW_SEND, options)
+    return Workload(f"topics-{count}", what, LoadKind.RAW_SEND, options)
 
 
 def _java(name: str, what: str, *, quick: bool = False, **options: int) -> Workload:
-    return Workload(name, f"Apache's client, {what}", Kind.JAVA_SEND, dict(options), quick=quick)
+    return Workload(name, f"Apache's client, {what}", LoadKind.JAVA_SEND, dict(options), quick=quick)
 
 
 def _flow(name: str, what: str, **options: int) -> Workload:
-    return Workload(name, what, Kind.RAW_FLOW, {"rate": 5000, **options})
+    return Workload(name, what, LoadKind.RAW_FLOW, {"rate": 5000, **options})
 
 
 WORKLOADS = (
@@ -117,7 +117,7 @@ WORKLOADS = (
     Workload(
         "raw-pull",
         "1 connection, a pull of 32 in flight per queue",
-        Kind.RAW_PULL,
+        LoadKind.RAW_PULL,
         {"connections": 1},
         quick=True,
         backlog=PLAIN,
@@ -125,7 +125,7 @@ WORKLOADS = (
     Workload(
         "filter-tag",
         "1 connection, a pull of 32 per queue for a tag that 1 of 100 messages has; msg/s counts what was passed",
-        Kind.RAW_PULL,
+        LoadKind.RAW_PULL,
         {"connections": 1, "subscription": "t042"},
         backlog=TAGGED,
     ),
@@ -150,7 +150,7 @@ WORKLOADS = (
     Workload(
         "java-push",
         "Apache's client, push consume of the backlog, 20 threads",
-        Kind.JAVA_PUSH,
+        LoadKind.JAVA_PUSH,
         {"threads": 20},
         quick=True,
         backlog=PLAIN,
@@ -158,7 +158,7 @@ WORKLOADS = (
     Workload(
         "java-push-1k-cold",
         "Apache's client, push consume of 1 KiB bodies that are on the disk only, 20 threads",
-        Kind.JAVA_PUSH,
+        LoadKind.JAVA_PUSH,
         {"threads": 20},
         backlog=KIBIBYTE,
         cold=True,
@@ -172,16 +172,16 @@ WORKLOADS = (
     Workload(
         "raw-sync-64",
         "64 connections, 1 send in flight each, 1 KiB, SYNC_FLUSH",
-        Kind.RAW_SEND,
+        LoadKind.RAW_SEND,
         {"connections": 64, "body": 1024},
-        flush=Flush.SYNC,
+        flush=FlushKind.SYNC,
     ),
     Workload(
         "java-sync-64",
         "Apache's client, 64 sync senders, 1 KiB, SYNC_FLUSH",
-        Kind.JAVA_SEND,
+        LoadKind.JAVA_SEND,
         {"threads": 64, "batch": 1, "body": 1024},
-        flush=Flush.SYNC,
+        flush=FlushKind.SYNC,
     ),
     _sends(
         "raw-64-binary",
@@ -194,7 +194,7 @@ WORKLOADS = (
     Workload(
         "raw-pull-8",
         "8 connections, one queue each, pulls of 32",
-        Kind.RAW_PULL,
+        LoadKind.RAW_PULL,
         {"connections": 8},
         default=False,
         backlog=PLAIN,

@@ -1,4 +1,4 @@
-"""Write docs/reference/config.md from the settings themselves, so that it cannot say anything else than they do.
+"""Write docs/reference/config.md from the settings, so that the page always matches them.
 
     python tools/write_config_reference.py
 
@@ -39,7 +39,7 @@ default:
 
 A setting in parentheses is not one of RocketMQ's and has no name in files: it is a field of the settings object, for
 programs that make one. Where a default is not Apache's, [compat.md](../compat.md) says why. The commands listen on
-loopback unless told otherwise.
+loopback by default.
 """
 
 LINE = 120

@@ -1,5 +1,5 @@
-"""Run every verb of Apache's `mqadmin` and of `rocketline admin` on our cluster and on Apache's, and write what came of it
-into docs/compat.md; a verb that did not do what tests/support/operating/cases.py expects is reported, and nothing is
+"""Run every verb of Apache's `mqadmin` and of `rocketline admin` on our cluster and on Apache's, and write the results into
+docs/compat.md. If a verb gives another result than tests/support/operating/cases.py expects, that is reported and nothing is
 written. Needs Java: `PYTHONPATH=src:. python tools/write_verb_tables.py`."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def compare(tools: MqAdmin, ours: Side, theirs: Side) -> int:
-    """Run all cases; how many came out otherwise than they must."""
+    """Run all cases; returns how many gave an unexpected result."""
     by_tool = partial(by_mqadmin, tools)
     return sum(not is_good(by_tool, case, ours, theirs) for case in MQADMIN) + sum(
         not is_good(by_ours, case, ours, theirs) for case in OURS

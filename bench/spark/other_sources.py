@@ -1,4 +1,4 @@
-"""Sources to compare the log source with: one that gives Spark tuples, and one whose batches cost nothing to make."""
+"""Sources to compare the log source with: one that gives tuples, and one whose batches cost nothing to make."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def rows(part: LogRange) -> Iterator[tuple[Any, ...]]:
 
 
 class ReadySource(LogSource):
-    """The first batch of each range again and again, about as often as the range has batches.
+    """Repeats the first batch of each range, about as often as the range has batches.
 
-    What Spark does with it is what it does with the rows of any source written in Python: no source can be quicker.
+    What remains is the work of Spark for rows of any source in Python: no source can be faster.
     """
 
     @classmethod

@@ -1,9 +1,10 @@
-"""Do `audit` and `rebuild` gain from a second core? `python bench/spark/scaling.py [--rows N] [--rounds R] [--json OUT]`.
+"""Measures whether `audit` and `rebuild` gain from a second core: `python bench/spark/scaling.py [--rows N] [--rounds
+R] [--json OUT]`.
 
-One store, sessions of one core and of two in turn, each a process of its own, opened as the commands open them. A session
-first runs both jobs on a small store, so that Spark, its workers and their modules are there; then a job's time is what its
-user waits for, planning and the driver's part included. The store is about as large as one log file of a broker, a gigabyte:
-who has less needs no second core. Figures are medians; the gain is the median over rounds.
+One store, sessions of one core and of two in turn, each a process of its own, opened as the commands open them. A
+session first runs both jobs on a small store, so that Spark, its workers and their modules are there; the time of a job
+includes planning and the driver's part. The store is about as large as one log file of a broker, a gigabyte: a smaller
+one needs no second core. Figures are medians; the gain is the median over rounds.
 
 What the machine itself gains from a second core is measured in the same rounds, with plain processes: checksums of a block
 that stays in the cache, and the audit's walk over the same store, halved, without Spark. No job can gain more.
@@ -52,7 +53,7 @@ def jobs(cores: int, store: Path, small: Path) -> dict[str, float]:
     """Seconds of each job in a session of so many cores."""
     spent = {}
     with open_session("scaling", f"local[{cores}]", {"spark.driver.memory": "1g"}, tasks_only=True) as spark:
-        # The small one in many pieces: every core shall have a worker with everything loaded.
+        # The small one in many pieces, so that every core has a worker with all modules loaded.
         for root, stretch_bytes in ((small, WARM_BYTES), (store, None)):
             begin = time.perf_counter()
             report = audit(spark, folder(root), ignore, SETTINGS.store, stretch_bytes)

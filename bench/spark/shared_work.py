@@ -1,4 +1,4 @@
-"""Work shared out between plain processes, to see what a machine gains from its second core without Spark.
+"""Work shared between plain processes, to measure what a machine gains from its second core without Spark.
 
 `seconds_of(kind, processes, store)` is the time from the moment when all of them are ready to the one when the last is done.
 """

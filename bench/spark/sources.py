@@ -1,13 +1,13 @@
-"""How fast Spark gets messages: `python bench/spark/sources.py [--rows N] [--rounds R]`.
+"""Measures how fast Spark reads messages: `python bench/spark/sources.py [--rows N] [--rounds R]`.
 
 Seven ways to the same rows in one session with one task at a time, in turn, round after round; all columns but where said:
 
 log            the source rocketmq-log, bodies checked against their checksums (the default)
 log, no CRC    the same with checkCrc=false
 log, 3 columns queue, offset and body alone, by a schema
-tuples         records decoded one by one and handed to Spark as tuples; a tenth of them, because it takes so long, so that
-               what a job costs to start weighs more there: the ratio is better for us than it would be with all of them
-ready          batches that were made before: what Spark needs for any rows that come from Python; no source can be quicker
+tuples         records decoded one by one and given to Spark as tuples; only a tenth of them, because it takes so long. The
+               start of the job then weighs more, which makes the ratio better for us than with all rows
+ready          batches made before: what Spark needs for any rows that come from Python; no source can be faster
 live           the source rocketmq, from our broker, which runs in this process and takes a core of its own while Spark reads
 parquet        the rows in a Parquet file, as Spark writes it
 
@@ -126,7 +126,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Run:
+class TableRun:
     """One reading of a table: rows by the second of the clock and of processor time."""
 
     rows_s: float
@@ -155,14 +155,14 @@ def ways(spark: SparkSession, store: Path, namesrv: str, scratch: Path, rows: in
     }
 
 
-def read(way: Way) -> Run:
+def read(way: Way) -> TableRun:
     """Read a whole table; processor time is of all that this process started, a worker that came or went included."""
     cpu, begin = processor_seconds(), time.perf_counter()
     way.frame.write.format("noop").mode("overwrite").save()
     elapsed = time.perf_counter() - begin
     spent = {name: seconds - cpu.get(name, 0) for name, seconds in processor_seconds().items()}
     workers = sum(seconds for name, seconds in spent.items() if name != "java")
-    return Run(way.rows / elapsed, way.rows / max(workers, 0.01), way.rows / max(sum(spent.values()), 0.01))
+    return TableRun(way.rows / elapsed, way.rows / max(workers, 0.01), way.rows / max(sum(spent.values()), 0.01))
 
 
 def processor_seconds() -> dict[str, float]:
@@ -181,7 +181,7 @@ def processor_seconds() -> dict[str, float]:
     return found
 
 
-def rounds(tables: dict[str, Way], count: int) -> list[dict[str, Run]]:
+def rounds(tables: dict[str, Way], count: int) -> list[dict[str, TableRun]]:
     return [{name: read(way) for name, way in tables.items()} for _ in range(count + 1)][1:]
 
 
@@ -199,7 +199,7 @@ def decode_seconds(store: Path, repeats: int) -> float:
     return min(spent)
 
 
-def figures(measured: list[dict[str, Run]], record_bytes: float) -> dict[str, dict[str, float]]:
+def figures(measured: list[dict[str, TableRun]], record_bytes: float) -> dict[str, dict[str, float]]:
     shown: dict[str, dict[str, float]] = {}
     for name in measured[0]:
         rate = median(one[name].rows_s for one in measured)

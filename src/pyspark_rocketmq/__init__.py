@@ -1,4 +1,4 @@
-"""Makes the data source `rocketmq` known to Spark: it looks for modules called `pyspark_*`, one source in each."""
+"""Registers the data source `rocketmq`: Spark looks for modules called `pyspark_*`, one source in each."""
 
 try:
     from rocketline.spark.live.source import LiveSource as DefaultSource

@@ -1,4 +1,4 @@
-"""Makes the data source `rocketmq-log` known to Spark: it looks for modules called `pyspark_*`, one source in each."""
+"""Registers the data source `rocketmq-log`: Spark looks for modules called `pyspark_*`, one source in each."""
 
 from rocketline.spark.log.source import LogSource as DefaultSource
 

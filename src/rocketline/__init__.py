@@ -1,6 +1,6 @@
 """Apache RocketMQ in Python: clients here, servers in `rocketline.broker` and `rocketline.nameserver`.
 
-Names are imported when they are first used, so that a server does not load the client and the other way round.
+Names are imported when they are first used, so that a server does not load the client, nor a client the servers.
 """
 
 from __future__ import annotations

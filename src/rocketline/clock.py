@@ -15,7 +15,7 @@ class Clock(Protocol):
         """Wall-clock time in milliseconds since the epoch."""
 
     def monotonic(self) -> float:
-        """Seconds that only ever go forward."""
+        """Monotonic time in seconds: it never goes back."""
 
 
 class SystemClock:
@@ -26,7 +26,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until told: for tests and simulations."""
+    """A clock that moves only when it is advanced: for tests and simulations."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -43,7 +43,7 @@ class ManualClock:
         self._elapsed += seconds
 
     def jump_wall(self, seconds: float) -> None:
-        """Set the wall clock forward or back without time passing."""
+        """Set the wall clock forward or back; monotonic time stays as it is."""
         self._now_ms += round(seconds * 1000)
 
 

@@ -5,12 +5,11 @@
             ...
 
 Columns have the names, types, order and meaning they have in the source `rocketmq` for Spark, because the same code makes
-them: those of `COLUMNS` unless others are named, and those of `MORE_COLUMNS` for who names them. That code stays in
-`rocketline.spark`, whose modules used here import nothing of Spark (a contract of imports says so): this module lies above
-it, which costs one line where moving it would change every import of the sources.
+them: those of `COLUMNS` by default, and those of `MORE_COLUMNS` if they are named. That code is in modules of
+`rocketline.spark` that import nothing of Spark; an import contract checks this.
 
-A record that is damaged ends the reading with CorruptRecord, which names the queue and the offset; nothing is left out in
-silence. To select by tags or SQL92, or to pass over what was deleted meanwhile, give the replies of `BulkReader.read` to
+A damaged record ends the reading with CorruptRecord, which names the queue and the offset; no record is left out silently.
+To select by tags or SQL92, or to skip messages that were deleted meanwhile, give the replies of `BulkReader.read` to
 `to_table` one by one.
 """
 
@@ -19,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 try:
-    import numpy  # noqa: F401  what is missing is to be said here, not by a module of Spark's sources
+    import numpy  # noqa: F401  so that a missing numpy is reported here, and not by a module of the Spark sources
     import pyarrow as pa
 except ImportError as error:
     raise ImportError(
@@ -33,7 +32,7 @@ from rocketline.errors import ConfigError, CorruptRecord
 from rocketline.message import MessageQueue
 from rocketline.spark.columns import COLUMNS, MORE_COLUMNS, ColumnPlan, Fault, decode
 from rocketline.spark.record_table import read_table
-from rocketline.spark.replies import gathered, moved
+from rocketline.spark.replies import joined_replies, with_queue_offsets
 
 __all__ = ["COLUMNS", "MORE_COLUMNS", "read_tables", "to_table"]
 
@@ -41,7 +40,7 @@ DEFAULT: tuple[str, ...] = tuple(COLUMNS.names)
 
 
 def to_table(reply: BulkReply, columns: Sequence[str] = DEFAULT) -> pa.Table:
-    """The messages of a reply, a row each; CorruptRecord if one is damaged."""
+    """The messages of a reply, one row each; CorruptRecord if one is damaged."""
     return _table(reply, _plan(columns, reply.queue))
 
 
@@ -54,8 +53,8 @@ def read_tables(
 ) -> Iterator[pa.Table]:
     """The messages of a topic or of some queues, queue after queue, in tables of a few mebibytes of records each.
 
-    A queue is read from its oldest message to where it ends at the time of the call. Of a single queue, `start` and `end`
-    choose the offsets [start, end). Where there is nothing to read there is no table.
+    A queue is read from its oldest message to its end at the time of the call. For a single queue, `start` and `end` choose
+    the offsets [start, end). A queue without messages gives no table.
     """
     if (start, end) != (None, None) and not isinstance(source, MessageQueue):
         raise ConfigError("start and end are offsets of one queue: read a MessageQueue, not a topic or several queues")
@@ -64,7 +63,7 @@ def read_tables(
     begins = reader.begins(queues) if start is None else dict.fromkeys(queues, start)
     ends = reader.ends(queues) if end is None else dict.fromkeys(queues, end)
     readings = [(plans[queue], reader.read(queue, begins[queue], ends[queue])) for queue in queues]
-    return (_table(reply, plan) for plan, replies in readings for reply in gathered(replies))
+    return (_table(reply, plan) for plan, replies in readings for reply in joined_replies(replies))
 
 
 def _queues(reader: BulkReader, source: str | MessageQueue | Iterable[MessageQueue]) -> tuple[MessageQueue, ...]:
@@ -87,8 +86,8 @@ def _table(reply: BulkReply, plan: ColumnPlan) -> pa.Table:
     try:
         for batch, faults in decode(reply.records, plan):
             if faults:
-                raise CorruptRecord(_told(faults[0], reply))
-            batches.append(moved(batch, reply.offset_delta))
+                raise CorruptRecord(_describe(faults[0], reply))
+            batches.append(with_queue_offsets(batch, reply.offset_delta))
     except CorruptRecord as error:
         raise CorruptRecord(
             f"{reply.queue} from {reply.first_offset} to {reply.next_offset} cannot be read: {error}"
@@ -96,7 +95,7 @@ def _table(reply: BulkReply, plan: ColumnPlan) -> pa.Table:
     return pa.Table.from_batches(batches, plan.schema)
 
 
-def _told(fault: Fault, reply: BulkReply) -> str:
+def _describe(fault: Fault, reply: BulkReply) -> str:
     head = read_table(reply.records).head
     offset = int(head["queue_offset"][head["log_offset"] == fault.log_offset][0]) + reply.offset_delta
     return f"the record at queue offset {offset}, log offset {fault.log_offset}, is damaged: {fault.reason}"

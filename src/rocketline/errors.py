@@ -1,4 +1,4 @@
-"""Every exception rocketline raises, in one tree.
+"""All exceptions that rocketline raises, as one tree.
 
     RocketlineError
       ProtocolError       LocalProtocolError (we broke the rules), RemoteProtocolError (the peer did)
@@ -12,9 +12,9 @@
       FilterFailed        a filter cannot be evaluated on a message, which then does not match
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
-      ProcessFailed       a broker in a process of its own could not start, ended unasked, or did not stop
+      ProcessFailed       a broker in a process of its own could not start, ended unexpectedly, or did not stop
 
-Expected outcomes, an offset out of range among them, are values and not exceptions.
+Expected outcomes, such as an offset out of range, are values and not exceptions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 
 
 class RocketlineError(Exception):
-    """Base of everything rocketline raises on purpose."""
+    """Base of all exceptions of rocketline."""
 
 
 class ProtocolError(RocketlineError):
@@ -40,7 +40,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class TransportError(RocketlineError):
-    """The network, not the broker's answer, is what failed."""
+    """The network failed; there is no answer of a broker."""
 
 
 class ConnectFailed(TransportError, ConnectionError):
@@ -48,11 +48,11 @@ class ConnectFailed(TransportError, ConnectionError):
 
 
 class TlsFailed(ConnectFailed):
-    """TLS could not be agreed on, and trying again would change nothing: a certificate or a setting is wrong."""
+    """The TLS handshake failed, and a retry would fail too: a certificate or a setting is wrong."""
 
 
 class ConnectionLost(TransportError, ConnectionError):
-    """The connection went away while an answer was awaited."""
+    """The connection was lost while waiting for an answer."""
 
 
 class RequestTimeout(TransportError, TimeoutError):
@@ -76,7 +76,7 @@ class BrokerError(RocketlineError):
 
     @property
     def hint(self) -> str:
-        """What to look at, the end of the text; empty when there is nothing to say."""
+        """Advice at the end of the text; empty when there is none."""
         return ""
 
     @property
@@ -114,7 +114,7 @@ class NoPermission(BrokerError):
 
     @property
     def concerns_account(self) -> bool:
-        """Whether the credentials are what does not allow it, so far as the remark tells."""
+        """Whether the credentials are the cause, judged by the remark."""
         return _ACL.search(self.remark) is not None
 
     @property
@@ -169,7 +169,7 @@ _ACL = re.compile(
     r"acl|access ?key|signature|authenti|authoriz|credential|permission to access|username|^User:", re.IGNORECASE
 )
 _NO_ACCOUNT = re.compile(r"username cannot be null|no access ?key", re.IGNORECASE)
-"""Words of the ACLs of 4.9 and 5.x; a topic that may not be written is told without them."""
+"""Patterns of the remarks of the ACLs of 4.9 and 5.x; a refusal because of a topic's permission has none of these words."""
 
 RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 
@@ -191,11 +191,11 @@ _BROKER_ERRORS: dict[int, type[BrokerError]] = {
 
 
 class ClientError(RocketlineError):
-    """A client could not do what was asked, and no single broker answer says why."""
+    """A client could not do what was asked, for a reason other than one answer of a broker."""
 
 
 class RouteNotFound(ClientError):
-    """No name server knows where the topic lives."""
+    """No name server knows a broker that has the topic."""
 
 
 class InvalidMessage(ClientError, ValueError):
@@ -207,7 +207,7 @@ class MessageTooLarge(InvalidMessage):
 
 
 class InvalidExpression(InvalidMessage):
-    """A filter expression that cannot be compiled; `position` counts characters from 0, None: all of it."""
+    """A filter expression that cannot be compiled; `position` counts characters from 0, None stands for the whole text."""
 
     def __init__(self, text: str, position: int | None = None) -> None:
         self.position = position
@@ -219,11 +219,11 @@ class InvalidReceipt(InvalidMessage):
 
 
 class ReceiptExpired(InvalidReceipt):
-    """The invisible time of a receipt handle is over: its message comes, or came, to somebody again."""
+    """The invisible time of a receipt handle is over: its message is, or was, delivered again."""
 
 
 class ReceiptUsed(InvalidReceipt):
-    """A receipt handle that was acknowledged, given back or replaced by an extension before."""
+    """A receipt handle that was already acknowledged, given back, or replaced by an extension."""
 
 
 class AcksFailed(ClientError):
@@ -252,7 +252,7 @@ class ConsumerClosed(ClientError):
 
 
 class RangeNotAvailable(ClientError):
-    """A queue has no longer, or not yet, what was to be read of it; .available_offset is where it goes on or ends."""
+    """A queue has these offsets no longer, or not yet; .available_offset is its first offset after them, or its end."""
 
     def __init__(self, text: str, available_offset: int) -> None:
         self.available_offset = available_offset
@@ -288,11 +288,11 @@ class StoreClosed(StoreError):
 
 
 class WrongFiles(StoreError):
-    """Files of a store have sizes or names that do not fit the settings."""
+    """Files of a store whose sizes or names do not fit the settings."""
 
 
 class FlushFailed(StoreError):
-    """The disk did not take what was written; what it has is not known any more, and asking again would not tell."""
+    """The disk reported an error for a flush. What it has is unknown, and another flush would not show it."""
 
 
 class StoreReadOnly(StoreError):
@@ -309,7 +309,7 @@ class RequestRejected(RocketlineError):
 
 
 class ConfigError(RocketlineError, ValueError):
-    """A setting that cannot work, named with its reason."""
+    """A setting with an invalid value; the text names it and the reason."""
 
 
 class ProcessFailed(RocketlineError):

@@ -1,7 +1,7 @@
 """Replacing a small file as a whole, so that a crash leaves the old content or the new one and never a mix.
 
-The steps are: write beside it, flush, take its name, flush the folder. Until the folder is flushed a power cut may bring
-the old content back. Callers turn the OSError of a failed step into their own words.
+The steps are: write a file beside it, flush, rename, flush the folder. Until the folder is flushed, a power cut may
+bring the old content back. Callers turn the OSError of a failed step into an error of their own.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 
 def backup_of(path: Path) -> Path:
-    """Where the content before the last replacement is kept."""
+    """The path of the backup, which has the content before the last replacement."""
     return path.with_name(path.name + ".bak")
 
 
 def replace_file(path: Path, data: bytes, *, keep_backup: bool = False) -> None:
-    """Give `path` a new content; with `keep_backup` the former one becomes its backup. Flush the folder afterwards."""
+    """Replace the content of `path`; with `keep_backup` the old file becomes the backup. Then call `sync_folder`."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         with open(temporary, "wb") as file:
@@ -25,12 +25,12 @@ def replace_file(path: Path, data: bytes, *, keep_backup: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
         if keep_backup:
-            # Between the two renames only the backup exists, which is what readers then fall back to.
+            # Between the two renames only the backup exists; readers fall back to it.
             with suppress(FileNotFoundError):
                 os.replace(path, backup_of(path))
         os.replace(temporary, path)
     except OSError:
-        with suppress(OSError):  # a full disk needs the space, and the first failure is the one to tell of
+        with suppress(OSError):  # frees space on a full disk; the first error is the one to report
             temporary.unlink()
         raise
 

@@ -1,4 +1,4 @@
-"""The nouns everyone shares: a message to send, a message received, and the queue it lives in.
+"""A message to send, a message received, and a queue: the types that all parts share.
 
 Three kinds of offset exist and never mix: a `LogOffset` is a byte position in a broker's commit log, a `QueueOffset` is the
 number of an entry in one queue, a `ConsumerOffset` is the queue offset a group will read next.
@@ -40,7 +40,7 @@ DLQ_PREFIX = "%DLQ%"
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of a topic on one broker; sorts as every member of a consumer group must sort it."""
+    """One queue of a topic on one broker; its order is the one that all members of a consumer group use."""
 
     topic: str
     broker_name: str
@@ -77,24 +77,24 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def transaction_id(self) -> str | None:
-        """Known while its local transaction runs."""
+        """The id of its transaction; set while the local transaction runs."""
         return self.properties.get(TRANSACTION_ID)
 
 
 UNREAD: Any = object()
-"""In a field that is decoded when somebody first looks at it."""
+"""The value of a field that is decoded when it is first read."""
 
 
 class _FromRecord:
-    """Where a `MessageView` keeps what it has not decoded yet.
+    """Base of `MessageView` with the slot for what is not decoded yet.
 
-    Bytes, not views: a message that is kept must not keep the whole answer it came in.
+    It holds bytes and no memoryview, so that a message that is kept does not keep the whole answer it came in.
     """
 
     __slots__ = ("_record",)
 
     _record: list[Any]
-    """[function that decodes, what it needs ...]; not set in a message that was made of its fields."""
+    """[decoding function, its arguments ...]; not set in a message that was made from its fields."""
 
 
 @dataclass(slots=True)
@@ -139,12 +139,12 @@ class MessageView(_FromRecord):
 
     @property
     def transaction_id(self) -> str | None:
-        """The id under which its producer ran the local transaction, if it was sent in one."""
+        """The id of the transaction it was sent in, if any."""
         return self.properties.get(TRANSACTION_ID)
 
     @property
     def receipt_handle(self) -> str | None:
-        """What acknowledges this delivery, if the message was popped."""
+        """The receipt handle that acknowledges this delivery, if the message was popped."""
         return self.properties.get(POP_CK)
 
     @property
@@ -152,16 +152,16 @@ class MessageView(_FromRecord):
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     def __getstate__(self) -> object:
-        """For copies and pickles: all fields, decoded."""
+        """All fields, decoded: for copies and pickles."""
         others, fields = cast(tuple[Any, dict[str, Any]], object.__getstate__(self))
         fields.pop("_record", None)
         return others, fields
 
 
 def _decode_at_first_use(name: str) -> None:
-    """Let reading a field decode it if that is still to be done; with an underscore before its name it is a plain slot.
+    """Make reading a field decode it, if that was not done yet; `_NAME` is the plain slot.
 
-    By a property for each of the few, and not by `__getattr__`: with that, Python 3.11 takes thrice as long for all fields.
+    These are properties because with `__getattr__` Python 3.11 takes three times as long to read any field.
     """
     slot = MessageView.__dict__[name]
     read, write = slot.__get__, slot.__set__

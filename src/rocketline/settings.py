@@ -23,8 +23,8 @@ HIDDEN = "******"
 
 
 def setting(default: Any, key: str | None, doc: str, *, is_secret: bool = False) -> Any:
-    """A dataclass field with its RocketMQ key (`rocketline.name` for one RocketMQ does not have) and its meaning; the value
-    of a secret is in no log and no answer."""
+    """A dataclass field with its RocketMQ key (`rocketline.name` for one that RocketMQ does not have) and its meaning. The
+    value of a secret is never logged and never in an answer."""
     return field(default=default, repr=not is_secret, metadata={"key": key, "doc": doc, "is_secret": is_secret})
 
 
@@ -63,7 +63,8 @@ _known_hints: dict[type[Any], dict[str, Any]] = {}
 
 
 def _hints_of(kind: type[Any]) -> dict[str, Any]:
-    """Annotations are text until they are asked for; a server asks for all of its settings several times as it starts."""
+    """The types of the fields, kept: a server asks for them several times at its start, and evaluating annotations is
+    slow."""
     found = _known_hints.get(kind)
     if found is None:
         found = _known_hints[kind] = get_type_hints(kind)
@@ -110,7 +111,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def load(kind: type[T], values: Mapping[str, str], where: str = "settings") -> tuple[T, list[str]]:
-    """(section filled from RocketMQ keys, keys nobody knows); ConfigError names key and value of a wrong one."""
+    """(section with these values by RocketMQ key, unknown keys); ConfigError names key and value of a wrong one."""
     used: set[str] = set()
     result = _load(kind, values, used, where)
     return result, sorted(set(values) - used - ignored_keys(kind).keys())
@@ -132,7 +133,7 @@ def _load(kind: type[T], values: Mapping[str, str], used: set[str], where: str) 
 
 
 def values_of(config: Any) -> dict[str, str]:
-    """Every setting that has a RocketMQ key, as text; of the sections inside as well."""
+    """Every setting that has a RocketMQ key, as text, including those of nested sections."""
     values: dict[str, str] = {}
     for item in fields(config):
         value = getattr(config, item.name)
@@ -144,7 +145,7 @@ def values_of(config: Any) -> dict[str, str]:
 
 
 def as_properties(config: Any) -> str:
-    """The settings as properties text, sorted; `parse_properties` reads it back, but secrets are stars."""
+    """The settings as sorted properties text, which `parse_properties` can read; secrets are shown as stars."""
     hidden = dict.fromkeys(_secrets_of(config), HIDDEN)
     values = values_of(config) | hidden
     escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values.items()}
@@ -162,7 +163,7 @@ def _secrets_of(config: Any) -> Iterator[str]:
 
 
 def with_values(config: T, values: Mapping[str, str], where: str = "change") -> T:
-    """The settings with some replaced; all others, also those without a RocketMQ key, stay as they are."""
+    """The settings with these values; all others, also those without a RocketMQ key, stay as they are."""
     hints = _hints_of(type(config))
     changes: dict[str, Any] = {}
     for item in fields(config):  # type: ignore[arg-type]

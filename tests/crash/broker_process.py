@@ -21,7 +21,7 @@ import msgspec
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.logs import log_to_stderr
+from rocketline.cli.logs import LoggingOptions, log_to_stderr
 from rocketline.cli.servers.serving import run
 from rocketline.errors import RocketlineError
 from rocketline.settings import load
@@ -135,7 +135,7 @@ def say(facts: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    log_to_stderr(0)
+    log_to_stderr(LoggingOptions())
     plan = msgspec.json.decode(sys.argv[1], type=Plan)
     try:
         run(serve(plan))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.patience import PATIENCE_S
 
-from rocketline.cli.demo.journey import JourneyPlan, read_back, travel
+from rocketline.cli.demo.journey import JourneyPlan, read_back, run_journey
 from rocketline.cli.demo.ledger import Ledger
 from rocketline.cli.servers.child import ChildCluster
 
@@ -17,7 +17,7 @@ async def make_journey(data: Path, plan: JourneyPlan) -> None:
     ledger = Ledger(plan.messages, plan.body_bytes)
     events: list[str] = []
     with ChildCluster(["--data", str(data)]) as cluster:
-        report = await travel(cluster.namesrv, plan, ledger, events.append)
+        report = await run_journey(cluster.namesrv, plan, ledger, events.append)
         assert report.problems == []
         assert (ledger.sent, ledger.acknowledged, ledger.consumed) == (plan.messages,) * 3
         assert (ledger.lost(), ledger.invented) == ([], 0)

@@ -1,4 +1,4 @@
-"""Spark's classes as a JVM has them in memory, in a file under `build/`: a JVM that maps it starts with half the work.
+"""An archive of Spark's loaded classes under `build/`: a JVM that maps it starts in half the time.
 
 The tests start a dozen of them. The file is made once for a Spark and a Java, by a small job that loads what most need;
 a JVM that cannot use it does without. `python -m tests.spark.class_archive FILE` is that job.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.class_archive import make_archive
 from tests.spark.clusters import quick, worker_python
+from tests.support.admin import create_topic
 from tests.support.java import JavaUnavailable, tool
+
+from rocketline.testing import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +67,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """One broker for all tests of a module; its topics may be read with SQL92."""
+    with LocalCluster(config={"enablePropertyFilter": True}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    """A new topic of two queues."""
+    name = f"T_{uuid.uuid4().hex[:8]}"
+    create_topic(cluster.brokers[0].address, name, 2)
+    return name
+
+
+@pytest.fixture
+def forgetful() -> Iterator[LocalCluster]:
+    """A cluster whose old files can be deleted; it has the topic T."""
+    from tests.spark.live import forgetful_cluster
+
+    with forgetful_cluster("T") as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A cluster that forgets quickly, and sources on it without Spark."""
+"""A cluster whose old messages can be deleted at once, and its sources without Spark."""
 
 from __future__ import annotations
 

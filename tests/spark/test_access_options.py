@@ -145,9 +145,7 @@ def test_a_file_is_found_by_name_among_those_shipped_with_the_job(shipped: Path,
 @pytest.mark.parametrize("name", ["caFile", "certificate", "key"])
 def test_a_file_that_is_nowhere_is_named_with_what_to_do(shipped: Path, name: str) -> None:
     options = {"rocketmq.tls": "true", **CERTIFICATE, f"rocketmq.tls.{name}": "/not/here.pem"}
-    with pytest.raises(
-        ConfigError, match=r"/not/here.pem is not to be seen on .*, and no here.pem was shipped .*--files"
-    ):
+    with pytest.raises(ConfigError, match=r"/not/here.pem does not exist on .*, and no here.pem was shipped .*--files"):
         parse(**options).endpoint.reader()
 
 

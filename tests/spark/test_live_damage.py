@@ -1,4 +1,4 @@
-"""What a source of live messages makes of an answer in which records cannot even be told apart."""
+"""An answer of a broker whose record sizes are wrong, as the source `rocketmq` handles it."""
 
 import logging
 

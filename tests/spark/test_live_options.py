@@ -19,7 +19,7 @@ def parse(streaming: bool | None = None, **given: str) -> LiveOptions:
     return LiveOptions.parse({**NEEDED, **given}, streaming)
 
 
-def test_usual_values() -> None:
+def test_default_values() -> None:
     options = parse(True)
     assert (options.topics.names, options.expression, options.fail_on_loss) == (("orders",), "*", True)
     assert (options.start, options.end) == (None, Position("latest"))
@@ -57,10 +57,10 @@ def test_lengths_of_time() -> None:
         ({"subscribe": ""}, "one of subscribe .* is needed"),
         ({"subscribe": "../x"}, "'subscribe': the topic"),
         ({"assign": '{"T":[0]}'}, "subscribe and assign contradict"),
-        ({"subscribe": "", "subscribePattern": "("}, "no regular expression"),
+        ({"subscribe": "", "subscribePattern": "("}, "not a regular expression"),
         ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'"),
         ({"startingOffsets": "begin"}, "must be one of earliest, latest, group"),
-        ({"startingOffsets": "{"}, "is no JSON"),
+        ({"startingOffsets": "{"}, "is not JSON"),
         ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "contradict each other"),
         ({"endingOffsets": "earliest"}, "must be one of latest, group"),
         ({"endingOffsets": '{"orders":{"a":{"0":-2}}}'}, "from -1 on"),

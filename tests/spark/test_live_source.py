@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.clusters import worker_python
 from tests.spark.conftest import ROOT
-from tests.spark.live import forget, forgetful_cluster, send, stored
+from tests.spark.live import forget, send, stored
 from tests.support.admin import consume_stats, create_topic, eventually
 from tests.support.patience import PATIENCE_S
 from tests.support.tls import CA_FILE
@@ -37,26 +36,6 @@ if TYPE_CHECKING:
 SECRETS = {"rocketmq.secretKey": "s-12345678", "rocketmq.securityToken": "t-12345678"}
 ACCOUNT = {"rocketmq.accessKey": "shop", **SECRETS}
 """Our broker takes signed requests from everybody."""
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(config={"enablePropertyFilter": True}) as running:
-        yield running
-
-
-@pytest.fixture
-def forgetful() -> Iterator[LocalCluster]:
-    """Has the topic T."""
-    with forgetful_cluster("T") as running:
-        yield running
-
-
-@pytest.fixture
-def topic(cluster: LocalCluster) -> str:
-    name = f"T_{uuid.uuid4().hex[:8]}"
-    create_topic(cluster.brokers[0].address, name, 2)
-    return name
 
 
 def table(spark: SparkSession, cluster: LocalCluster, **options: str) -> DataFrame:
@@ -166,7 +145,9 @@ def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
     send(cluster.namesrv, topic, numbers(70, 400, 500), queue_id=0)
     first = forget(cluster, MessageQueue(topic, "broker-a", 0))
     assert first > 60
-    with pytest.raises(Exception, match=f"begins at {first}: what was from 60 on is gone unread.*failOnDataLoss=false"):
+    with pytest.raises(
+        Exception, match=f"begins at {first}: messages from 60 on are lost unread.*failOnDataLoss=false"
+    ):
         run_now(to_parquet(stream(spark, cluster, topic, **options), tmp_path))
     lenient = to_parquet(stream(spark, cluster, topic, failOnDataLoss="false", minPartitions="4"), tmp_path)
     assert run_now(lenient) == [390 - first]
@@ -244,7 +225,7 @@ def test_a_certificate_shipped_with_the_job_is_found_by_its_name(
             yield pa.RecordBatch.from_arrays([pa.array([path])], names=["path"])
 
     tls = {"rocketmq.tls": "true", "rocketmq.tls.caFile": "ca.pem"}
-    with pytest.raises(Exception, match="was shipped with the job: have it under this path"):
+    with pytest.raises(Exception, match="was shipped with the job: put it under this path"):
         table(spark, cluster, subscribe=topic, **tls).count()
     spark.sparkContext.addFile(str(CA_FILE))
     # Our broker does not take TLS: that it was asked shows that the certificate is there.

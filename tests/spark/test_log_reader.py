@@ -1,4 +1,4 @@
-"""Reading ranges of a log: every record once, picked, and damage as the policy says."""
+"""Reading ranges of a log: every record once, selected, and damage handled by the policy."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_damage_up_to_the_end_of_a_range(tmp_path: Path) -> None:
 
 def test_a_file_that_went_away_is_told_with_its_likely_cause(tmp_path: Path) -> None:
     gone = LogRange(tmp_path / "00000000000000000000", 0, 0, 100, 100)
-    with pytest.raises(StoreError, match="removed by retention or this executor does not see"):
+    with pytest.raises(StoreError, match="retention removed it, or this executor does not see"):
         list(LogReading(PLACE).read(gone))
 
 

@@ -1,4 +1,4 @@
-"""Positions as JSON: written equally when they are equal, and what users get wrong."""
+"""Offsets as JSON: equal texts for equal offsets, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_offsets_of_a_user_may_name_both_ends() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "is no JSON: .*column 2"),
+        ("{", "is not JSON: .*column 2"),
         ("[]", "three levels are expected"),
         ("{}", "no queue is named"),
         ('{"orders": {"0": 12}}', "three levels are expected"),
@@ -40,7 +40,7 @@ def test_offsets_of_a_user_may_name_both_ends() -> None:
         ('{"orders": {"broker-a": {"0": "5"}}}', "orders@broker-a:0 is '5'"),
         ('{"orders": {"broker-a": {"0": true}}}', "orders@broker-a:0 is True"),
         ('{"orders": {"broker-a": {"0": 9223372036854775808}}}', "a whole number"),
-        ('{"orders": {"broker-a": {"first": 1}}}', "'first' of orders@broker-a is no number of a queue"),
+        ('{"orders": {"broker-a": {"first": 1}}}', "'first' of orders@broker-a is not the number of a queue"),
     ],
 )
 def test_what_is_wrong_with_offsets_is_told(text: str, problem: str) -> None:

@@ -12,7 +12,7 @@ from rocketline.spark.live.planner import (
     backlog,
     clamped,
     limited,
-    outside,
+    out_of_range,
     ranges_between,
     split_ranges,
 )
@@ -93,20 +93,20 @@ def test_a_new_queue_that_lost_its_head_is_a_loss_but_a_new_topic_is_not() -> No
 def test_a_trimmed_head_is_a_loss() -> None:
     step = advance(offsets(10), offsets(25), offsets(40))
     assert step.end == offsets(40)
-    assert "begins at 25: what was from 10 on is gone" in step.losses[0]
+    assert "begins at 25: messages from 10 on are lost" in step.losses[0]
 
 
 def test_a_queue_that_is_gone_keeps_its_position() -> None:
     step = advance(offsets(10, 20), {}, {queue(0): 10})
     assert step.end == offsets(10, 20)
-    assert "T@broker-a:1 is not there any more" in step.losses[0]
+    assert "T@broker-a:1 does not exist any more" in step.losses[0]
 
 
 def test_a_queue_made_again_is_read_from_its_beginning() -> None:
     start = offsets(10)
     step = advance(start, offsets(0), offsets(4))
     assert step.end == offsets(0)
-    assert "deleted and made again" in step.losses[0]
+    assert "deleted and created again" in step.losses[0]
     assert ranges_between(start, step.end) == []
     again = advance(step.end, offsets(0), offsets(4))
     assert ranges_between(step.end, again.end) == [QueueRange(queue(0), 0, 4)]
@@ -114,7 +114,7 @@ def test_a_queue_made_again_is_read_from_its_beginning() -> None:
 
 def test_positions_beyond_either_end_are_told_and_moved() -> None:
     wanted, begins, ends = offsets(5, 50, 99), offsets(10, 10, 10), offsets(90, 90, 90)
-    assert outside(wanted, begins, ends) == [
+    assert out_of_range(wanted, begins, ends) == [
         "T@broker-a:0 has offsets from 10 to 90, not 5",
         "T@broker-a:2 has offsets from 10 to 90, not 99",
     ]

@@ -1,14 +1,23 @@
-"""Texts of properties that are alike, nearly alike and not alike: always what decoding them one by one gives."""
+"""Texts of properties with the same, nearly the same and other names: always what decoding them one by one gives."""
 
 from __future__ import annotations
 
-import pyarrow as pa
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketline import _impl
 from rocketline.protocol.properties import decode_properties
-from rocketline.spark.property_columns import split_properties
+from rocketline.spark import property_columns
+from rocketline.spark.property_columns import read_properties
+
+
+@pytest.fixture(autouse=True)
+def only_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled function is compared with Python's in `test_compiled_columns`."""
+    if "take_properties" in _impl.TWINS:
+        monkeypatch.setattr(property_columns, "take_properties", _impl.TWINS["take_properties"][0])
 
 
 def text(*pairs: tuple[str, str]) -> bytes:
@@ -16,7 +25,9 @@ def text(*pairs: tuple[str, str]) -> bytes:
 
 
 def check(texts: list[bytes], *names: str) -> None:
-    found = split_properties(pa.array(texts, pa.binary()), names, True)
+    ends = np.cumsum([len(one) for one in texts], dtype=np.int64)
+    begins = ends - np.array([len(one) for one in texts], np.int64)
+    found = read_properties(b"".join(texts), begins, ends, names, True)
     expected = [decode_properties(one.decode("utf-8", "replace")) for one in texts]
     assert found.maps is not None
     found.maps.validate(full=True)

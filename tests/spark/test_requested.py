@@ -1,4 +1,4 @@
-"""The schema a user gives, against the columns there are."""
+"""Schemas given by users, against the columns of a source."""
 
 from __future__ import annotations
 

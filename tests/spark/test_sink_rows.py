@@ -80,9 +80,9 @@ def test_ids_are_the_same_when_a_task_runs_again_and_differ_otherwise() -> None:
     [
         ({"tags": ["a"]}, "T", "a column 'body' is needed"),
         ({"body": [1]}, "T", "'body' must be binary or string, not int64: cast it"),
-        ({"body": [b"x"]}, None, "Set the option 'topic'"),
+        ({"body": [b"x"]}, None, "set the option 'topic'"),
         ({"body": [b"x"], "tag": ["a"]}, "T", "'tag' cannot be written: did you mean 'tags'"),
-        ({"body": [b"x"], "commitLogOffset": [1]}, "T", "Select what is to be sent"),
+        ({"body": [b"x"], "commitLogOffset": [1]}, "T", "Select the columns to send"),
         ({"body": [b"x"], "deliverAt": [5]}, "T", "'deliverAt' must be timestamp"),
         ({"body": [b"x"], "brokerName": ["b"]}, "T", "without a column 'queueId'"),
         ({"body": [b"x"], "properties": ["a=b"]}, "T", "must be map<string,string>"),
@@ -176,7 +176,7 @@ def test_queues_may_be_chosen_and_those_that_are_not_there_are_told(cluster: Loc
 
     send(2)
     assert [message.queue_id for message in stored(cluster, "chosen")] == [2]
-    with pytest.raises(InvalidMessage, match="queue 77 of topic 'chosen' is not there; there are chosen@broker-a:0"):
+    with pytest.raises(InvalidMessage, match="queue 77 of topic 'chosen' does not exist; there are chosen@broker-a:0"):
         send(77)
 
 

@@ -1,4 +1,4 @@
-"""A Spark that is too old is told to the user of the source, not to the log of whoever looks for sources."""
+"""A Spark that is too old is reported when the source is used, not when Spark looks for sources."""
 
 from __future__ import annotations
 

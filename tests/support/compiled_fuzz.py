@@ -137,13 +137,6 @@ def _both(make: Callable[[bytes], Any], data: bytes, module: Any, name: str) -> 
     assert quickly == carefully, (name, data, quickly, carefully)
 
 
-def _without(make: Callable[[bytes], Any], data: bytes, module: Any, name: str) -> None:
-    quickly = make(data)
-    with patch.object(module, name, None):
-        carefully = make(data)
-    assert quickly == carefully, (name, data, quickly, carefully)
-
-
 def _sound(data: bytes) -> None:
     python, compiled = _impl.PAIRS["is_sound_record"]
     size = min(len(data), int.from_bytes(data[:4], "big"))
@@ -291,8 +284,8 @@ def run(inputs: int, seed: int) -> None:
             log = spoil(random, good)
             _both(_rows, log, record_runs, "read_run")
             _sound(log)
-            _without(_table, log, record_table, "_locate_run")
-            _without(_properties, log, property_columns, "_take_properties")
+            _both(_table, log, record_table, "locate_run")
+            _both(_properties, log, property_columns, "take_properties")
             _bodies(log)
             _range(log)
             _unit_run(random, good, log)

@@ -1,4 +1,4 @@
-"""Operating a cluster: what tools ask of name servers and brokers, Apache's as well as ours.
+"""Operating a cluster, Apache's or ours: requests of tools to name servers and brokers.
 
 async with Admin("127.0.0.1:9876") as admin:
     for broker in await admin.brokers():

@@ -1,8 +1,7 @@
-"""A cluster as an operator sees it: found through its name servers, asked broker by broker.
+"""A cluster as an operator sees it, found through its name servers.
 
-Questions go to the first name server that answers, changes to all of them. What is asked of many brokers is asked of all at
-once, and a few hundred of a list are the most that wait at a time. Names are resolved once: a route or a list of brokers
-that was fetched is used again.
+Queries go to the first name server that answers, changes to all of them. Requests to many brokers are sent concurrently, at
+most `MAX_AT_ONCE` of a list at a time. Routes and the list of brokers are fetched once and used again.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ class Admin:
             AdminNameServer(self._remoting, address, timeout) for address in parse_name_servers(name_servers)
         ]
         self.client_options: dict[str, Any] = {"middleware": middleware, "credentials": credentials, "tls": tls}
-        """For clients that work beside it."""
+        """Keyword arguments for clients of the same cluster."""
         self._info: ClusterInfo | None = None
         self._routes: dict[str, TopicRouteData] = {}
         self.unreachable: dict[str, str] = {}
-        """Brokers whose part is missing in an answer that was put together without them, and why."""
+        """Brokers that did not answer, with the reason: their part is missing in combined answers."""
 
     @property
     def namesrv(self) -> str:
@@ -67,12 +66,12 @@ class Admin:
         await self._remoting.close()
 
     def forget(self) -> None:
-        """Look everything up anew from now on."""
+        """Forget routes, brokers and failures, so that they are looked up again."""
         self._info = None
         self._routes.clear()
         self.unreachable.clear()
 
-    async def first(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> T:
+    async def ask_name_server(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> T:
         """The answer of the first name server that can be reached."""
         failures: list[RocketlineError] = []
         for server in self.name_servers:
@@ -82,14 +81,14 @@ class Admin:
                 failures.append(error)
         raise ClientError(f"no name server answers: {'; '.join(map(str, failures))}") from failures[0]
 
-    async def everywhere(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> list[tuple[str, T]]:
-        """What every name server answers to a change; the first failure when one does not."""
+    async def ask_name_servers(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> list[tuple[str, T]]:
+        """The answers of all name servers, with their addresses; raises the first failure."""
         answers = await self.gather(ask(server) for server in self.name_servers)
         return list(zip((server.address for server in self.name_servers), answers))
 
     async def gather(self, calls: Iterable[Awaitable[T]]) -> list[T]:
-        """All answers, in order; asked at once, as far as that is sensible."""
-        # A limit of its own for every list: a call may gather answers itself, and must not wait for a place it holds.
+        """All answers in order; at most `MAX_AT_ONCE` calls run at a time."""
+        # Each list has its own limit: a call may itself gather answers, and with a shared limit it could wait for itself.
         at_once = asyncio.Semaphore(MAX_AT_ONCE)
 
         async def one(call: Awaitable[T]) -> T:
@@ -98,8 +97,8 @@ class Admin:
 
         return await asyncio.gather(*(one(call) for call in calls))
 
-    async def attempts(self, calls: Iterable[Awaitable[T]]) -> list[T | RocketlineError]:
-        """All answers, in order, and the failures in their places."""
+    async def gather_or_errors(self, calls: Iterable[Awaitable[T]]) -> list[T | RocketlineError]:
+        """All answers in order, with the errors of failed calls in their places."""
 
         async def one(call: Awaitable[T]) -> T | RocketlineError:
             try:
@@ -111,7 +110,7 @@ class Admin:
 
     async def cluster_info(self) -> ClusterInfo:
         if self._info is None:
-            self._info = await self.first(lambda server: server.cluster_info())
+            self._info = await self.ask_name_server(lambda server: server.cluster_info())
         return self._info
 
     async def clusters(self) -> list[str]:
@@ -121,7 +120,7 @@ class Admin:
         return AdminBroker(self._remoting, address, name, self.timeout_s)
 
     async def named_broker_at(self, address: str) -> AdminBroker:
-        """The broker with its name, if a name server knows that; its address need not be known to any."""
+        """The broker at an address, with its name if a name server knows it."""
         try:
             table = (await self.cluster_info()).broker_addr_table
         except RocketlineError:
@@ -157,13 +156,13 @@ class Admin:
         """RouteNotFound when no name server has one."""
         if topic not in self._routes:
             try:
-                self._routes[topic] = await self.first(lambda server: server.route(topic))
+                self._routes[topic] = await self.ask_name_server(lambda server: server.route(topic))
             except TopicNotExist as error:
-                raise RouteNotFound(f"topic {topic!r} has no route: no broker that is online has it") from error
+                raise RouteNotFound(f"topic {topic!r} has no route: no registered broker has it") from error
         return self._routes[topic]
 
     async def brokers_of(self, topic: str) -> list[AdminBroker]:
-        """Where a topic lives: of each broker name the master, or the next best."""
+        """The brokers that have a topic: of each group the master, or else the lowest id."""
         route = await self.route(topic)
         return [
             self.broker_at(group.broker_addrs[min(group.broker_addrs)], group.broker_name)
@@ -172,7 +171,7 @@ class Admin:
         ]
 
     async def queues_of(self, topic: str) -> list[tuple[AdminBroker, MessageQueue]]:
-        """Every queue that can be read, and who has it."""
+        """Every readable queue of a topic, with its broker."""
         brokers = {broker.name: broker for broker in await self.brokers_of(topic)}
         return [
             (brokers[item.broker_name], MessageQueue(topic, item.broker_name, queue_id))
@@ -181,12 +180,13 @@ class Admin:
             for queue_id in range(item.read_queue_nums)
         ]
 
-    async def any_of(
+    async def ask_brokers(
         self, brokers: Iterable[AdminBroker], ask: Callable[[AdminBroker], Awaitable[R]]
     ) -> list[tuple[AdminBroker, R]]:
-        """The answers of those brokers that have one; the first refusal when none has. `unreachable` names the silent."""
+        """The answers of the brokers that gave one; raises the first refusal when none did. Silent ones go to
+        `unreachable`."""
         asked = list(brokers)
-        answers = await self.attempts(ask(broker) for broker in asked)
+        answers = await self.gather_or_errors(ask(broker) for broker in asked)
         for broker, answer in zip(asked, answers):
             if isinstance(answer, TransportError):
                 self.unreachable[f"{broker.name} {broker.address}".strip()] = str(answer)

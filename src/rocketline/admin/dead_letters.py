@@ -1,8 +1,7 @@
-"""Dead letters: messages a group failed at too often. Looking at them, and sending them to their topic again.
+"""Dead letters, messages that a group failed to consume too often: counting, reading, and copying them for sending again.
 
-A group's dead letters lie in the topic `%DLQ%group`. A message there says in its properties which topic and message it was;
-sent again it keeps body, tag, keys and the user's own properties, and gets a new id. The dead letter stays: what was sent
-again is told by the caller, not by the broker.
+A group's dead letters are in the topic `%DLQ%group`. The properties of a dead letter name its topic and message. Sent again,
+a message keeps its body, tag, keys and user properties, and gets a new id. The dead letter stays where it is.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from rocketline.admin.cluster import Admin
-from rocketline.admin.messages import Stretch, read_topic
+from rocketline.admin.messages import MessageRange, read_topic
 from rocketline.errors import ClientError
 from rocketline.message import (
     DELAY,
@@ -31,7 +30,7 @@ from rocketline.message import (
 )
 from rocketline.protocol.names import dlq_topic
 
-OF_THE_SYSTEM = frozenset(
+SYSTEM_PROPERTIES = frozenset(
     {
         KEYS, TAGS, UNIQ_KEY, WAIT, DELAY, REAL_TOPIC, REAL_QID, RETRY_TOPIC, ORIGIN_MESSAGE_ID, TRANSACTION_ID, "CLUSTER",
         "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
@@ -39,34 +38,34 @@ OF_THE_SYSTEM = frozenset(
         "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "1ST_POP_TIME", "POP_CK", "UNIQ_CLIENT_MESSAGE_ID_KEYIDX",
     }
 )  # fmt: skip
-"""Properties that belong to one journey of a message; another begins without them."""
+"""Properties that clients and brokers set; a message that is sent again begins without them."""
 
 
 @dataclass(frozen=True)
-class DeadLetters:
-    """The dead letters of one group."""
+class DeadLetterCount:
+    """The number of dead letters of one group, and the time of the last one."""
 
     group: str
     count: int
     last_ms: int
 
 
-async def count_dead_letters(admin: Admin) -> list[DeadLetters]:
-    """Of every group that has some: a request to each broker, and one for each topic of dead letters it has."""
-    tables = await admin.any_of(await admin.brokers(), lambda broker: broker.topics())
+async def count_dead_letters(admin: Admin) -> list[DeadLetterCount]:
+    """The counts of all groups that have dead letters; one request to each broker, and one for each of its DLQ topics."""
+    tables = await admin.ask_brokers(await admin.brokers(), lambda broker: broker.topics())
     places = [(broker, topic) for broker, topics in tables for topic in topics if topic.startswith(DLQ_PREFIX)]
-    found: dict[str, DeadLetters] = {}
+    found: dict[str, DeadLetterCount] = {}
     for (_, topic), stats in zip(places, await admin.gather(broker.topic_stats(topic) for broker, topic in places)):
         group = topic.removeprefix(DLQ_PREFIX)
-        before = found.get(group, DeadLetters(group, 0, 0))
+        before = found.get(group, DeadLetterCount(group, 0, 0))
         count = sum(item.max_offset - item.min_offset for item in stats.offset_table.values())
         last_ms = max((item.last_update_timestamp for item in stats.offset_table.values()), default=0)
-        found[group] = DeadLetters(group, before.count + count, max(before.last_ms, last_ms))
+        found[group] = DeadLetterCount(group, before.count + count, max(before.last_ms, last_ms))
     return [found[group] for group in sorted(found) if found[group].count]
 
 
-def read_dead_letters(admin: Admin, group: str, stretch: Stretch) -> AsyncIterator[MessageView]:
-    return read_topic(admin, dlq_topic(group), stretch)
+def read_dead_letters(admin: Admin, group: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
+    return read_topic(admin, dlq_topic(group), wanted)
 
 
 def origin_topic(letter: MessageView) -> str:
@@ -83,8 +82,8 @@ def origin_id(letter: MessageView) -> str:
 
 
 def copy_of(message: MessageView, topic: str) -> Message:
-    """The same message for a new journey."""
+    """A copy of a message to send to a topic."""
     if not topic:
         raise ClientError(f"dead letter {message.message_id} does not say which topic it was sent to: name one")
-    properties = {name: value for name, value in message.properties.items() if name not in OF_THE_SYSTEM}
+    properties = {name: value for name, value in message.properties.items() if name not in SYSTEM_PROPERTIES}
     return Message(topic, message.body, tag=message.tag, keys=message.keys, properties=properties, flag=message.flag)

@@ -1,7 +1,7 @@
-"""Looking for what is wrong with a cluster, in plain words.
+"""Looks for problems of a cluster.
 
-Everything is asked the way clients would: the addresses that name servers give out must be reachable from here. A finding
-says what is wrong, where, and what to do about it. Nothing is changed.
+It connects as clients do: the addresses that name servers give out must be reachable from here. A diagnosis names the
+problem, the place, and what to do. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from rocketline.protocol.bodies import MASTER_ID
 
 DISK_WARNING, DISK_FULL = 0.75, 0.88
 CLOCK_SKEW_S = 5.0
-LAG_LOOKS_S = 2.0
+LAG_PAUSE_S = 2.0
 MANY_BEHIND = 1000
-MAX_MEMBERS_LOOKED_AT = 50
-"""Members are asked one by one, so not all of a large group are."""
+MAX_MEMBERS_ASKED = 50
+"""Members are asked one by one, so of a large group only some."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     level: Literal["error", "warning"]
     where: str
     problem: str
     advice: str
 
 
-async def examine(admin: Admin, lag_pause_s: float = LAG_LOOKS_S) -> AsyncIterator[Finding]:
-    """Everything that looks wrong; nothing when all is well."""
+async def examine(admin: Admin, lag_pause_s: float = LAG_PAUSE_S) -> AsyncIterator[Diagnosis]:
+    """All problems found."""
     async for finding in _name_servers(admin):
         yield finding
     try:
@@ -44,24 +44,24 @@ async def examine(admin: Admin, lag_pause_s: float = LAG_LOOKS_S) -> AsyncIterat
     except RocketlineError:
         return
     if not brokers:
-        yield Finding(
+        yield Diagnosis(
             "error", admin.namesrv, "no broker is registered", "start a broker, and check its namesrvAddr setting"
         )
         return
     async for finding in _masters(admin):
         yield finding
     healthy, versions = [], {}
-    for broker, info in zip(brokers, await admin.attempts(broker.runtime_info() for broker in brokers)):
+    for broker, info in zip(brokers, await admin.gather_or_errors(broker.runtime_info() for broker in brokers)):
         if isinstance(info, RocketlineError):
             yield _unreachable(broker, info)
         else:
             healthy.append(broker)
             versions[f"{broker.name} {broker.address}"] = info.get("brokerVersionDesc", "unknown")
-            for finding in _of_runtime(broker, info):
+            for finding in _runtime_problems(broker, info):
                 yield finding
     if len(set(versions.values())) > 1:
         shown = ", ".join(f"{where} is {version}" for where, version in versions.items())
-        yield Finding("warning", "brokers", f"their versions differ: {shown}", "bring all to one version")
+        yield Diagnosis("warning", "brokers", f"their versions differ: {shown}", "bring all to one version")
     if healthy:
         async for finding in _topics(admin, healthy):
             yield finding
@@ -71,13 +71,16 @@ async def examine(admin: Admin, lag_pause_s: float = LAG_LOOKS_S) -> AsyncIterat
             yield finding
 
 
-async def _name_servers(admin: Admin) -> AsyncIterator[Finding]:
-    answers = await admin.attempts(server.cluster_info() for server in admin.name_servers)
+async def _name_servers(admin: Admin) -> AsyncIterator[Diagnosis]:
+    answers = await admin.gather_or_errors(server.cluster_info() for server in admin.name_servers)
     tables = {}
     for server, answer in zip(admin.name_servers, answers):
         if isinstance(answer, RocketlineError):
-            yield Finding(
-                "error", server.address, f"this name server does not answer: {answer}", "is it running, and reachable?"
+            yield Diagnosis(
+                "error",
+                server.address,
+                f"this name server does not answer: {answer}",
+                "check that it runs and can be reached",
             )
         else:
             tables[server.address] = {
@@ -88,7 +91,7 @@ async def _name_servers(admin: Admin) -> AsyncIterator[Finding]:
     everyone = set().union(*tables.values()) if tables else set()
     for server_address, known in tables.items():
         for name, _, address in sorted(everyone - known):
-            yield Finding(
+            yield Diagnosis(
                 "warning",
                 server_address,
                 f"does not know broker {name} at {address}, other name servers do",
@@ -96,14 +99,14 @@ async def _name_servers(admin: Admin) -> AsyncIterator[Finding]:
             )
 
 
-async def _masters(admin: Admin) -> AsyncIterator[Finding]:
+async def _masters(admin: Admin) -> AsyncIterator[Diagnosis]:
     for name, group in sorted((await admin.cluster_info()).broker_addr_table.items()):
         if MASTER_ID not in group.broker_addrs:
-            yield Finding("error", name, "has no master, only slaves: nothing can be sent there", "start the master")
+            yield Diagnosis("error", name, "has no master, only slaves: nothing can be sent there", "start the master")
 
 
-def _unreachable(broker: AdminBroker, error: RocketlineError) -> Finding:
-    return Finding(
+def _unreachable(broker: AdminBroker, error: RocketlineError) -> Diagnosis:
+    return Diagnosis(
         "error",
         f"{broker.name} {broker.address}",
         f"the address that name servers give to clients cannot be used from here: {error}",
@@ -111,24 +114,24 @@ def _unreachable(broker: AdminBroker, error: RocketlineError) -> Finding:
     )
 
 
-def _of_runtime(broker: AdminBroker, info: dict[str, str]) -> list[Finding]:
+def _runtime_problems(broker: AdminBroker, info: dict[str, str]) -> list[Diagnosis]:
     where = f"{broker.name} {broker.address}"
     found = []
     ratio = _number(info.get("commitLogDiskRatio"))
     if ratio > DISK_WARNING:
         found.append(
-            Finding(
+            Diagnosis(
                 "error" if ratio > DISK_FULL else "warning",
                 where,
                 f"the disk is {ratio:.0%} full; messages are refused above 90 %",
                 "make room, or lower fileReservedTime",
             )
         )
-    # What the broker says is now: its start and how long it has run since.
+    # The broker's clock: its start time plus the time it has run.
     skew_s = _skew_s(info)
     if skew_s is not None and abs(skew_s) > CLOCK_SKEW_S:
         found.append(
-            Finding(
+            Diagnosis(
                 "warning",
                 where,
                 f"its clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's",
@@ -136,17 +139,17 @@ def _of_runtime(broker: AdminBroker, info: dict[str, str]) -> list[Finding]:
             )
         )
     if info.get("brokerActive") == "false":
-        found.append(Finding("warning", where, "says it is not active", "look at its log"))
+        found.append(Diagnosis("warning", where, "says it is not active", "look at its log"))
     behind = _number(info.get("dispatchBehindBytes"))
     if behind > 64 << 20:
         found.append(
-            Finding("warning", where, f"{behind:.0f} bytes are stored but not readable yet", "look at its log")
+            Diagnosis("warning", where, f"{behind:.0f} bytes are stored but not readable yet", "look at its log")
         )
     return found
 
 
 def _skew_s(info: dict[str, str]) -> float | None:
-    """By how much a broker's clock differs; None when it does not say enough."""
+    """By how many seconds a broker's clock is ahead; None when it does not report enough."""
     words = info.get("runtime", "").strip("[] ").replace(",", "").split()
     started = _number(info.get("bootTimestamp"))
     try:
@@ -164,16 +167,16 @@ def _number(text: str | None) -> float:
         return 0.0
 
 
-async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Finding]:
-    """Topics that brokers have and clients do not find."""
-    routed = set(await admin.first(lambda server: server.topics()))
-    for broker, topics in zip(brokers, await admin.attempts(broker.topics() for broker in brokers)):
+async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
+    """Topics that a broker has but no route leads to."""
+    routed = set(await admin.ask_name_server(lambda server: server.topics()))
+    for broker, topics in zip(brokers, await admin.gather_or_errors(broker.topics() for broker in brokers)):
         if isinstance(topics, RocketlineError):
-            yield Finding("warning", broker.name, f"does not list its topics: {topics}", "look at its log")
+            yield Diagnosis("warning", broker.name, f"does not list its topics: {topics}", "look at its log")
             continue
         for name in sorted(set(topics) - routed):
             if not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and topics[name].perm:
-                yield Finding(
+                yield Diagnosis(
                     "warning",
                     f"topic {name}",
                     f"{broker.name} has it, but no name server knows a route: clients cannot find it",
@@ -181,17 +184,17 @@ async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Fin
                 )
 
 
-async def _subscriptions(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Finding]:
-    """Groups whose members do not want the same: each then misses what the other one got."""
+async def _subscriptions(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
+    """Groups whose members have different subscriptions: each then misses messages that another one got."""
     names = sorted({item.group for item in await all_progress(admin)})
     asked = [(name, broker) for name in names for broker in brokers]
-    online = await admin.attempts(broker.consumers(name) for name, broker in asked)
+    online = await admin.gather_or_errors(broker.consumers(name) for name, broker in asked)
     members: dict[tuple[str, str], AdminBroker] = {}
     for (name, broker), answer in zip(asked, online):
         if not isinstance(answer, RocketlineError) and len(answer.connection_set) > 1:
-            for client in answer.connection_set[:MAX_MEMBERS_LOOKED_AT]:
+            for client in answer.connection_set[:MAX_MEMBERS_ASKED]:
                 members.setdefault((name, client.client_id), broker)
-    infos = await admin.attempts(broker.running_info(*member) for member, broker in members.items())
+    infos = await admin.gather_or_errors(broker.running_info(*member) for member, broker in members.items())
     wanted: dict[str, set[frozenset[tuple[str, str]]]] = {}
     for (name, _), info in zip(members, infos):
         if not isinstance(info, RocketlineError):
@@ -199,13 +202,13 @@ async def _subscriptions(admin: Admin, brokers: list[AdminBroker]) -> AsyncItera
             wanted.setdefault(name, set()).add(topics)
     for name, different in wanted.items():
         if len(different) > 1:
-            yield _torn(name, different)
+            yield _differing_subscriptions(name, different)
 
 
-def _torn(group: str, wanted: set[frozenset[tuple[str, str]]]) -> Finding:
+def _differing_subscriptions(group: str, wanted: set[frozenset[tuple[str, str]]]) -> Diagnosis:
     differing = sorted(frozenset.union(*wanted) - frozenset.intersection(*wanted))
     shown = ", ".join(f"{topic} ({expression})" for topic, expression in differing)
-    return Finding(
+    return Diagnosis(
         "error",
         f"group {group}",
         f"its members subscribe to different things: only some to {shown}",
@@ -213,8 +216,8 @@ def _torn(group: str, wanted: set[frozenset[tuple[str, str]]]) -> Finding:
     )
 
 
-async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Finding]:
-    """Groups that are far behind and get no nearer."""
+async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Diagnosis]:
+    """Groups with a large lag that does not shrink."""
     before = {item.group: item.lag for item in await all_progress(admin) if item.lag >= MANY_BEHIND}
     if not before:
         return
@@ -222,8 +225,8 @@ async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Finding]:
     for item in await all_progress(admin):
         if item.group in before and item.lag >= before[item.group]:
             grown = item.lag - before[item.group]
-            trend = f"and {grown} more in {pause_s:g} s" if grown else "and does not get nearer"
-            yield Finding(
+            trend = f"and {grown} more in {pause_s:g} s" if grown else "and the lag does not shrink"
+            yield Diagnosis(
                 "warning",
                 f"group {item.group}",
                 f"is {item.lag} messages behind in {', '.join(item.topics)}, {trend}",

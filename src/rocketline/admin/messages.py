@@ -1,4 +1,4 @@
-"""Finding messages: by offset id, key, unique id or place in a queue; and reading a stretch of a topic."""
+"""Finding messages by offset id, key, unique id or queue offset, and reading ranges of queues."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.records import decode_messages
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
-"""A group every broker has, for tools that read without taking part."""
+"""A group that every broker has, for tools that read without being consumers."""
 MAX_UNIQUE = 32
 PULL_MESSAGES = 32
 FOREVER_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """What to read of each queue: by offsets, or by store times, both ends included in time and the end left out else."""
+class MessageRange:
+    """What to read of each queue: from an offset or a store time on, up to a store time; times are inclusive."""
 
     begin_offset: int | None = None
     begin_ms: int | None = None
@@ -33,7 +33,7 @@ class Stretch:
 
 
 async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
-    """The message with an id such as brokers give out: it names the broker's address and the place in its log."""
+    """The message with a broker's offset id, which contains the broker's address and the log offset."""
     address, log_offset = parse_offset_id(offset_id)
     broker = await admin.named_broker_at(address)
     return await broker.message_at(log_offset)
@@ -42,7 +42,7 @@ async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
 async def by_key(
     admin: Admin, topic: str, key: str, most: int, begin_ms: int = 0, end_ms: int = FOREVER_MS
 ) -> list[MessageView]:
-    found = await admin.any_of(
+    found = await admin.ask_brokers(
         await admin.brokers_of(topic),
         lambda broker: broker.find(topic, key, most, begin_ms, end_ms, unique=False),
     )
@@ -51,8 +51,8 @@ async def by_key(
 
 
 async def by_unique_id(admin: Admin, topic: str, unique_id: str) -> list[MessageView]:
-    """The message and, where it was stored more than once, its copies; an offset id is understood too."""
-    found = await admin.any_of(
+    """The message with a unique id and, if it was stored more than once, its copies; an offset id works too."""
+    found = await admin.ask_brokers(
         await admin.brokers_of(topic),
         lambda broker: broker.find(topic, unique_id, MAX_UNIQUE, 0, FOREVER_MS, unique=True),
     )
@@ -69,23 +69,23 @@ async def by_queue_offset(admin: Admin, queue: MessageQueue, offset: int) -> Mes
     raise ClientError(f"{queue} has no message at offset {offset}")
 
 
-async def read_topic(admin: Admin, topic: str, stretch: Stretch) -> AsyncIterator[MessageView]:
-    """A topic, queue after queue."""
+async def read_topic(admin: Admin, topic: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
+    """The messages of a topic, queue after queue."""
     for broker, queue in await admin.queues_of(topic):
-        async for message in read_stretch(broker, queue, stretch):
+        async for message in read_range(broker, queue, wanted):
             yield message
 
 
-async def read_stretch(broker: AdminBroker, queue: MessageQueue, stretch: Stretch) -> AsyncIterator[MessageView]:
+async def read_range(broker: AdminBroker, queue: MessageQueue, wanted: MessageRange) -> AsyncIterator[MessageView]:
     begin, end = await broker.min_offset(queue), await broker.max_offset(queue)
-    if stretch.begin_offset is not None:
-        begin = max(begin, QueueOffset(stretch.begin_offset))
-    if stretch.begin_ms is not None:
-        begin = max(begin, await broker.offset_at(queue, stretch.begin_ms))
-    async for message in read_queue(broker, queue, begin, end, stretch.expression):
-        if stretch.end_ms is not None and message.store_ms > stretch.end_ms:
+    if wanted.begin_offset is not None:
+        begin = max(begin, QueueOffset(wanted.begin_offset))
+    if wanted.begin_ms is not None:
+        begin = max(begin, await broker.offset_at(queue, wanted.begin_ms))
+    async for message in read_queue(broker, queue, begin, end, wanted.expression):
+        if wanted.end_ms is not None and message.store_ms > wanted.end_ms:
             return
-        if stretch.begin_ms is None or message.store_ms >= stretch.begin_ms:
+        if wanted.begin_ms is None or message.store_ms >= wanted.begin_ms:
             yield message
 
 
@@ -123,13 +123,13 @@ def _pull(queue: MessageQueue, offset: int, count: int, expression: str) -> Pull
 
 
 def _is_wanted(message: MessageView, expression: str) -> bool:
-    """Brokers compare hashes of tags, so a stranger may be among them."""
+    """Whether the tag matches: brokers compare only hashes of tags, so others may be among the messages."""
     tags = {tag.strip() for tag in expression.split("||")}
     return tags == {"*"} or message.tag in tags
 
 
 async def consumed_by(admin: Admin, message: MessageView) -> list[tuple[str, str]]:
-    """Which groups have passed a message: (group, `consumed`, `not consumed yet`, or why that cannot be said)."""
+    """For each group of the topic: (group, `consumed`, `not consumed yet`, or why that is unknown)."""
     broker = await admin.master(message.broker_name)
     rows: list[tuple[str, str]] = []
     for group in await broker.groups_of_topic(message.topic):

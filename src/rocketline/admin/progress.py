@@ -1,4 +1,4 @@
-"""How far groups have come, over all brokers."""
+"""Progress of consumer groups over all brokers: reading and resetting it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketline.protocol.names import retry_topic
 
 @dataclass
 class GroupProgress:
-    """One group, all its queues on all brokers."""
+    """The offsets of one group in all its queues on all brokers."""
 
     group: str
     rate: float = 0.0
@@ -22,12 +22,12 @@ class GroupProgress:
 
     @property
     def lag(self) -> int:
-        """Messages stored and not yet done."""
+        """Messages that are stored and not consumed yet."""
         return sum(max(0, item.broker_offset - item.consumer_offset) for item in self.queues.values())
 
     @property
     def in_flight(self) -> int:
-        """Messages given to consumers and not yet done."""
+        """Messages that were pulled and are not consumed yet."""
         return sum(max(0, item.pull_offset - item.consumer_offset) for item in self.queues.values())
 
     @property
@@ -35,17 +35,17 @@ class GroupProgress:
         return sorted({queue.topic for queue in self.queues})
 
     def in_topic(self, topic: str) -> GroupProgress:
-        """The queues of one topic alone."""
+        """The progress in one topic."""
         queues = {queue: item for queue, item in self.queues.items() if queue.topic == topic}
         return GroupProgress(self.group, self.rate, queues)
 
 
 async def progress_of(admin: Admin, group: str, topic: str | None = None) -> GroupProgress:
-    """Of one group; ClientError when it never consumed anything."""
-    # Every group has its retry topic where it was ever online, so its route says whom to ask.
+    """The progress of one group; ClientError when it never consumed anything."""
+    # Every broker where a group was online has its retry topic, so that route names the brokers to ask.
     brokers = await admin.brokers_of(topic or retry_topic(group))
     result = GroupProgress(group)
-    for _, stats in await admin.any_of(brokers, lambda broker: broker.consume_stats(group, topic)):
+    for _, stats in await admin.ask_brokers(brokers, lambda broker: broker.consume_stats(group, topic)):
         result.rate += stats.consume_tps
         result.queues.update((parse_queue_key(key), item) for key, item in stats.offset_table.items())
     if not result.queues:
@@ -54,9 +54,9 @@ async def progress_of(admin: Admin, group: str, topic: str | None = None) -> Gro
 
 
 async def all_progress(admin: Admin, cluster: str | None = None) -> list[GroupProgress]:
-    """Of all groups, with one request to each broker."""
+    """The progress of all groups, with one request to each broker."""
     table: dict[str, GroupProgress] = {}
-    for _, answer in await admin.any_of(await admin.brokers(cluster), lambda broker: broker.all_consume_stats()):
+    for _, answer in await admin.ask_brokers(await admin.brokers(cluster), lambda broker: broker.all_consume_stats()):
         for groups in answer.consume_stats_list:
             for group, shown in groups.items():
                 progress = table.setdefault(group, GroupProgress(group))
@@ -77,13 +77,13 @@ async def reset(
     queue_id: int = -1,
     offset: int | None = None,
 ) -> dict[MessageQueue, int]:
-    """Move a group to a time, -1 for the end, or one queue of it to an offset; the new offsets."""
+    """Move a group to a time (-1: the end), or one of its queues to an offset; returns the new offsets."""
     header = ResetOffsetHeader(topic, group, timestamp_ms, force, queue_id, offset)
     if broker_addr is not None:
         brokers = [await admin.named_broker_at(broker_addr)]
     else:
         brokers = await admin.brokers_of(topic)
     moved: dict[MessageQueue, int] = {}
-    for _, offsets in await admin.any_of(brokers, lambda broker: broker.reset_offsets(header)):
+    for _, offsets in await admin.ask_brokers(brokers, lambda broker: broker.reset_offsets(header)):
         moved |= offsets
     return moved

@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 
 class AdminBroker(RemoteBroker):
-    """One broker; what its clients ask can be asked here too."""
+    """Requests of an operator to one broker, in addition to those of clients."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ class AdminBroker(RemoteBroker):
         await self._ask(RequestCode.UPDATE_BROKER_CONFIG, None, doing, body=text.encode())
 
     async def clean_up(self, code: int) -> None:
-        """306, 316 or 329."""
+        """Send one of the requests 306, 316 and 329: delete expired queues, unused topics, or the expired log."""
         await self._ask(code, None, f"clean-up {code}", timeout_s=max(self.timeout_s, 30.0))
 
     async def stats(self, name: str, key: str) -> BrokerStatsData:
@@ -122,7 +122,7 @@ class AdminBroker(RemoteBroker):
         return await self._get(TopicConfig, RequestCode.GET_TOPIC_CONFIG, GetTopicConfigHeader(name), f"topic {name}")
 
     async def put_topic(self, topic: TopicConfig) -> None:
-        """Create or change; its attributes are those to set."""
+        """Create or change a topic; its attributes are those to set."""
         attributes = ",".join(
             f"{name if name[:1] in '+-' else '+' + name}{'=' + value if value else ''}"
             for name, value in topic.attributes.items()
@@ -193,7 +193,7 @@ class AdminBroker(RemoteBroker):
         return await self._get(ConsumeStats, RequestCode.GET_CONSUME_STATS, header, f"progress of group {group}")
 
     async def all_consume_stats(self, *, ordered_only: bool = False) -> ConsumeStatsList:
-        """Of all groups in one answer."""
+        """The progress of all groups in one answer."""
         header = GetBrokerConsumeStatsHeader(ordered_only)
         return await self._get(ConsumeStatsList, RequestCode.GET_BROKER_CONSUME_STATS, header, "progress of all groups")
 
@@ -214,18 +214,18 @@ class AdminBroker(RemoteBroker):
         return {parse_queue_key(key): offset for key, offset in table.items()}
 
     async def positions(self, topic: str, group: str, client: str | None = None) -> ConsumerStatus:
-        """Where each online consumer of a group stands."""
+        """The offsets of each online consumer of a group."""
         header = GetConsumerStatusHeader(topic, group, client)
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         return await self._get(ConsumerStatus, code, header, f"positions of {group} in {topic}")
 
     async def set_request_mode(self, topic: str, group: str, mode: str, pop_share_queue_num: int) -> None:
-        """Whether a group pulls a topic or pops it."""
+        """Set whether a group pulls a topic or pops it."""
         members = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": pop_share_queue_num}
         doing = f"mode {mode} of {group} for {topic}"
         await self._ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, doing, body=encode_body(members))
 
-    # Who is connected
+    # Connected clients
 
     async def consumers(self, group: str) -> ConsumerConnection:
         header = GetConsumerConnectionsHeader(group)
@@ -249,7 +249,7 @@ class AdminBroker(RemoteBroker):
         )
 
     async def consume_directly(self, group: str, client: str, offset_id: str) -> ConsumeDirectlyResult:
-        """Have one consumer handle one message now; its progress stays as it is."""
+        """Let one consumer handle one message now; the progress of its group does not change."""
         header = ConsumeMessageDirectlyHeader(group, client, offset_id, self.name or None)
         doing = f"handing {offset_id} to {client}"
         return await self._get(ConsumeDirectlyResult, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, doing)
@@ -265,7 +265,7 @@ class AdminBroker(RemoteBroker):
     async def find(
         self, topic: str, key: str, most: int, begin_ms: int, end_ms: int, *, unique: bool
     ) -> list[MessageView]:
-        """Messages under a key, or under a unique id; none is an empty list."""
+        """Messages with a key, or with a unique id; an empty list when there are none."""
         header = QueryMessageHeader(topic, key, most, begin_ms, end_ms, unique, "U" if unique else "K")
         answer = await self.call(Command(RequestCode.QUERY_MESSAGE, header.encode()), self.timeout_s)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -291,7 +291,7 @@ class AdminBroker(RemoteBroker):
 
 
 class AdminNameServer:
-    """One name server."""
+    """Requests of an operator to one name server."""
 
     __slots__ = ("_remoting", "address", "timeout_s")
 
@@ -329,7 +329,7 @@ class AdminNameServer:
         await self._ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, header, f"deletion of topic {topic}")
 
     async def wipe_write_permission(self, broker_name: str) -> int:
-        """How many topics of the broker are read-only now."""
+        """Make the topics of a broker read-only; returns how many."""
         header = WritePermOfBrokerHeader(broker_name)
         answer = await self._ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header, f"read-only {broker_name}")
         return WipeWritePermResponseHeader.decode(answer).wipe_topic_count

@@ -1,1 +1,1 @@
-"""The `rocketline` command: start servers, send and read messages, watch a demonstration."""
+"""The `rocketline` command: servers, messages, operating a cluster, store tools, pipelines, a demonstration."""

@@ -1,4 +1,4 @@
-"""`python -m rocketline.cli`, for where the console script is not on the path."""
+"""`python -m rocketline.cli`: the command where its console script is not on PATH."""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""How commands that connect are let in: an account and TLS, from flags and the environment.
+"""Account and TLS of the commands that connect to a cluster, from flags and the environment.
 
-A secret key is never an argument: arguments are seen by everybody on the machine and stay in the history of the shell. It is
-read from a file, or from ROCKETLINE_SECRET_KEY. Nothing is imported unless something was asked for.
+A secret key is never an argument, because everybody on the machine can see arguments and they stay in the shell's
+history. It is read from a file, or from ROCKETLINE_SECRET_KEY. The client is imported only if an account or TLS is
+asked for.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketline.errors import ConfigError
+from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
     from rocketline.client import Credentials, Tls
 
+DEFAULT_NAMESRV = "127.0.0.1:9876"
 ACCESS_KEY_VARIABLE = "ROCKETLINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "ROCKETLINE_SECRET_KEY"  # noqa: S105
 TOKEN_VARIABLE = "ROCKETLINE_SECURITY_TOKEN"  # noqa: S105
@@ -42,7 +44,7 @@ def client_access(
     insecure: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, Any]:
-    """The keyword arguments `credentials` and `tls` of a client; ConfigError when they do not fit together."""
+    """The keyword arguments `credentials` and `tls` of a client; UsageProblem when the flags do not fit together."""
     return {
         "credentials": _credentials(access_key, secret_key_file, environment),
         "tls": _tls(ca_file, insecure) if tls or ca_file is not None or insecure else False,
@@ -50,7 +52,8 @@ def client_access(
 
 
 def spark_access(given: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The same as options of the source and sink of Spark: `rocketmq.NAME=VALUE`, and the account of the environment."""
+    """Options for the source and sink of Spark: those `given` as `rocketmq.NAME=VALUE`, and the account of the
+    environment."""
     options = {
         f"rocketmq.{name}": environment[variable]
         for name, variable in (
@@ -61,9 +64,9 @@ def spark_access(given: Iterable[str], environment: Mapping[str, str] = os.envir
     for item in given:
         name, equals, value = item.partition("=")
         if not equals or not name.startswith("rocketmq."):
-            raise ConfigError(f"--option {name}: an option like rocketmq.tls=true is expected")
+            raise UsageProblem(f"--option {name}: an option like rocketmq.tls=true is expected")
         if name.lower() in _SECRET_OPTIONS:
-            raise ConfigError(
+            raise UsageProblem(
                 f"--option {name}: arguments are seen by everybody on the machine; set {_SECRET_OPTIONS[name.lower()]}"
             )
         options[name] = value
@@ -78,9 +81,9 @@ def _credentials(
     if not access_key and not secret_key:
         return None
     if not access_key:
-        raise ConfigError(f"a secret key without an access key: add --access-key NAME or set {ACCESS_KEY_VARIABLE}")
+        raise UsageProblem(f"a secret key without an access key: add --access-key NAME or set {ACCESS_KEY_VARIABLE}")
     if not secret_key:
-        raise ConfigError(
+        raise UsageProblem(
             f"access key {access_key} has no secret key: add --secret-key-file FILE or set {SECRET_KEY_VARIABLE}"
         )
     from rocketline.client import Credentials
@@ -92,11 +95,11 @@ def _secret_in(path: Path) -> str:
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ConfigError(f"--secret-key-file {path}: {error.strerror}") from error
+        raise UsageProblem(f"--secret-key-file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"--secret-key-file {path}: is not a text") from error
+        raise UsageProblem(f"--secret-key-file {path}: is not UTF-8 text") from error
     if not secret or "\n" in secret:
-        raise ConfigError(f"--secret-key-file {path}: one line with the secret key is expected")
+        raise UsageProblem(f"--secret-key-file {path}: one line with the secret key is expected")
     return secret
 
 
@@ -104,5 +107,5 @@ def _tls(ca_file: Path | None, insecure: bool) -> Tls:
     from rocketline.client import Tls
 
     if insecure and ca_file is not None:
-        raise ConfigError(f"--insecure trusts any certificate, so --ca-file {ca_file} has no effect: leave one out")
+        raise UsageProblem(f"--insecure trusts any certificate, so --ca-file {ca_file} has no effect: leave one out")
     return Tls(ca_file=ca_file, verify=not insecure)

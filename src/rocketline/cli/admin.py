@@ -1,8 +1,8 @@
-"""`rocketline admin VERB`: a cluster operated from the command line, Apache's or ours.
+"""`rocketline admin VERB`: operating a cluster, Apache's or ours, from the command line.
 
-Verbs and flags are those of Apache's `mqadmin`, with kinder names beside them. Exit codes: 0 done, 1 it failed or, for a
-check, something was found, 2 the command line is wrong. Arguments are read here and not by the other commands' library:
-a verb then starts in a fraction of the time, and Apache's way of writing flags is understood.
+Verbs and flags are those of Apache's `mqadmin`, and each also has a longer, plainer name. Exit codes: 0 done; 1 it
+failed or, for a check, a problem was found; 2 the command line is wrong. Arguments are read with argparse and not with
+typer: a verb then starts in a fraction of the time, and Apache's way of writing flags is understood.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rocketline.cli.access import DEFAULT_NAMESRV, client_access
 from rocketline.cli.tables import Table, show
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import VERBS, Args, Verb, find_verb, parser_of
@@ -19,8 +20,6 @@ from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
-
-DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 GROUPS = {
     "brokers": "brokers and clusters",
@@ -37,7 +36,7 @@ GROUPS = {
 
 
 def admin_main(arguments: Sequence[str]) -> int:
-    """Run `rocketline admin ARGUMENTS`; the exit code. Failures are raised."""
+    """Run `rocketline admin ARGUMENTS` and return the exit code. Failures are raised."""
     from rocketline.cli import verbs  # noqa: F401 (declares them)
 
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -64,19 +63,18 @@ def _run(found: Verb, args: Args) -> int:
     if watch_s is None:
         tables = asyncio.run(_ask(found, args, namesrv))
         show(tables, args.output)
-        return 1 if found.exits_1 and any(table.rows for table in tables) else 0
+        return 1 if found.is_check and any(table.rows for table in tables) else 0
     asyncio.run(_watch(found, args, namesrv, watch_s))
     return 0
 
 
 def _admin(args: Args, namesrv: str) -> Admin:
     from rocketline.admin import Admin
-    from rocketline.cli.access import client_access
 
+    access = client_access(
+        args.access_key, args.secret_key_file, tls=args.tls, ca_file=args.ca_file, insecure=args.insecure
+    )
     try:
-        access = client_access(
-            args.access_key, args.secret_key_file, tls=args.tls, ca_file=args.ca_file, insecure=args.insecure
-        )
         return Admin(namesrv, timeout=args.timeout, **access)
     except ConfigError as error:
         raise UsageProblem(str(error)) from error
@@ -90,7 +88,7 @@ async def _ask(found: Verb, args: Args, namesrv: str) -> list[Table]:
 
 
 def _warn(admin: Admin) -> None:
-    """A result that lacks a broker's part must not look whole."""
+    """Name the brokers whose part is missing, so that a result without them does not look complete."""
     for broker, reason in admin.unreachable.items():
         print(f"warning: without {broker}: {reason}", file=sys.stderr)
 

@@ -1,7 +1,7 @@
 """Shell completion: a script for bash, zsh or fish with every command, verb and flag in it.
 
-All words are in the script, so completing starts no Python and takes no time; after an upgrade the script is made anew,
-which sourcing it from a start-up file does by itself.
+All words are in the script, so completing starts no Python. After an upgrade the script must be made again, which happens by
+itself when a start-up file of the shell sources it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ OUTPUTS = "text json csv"
 
 
 class Word(NamedTuple):
-    """Something that can be typed, and what it is."""
+    """A word that can be typed, and its help."""
 
     text: str
     help: str = ""
 
 
 Words = dict[str, list[Word]]
-"""By place, which is the words before: `""` commands, `"admin"` verbs, `"admin topicStatus"` its flags."""
+"""Words by the words typed before them: commands after `""`, verbs after `"admin"`, flags after `"admin topicStatus"`."""
 
 
 def all_words() -> Words:
@@ -84,7 +84,7 @@ def _flags_of_verbs() -> Iterator[tuple[str, list[Word]]]:
 
 
 def _line(text: str | None) -> str:
-    """Plain words on one line: nothing a shell could take for more."""
+    """A help text on one line, without characters that mean something to a shell."""
     kept = "".join(char if char.isalnum() or char in " .,;-/()" else " " for char in text or "")
     return " ".join(kept.split())
 
@@ -94,7 +94,7 @@ def script(shell: str) -> str:
 
 
 def _cases(words: Words, form: str, joint: str = " ") -> str:
-    """A case of a shell function for every place; `form` makes a word of it."""
+    """The cases of a shell function, one for each place; `form` is the format of a word."""
     return "\n".join(
         f'        "{place}") set -- '
         + joint.join(form.format(text=word.text, help=word.help or word.text) for word in found)
@@ -103,7 +103,7 @@ def _cases(words: Words, form: str, joint: str = " ") -> str:
     )
 
 
-# The words so far that lead somewhere; flags and their values do not.
+# Finds the commands and verbs typed so far; flags and their values are passed over.
 FIND = """    local place="" next i
     for ((i = {first}; i < {last}; i++)); do
         next="${{place:+$place }}${{{words}[i]}}"

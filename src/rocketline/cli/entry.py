@@ -1,6 +1,8 @@
-"""Where the `rocketline` command begins: operators' verbs and servers take a short way, as the ones are called by hand and
-by scripts all day and the others must serve at once; importing what the other commands are built with would be most of
-their time."""
+"""The entry point of the `rocketline` command.
+
+`admin` verbs and servers are run from here, without importing typer: verbs are called by scripts all day and servers must be
+ready at once, and that import would take most of their start-up time.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 
-from rocketline.cli.failures import one_line, take_debug
+from rocketline.cli.failures import discard_output, one_line, take_debug
 
 SERVERS = ("up", "nameserver", "broker")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, rest = take_debug(given)
     if rest[:1] == ["admin"]:
@@ -33,15 +35,16 @@ def run_admin(arguments: Sequence[str], debug: bool) -> int:
 
 
 def run_server(name: str, arguments: Sequence[str], debug: bool) -> int:
-    from rocketline.cli.servers.flags import parser_of
+    from rocketline.cli.servers.flags import parser_of, read_flags
     from rocketline.cli.usage import UsageProblem
 
     def serve() -> int:
         parser = parser_of(name)
-        flags = vars(parser.parse_args(arguments))
-        gc.disable()  # until the work begins, in `serving.run`: modules are no garbage, and looking for some takes time
+        common, own = read_flags(parser, arguments)
+        # Until `serving.run` enables it: loading modules makes no garbage, and looking for some takes time.
+        gc.disable()
         try:
-            _server(name)(**flags)
+            _server(name)(common, **own)
         except UsageProblem as problem:
             parser.error(str(problem))
         finally:
@@ -62,7 +65,7 @@ def _server(name: str) -> Callable[..., None]:
 
 
 def _exit_code(work: Callable[[], int], debug: bool) -> int:
-    """What a command returns; its failure is one line on standard error."""
+    """The exit code of a command; a failure is one line on standard error."""
     from rocketline.cli.usage import UsageProblem
 
     try:
@@ -75,18 +78,10 @@ def _exit_code(work: Callable[[], int], debug: bool) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return _reader_left()
+        discard_output()
+        return 0
     except Exception as error:
         if debug:
             raise
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
-
-
-def _reader_left() -> int:
-    """Whoever read our output has enough (`| head`), and that is no failure."""
-    import os
-
-    # Python flushes standard output once more at the end, which must not fail again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

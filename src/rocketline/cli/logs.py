@@ -1,6 +1,6 @@
-"""Logs of a process: standard library only, to standard error, as lines for people or as one JSON object a line.
+"""Logs of a process, on standard error: lines for people, or one JSON object per line. Uses the standard library only.
 
-Quiet unless asked: warnings and errors, and what operators change (`rocketline.audit`), which nobody should have to ask for.
+By default only warnings and errors are shown, and the changes made by operators (`rocketline.audit`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -27,9 +28,18 @@ class LogLevel(StrEnum):
     debug = "debug"
 
 
+@dataclass(frozen=True)
+class LoggingOptions:
+    """The flags about logs: `-v` shows what happens, `-vv` everything; a `level`, if given, wins over `verbose`."""
+
+    verbose: int = 0
+    level: LogLevel | None = None
+    format: LogFormat = LogFormat.text
+
+
 class JsonFormatter(logging.Formatter):
-    """`time`, `level`, `logger`, `message`, and what the record brings along: `fields` of an audit line, a traceback; and
-    `broker`, where several write to one place."""
+    """A record as a JSON object: `time`, `level`, `logger` and `message`; if there are any, the `fields` of an audit line, a
+    `traceback`, and the name of the `broker`, where several brokers write to one place."""
 
     def __init__(self, broker: str = "") -> None:
         super().__init__()
@@ -52,16 +62,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_to_stderr(
-    verbose: int = 0, level: LogLevel | None = None, log_format: LogFormat = LogFormat.text, *, broker: str = ""
-) -> None:
-    """Warnings only; with one `-v` what happens, with two everything, and a level said in words wins. A `broker` that shares
-    standard error with others puts its name into every line."""
+def log_to_stderr(options: LoggingOptions, *, broker: str = "") -> None:
+    """Set the logs of this process up. A `broker` that shares standard error with others has its name in every line."""
     handler = logging.StreamHandler(sys.stderr)
     text_format = TEXT_FORMAT.replace("%(name)s", f"{broker.replace('%', '%%')} %(name)s") if broker else TEXT_FORMAT
-    handler.setFormatter(JsonFormatter(broker) if log_format is LogFormat.json else logging.Formatter(text_format))
-    number = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    if level is not None:
-        number = logging.getLevelNamesMapping()[level.upper()]
+    handler.setFormatter(JsonFormatter(broker) if options.format is LogFormat.json else logging.Formatter(text_format))
+    number = (logging.WARNING, logging.INFO, logging.DEBUG)[min(options.verbose, 2)]
+    if options.level is not None:
+        number = logging.getLevelNamesMapping()[options.level.upper()]
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.getLogger(AUDIT).setLevel(min(number, logging.INFO) if number <= logging.WARNING else number)

@@ -1,8 +1,7 @@
-"""The command line as a whole: which commands there are, and what a person sees when one fails.
+"""All commands of `rocketline`, and how their failures are shown.
 
-Nothing heavy is imported here: a command brings in what it needs when it runs, which keeps the servers small and their
-start quick. Failures end in one line, `error: ` and the cause, with exit code 2 when the command line itself is wrong
-and 1 otherwise; `--debug` shows the traceback instead.
+Commands import what they need when they run, so that this module loads quickly. A failure is one line, `error: ` and the
+cause, with exit code 2 when the command line itself is wrong and 1 otherwise; `--debug` shows the traceback instead.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ app = typer.Typer(
 @app.callback()
 def _rocketline(
     debug: Annotated[
-        bool, typer.Option(DEBUG_FLAG, help="Show the traceback of a failure; may stand anywhere.")
+        bool, typer.Option(DEBUG_FLAG, help="Show the traceback of a failure; may come anywhere.")
     ] = False,
 ) -> None:
     """RocketMQ in Python: name server, broker and clients on RocketMQ's own protocol and files."""
@@ -54,7 +53,7 @@ def version() -> None:
 
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
-    """Print a script that completes commands, verbs and flags: source it when the shell starts."""
+    """Print a script that completes commands, verbs and flags; source it when the shell starts."""
     from rocketline.cli.completion import SHELLS, script
 
     if shell not in SHELLS:
@@ -63,7 +62,7 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
 
 
 READ_ELSEWHERE = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-"""Of a command whose arguments argparse reads."""
+"""Settings of a command whose arguments are read with argparse."""
 
 
 @app.command(context_settings=READ_ELSEWHERE, add_help_option=False)
@@ -89,7 +88,7 @@ app.add_typer(pipeline_app, name="pipeline")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, given = take_debug(given)
     try:

@@ -1,7 +1,7 @@
-"""Results as tables: drawn on a terminal, with tabs elsewhere, as JSON or CSV for scripts.
+"""Results as tables: drawn on a terminal, separated by tabs elsewhere, as JSON or CSV for scripts.
 
-Cells keep their types: JSON has numbers as numbers, and a time (`Ms`) as milliseconds where people are shown a date.
-What comes from the network never reaches a terminal raw, see `text.printable`.
+Cells keep their types: in JSON, numbers are numbers and a time (`Ms`) is a number of milliseconds; people are shown a date.
+Control characters are escaped before they reach a terminal, see `messages.text.printable`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rocketline.cli.messages.text import printable
 
 
 class Ms(int):
-    """A time in milliseconds; 0 and below: none."""
+    """A time in milliseconds since 1970; 0 and below mean none."""
 
 
 @dataclass
 class Table:
-    """Rows under column names; `about` says in words what it is, or what follows from it."""
+    """Rows under column names; `about` is a sentence below them."""
 
     columns: Sequence[str]
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -35,12 +35,12 @@ class Table:
 
 
 def facts(pairs: Iterable[tuple[str, Any]], title: str = "") -> Table:
-    """Names and values."""
+    """A table of names and values."""
     return Table(("name", "value"), [tuple(pair) for pair in pairs], title)
 
 
-def said(text: str) -> Table:
-    """A sentence instead of a table."""
+def sentence(text: str) -> Table:
+    """A result that is a sentence and not a table."""
     return Table((), about=text)
 
 
@@ -79,7 +79,7 @@ def _as_csv(tables: Sequence[Table]) -> None:
 
 
 def _plain(cell: Any) -> Any:
-    """A cell of CSV: a text that a spreadsheet would run as a formula is kept from it."""
+    """A cell of CSV; a text that a spreadsheet would take for a formula gets a quote before it."""
     if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{cell}"
     return json.dumps(cell) if isinstance(cell, (dict, list)) else cell

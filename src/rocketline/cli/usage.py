@@ -1,4 +1,4 @@
-"""Mistakes on a command line, and the parser of the commands that do without typer because they must start at once."""
+"""Mistakes on a command line, and the parser of the commands that avoid typer to start quickly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rocketline.errors import ConfigError
 
 
 class UsageProblem(ConfigError):
-    """The command line asks for something that cannot be; exit code 2."""
+    """A mistake on the command line; exit code 2."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Mistakes become UsageProblem: whoever runs the command says them in one line."""
+    """An argument parser that raises UsageProblem for a mistake."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageProblem(f"{message}; see `{self.prog} --help`")

@@ -1,7 +1,8 @@
-"""Verbs of `rocketline admin`: what each is called, which flags it takes, and the function that does it.
+"""Declaring the verbs of `rocketline admin`: names, flags, and the function that runs a verb.
 
-A verb has Apache's name and flags (`topicStatus -t orders`) and a kinder one (`topic-status --topic orders`); case and
-dashes in a verb's name do not matter. Declaring a verb imports nothing heavy, so all of them can be listed at once.
+A verb has Apache's name and flags (`topicStatus -t orders`) and plainer ones (`topic-status --topic orders`). Case and
+dashes in the name of a verb do not matter. Verbs import what they need when they run, so that all can be listed
+quickly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Run = Callable[["Admin", Args], AsyncIterator[Table]]
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag: Apache's letter and long name; `kind` reads its value, bool stands for the words true and false."""
+    """A flag with Apache's letter and long name; `kind` parses its value, and bool takes the words true and false."""
 
     letter: str
     name: str
@@ -50,7 +51,7 @@ class Flag:
         parser.add_argument(
             *names,
             dest=self.attribute,
-            type=truth if self.kind is bool else self.kind,
+            type=parse_bool if self.kind is bool else self.kind,
             required=self.required,
             default=self.default,
             help=self.help,
@@ -65,8 +66,8 @@ class Verb:
     help: str
     flags: tuple[Flag, ...]
     run: Run
-    exits_1: bool = False
-    """Exit code 1 when it shows anything: for checks."""
+    is_check: bool = False
+    """It looks for problems: exit code 1 when it shows any row."""
 
     @property
     def kebab(self) -> str:
@@ -74,16 +75,16 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {}
-"""By Apache's name."""
+"""All verbs by Apache's name."""
 
 
 def verb(
-    name: str, help: str, *flags: Flag, aliases: tuple[str, ...] = (), exits_1: bool = False
+    name: str, help: str, *flags: Flag, aliases: tuple[str, ...] = (), is_check: bool = False
 ) -> Callable[[Run], Run]:
-    """Declare a verb."""
+    """Decorator that declares a verb."""
 
     def declare(run: Run) -> Run:
-        VERBS[name] = Verb(name, aliases, help, flags, run, exits_1)
+        VERBS[name] = Verb(name, aliases, help, flags, run, is_check)
         return run
 
     return declare
@@ -105,9 +106,9 @@ def find_verb(name: str) -> Verb | None:
     return None
 
 
-def truth(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     """
-    >>> truth("TRUE")
+    >>> parse_bool("TRUE")
     True
     """
     if text.lower() not in ("true", "false"):
@@ -138,11 +139,13 @@ def parser_of(item: Verb) -> Parser:
         "-n", "--namesrvAddr", "--namesrv", dest="namesrv", metavar="HOST:PORT", help="Name servers, separated by `;`."
     )
     common.add_argument("--output", choices=("text", "json", "csv"), default="text", help="How results are shown.")
-    common.add_argument("--watch", type=float, metavar="SECONDS", help="Show it again every so many seconds.")
+    common.add_argument("--watch", type=float, metavar="SECONDS", help="Repeat after this many seconds.")
     common.add_argument("--access-key", metavar="NAME", help=ACCESS_KEY_HELP)
     common.add_argument("--secret-key-file", type=Path, metavar="FILE", help=SECRET_KEY_HELP)
     common.add_argument("--tls", action="store_true", help=TLS_HELP)
     common.add_argument("--ca-file", type=Path, metavar="FILE", help=CA_FILE_HELP)
     common.add_argument("--insecure", action="store_true", help=INSECURE_HELP)
-    common.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="For each request; default 5.")
+    common.add_argument(
+        "--timeout", type=float, default=5.0, metavar="SECONDS", help="Time limit for each request; default 5."
+    )
     return parser

@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: TAG and SQL92 expressions, compiled once and asked for every message."""
+"""TAG and SQL92 filter expressions, compiled once and evaluated for every message."""
 
 from __future__ import annotations
 

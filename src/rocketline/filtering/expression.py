@@ -1,6 +1,6 @@
-"""One entry for all expressions: the type decides the language, unknown types are refused.
+"""Compiling a filter expression of any type; unknown types are refused.
 
-SQL92 is loaded with the first expression in it: many brokers never see one.
+The SQL92 modules are imported with the first SQL92 expression: many brokers never see one.
 """
 
 from __future__ import annotations

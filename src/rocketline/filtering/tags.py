@@ -1,6 +1,6 @@
 """TAG expressions: `*`, or tags joined by `||`; a message has one tag or none.
 
-Brokers know only the 32-bit Java hash of a message's tag and so let a few strangers pass; consumers compare the text again.
+Brokers compare only the 32-bit Java hash of a tag, so other tags with the same hash pass; consumers compare the text again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rocketline.protocol.subscription import build_subscription, tag_test, text_
 class TagFilter:
     """A compiled TAG expression.
 
-    `accept_tags` tests a stored tags code, `accept_text` a message's tag; either is None when everything passes.
+    `accept_tags` tests a stored tags code, `accept_text` a message's tag; each is None when all messages pass.
     """
 
     __slots__ = ("accept_tags", "accept_text", "tags", "text")

@@ -1,4 +1,4 @@
-"""Numbers for people who watch: what a family of series is, and the ways out (Prometheus, OTLP, a log).
+"""Metrics: families of series, and their exporters (Prometheus, OTLP, a log).
 
-Nothing here counts anything. A server adds its numbers up when it is asked for them, from counters it has anyway.
+Nothing here counts anything. A server makes its families when they are collected, from counters it has anyway.
 """

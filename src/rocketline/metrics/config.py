@@ -1,4 +1,4 @@
-"""What every server measures, and where the numbers go. Apache's keys; the address is loopback unless told otherwise."""
+"""Settings of metrics: what every server measures, and where it is exported. Keys are Apache's; the default is loopback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 
 
 class ExporterType(StrEnum):
-    """Where the numbers go."""
+    """Where metrics are exported to."""
 
     DISABLE = "DISABLE"
     OTLP_GRPC = "OTLP_GRPC"
@@ -39,22 +39,28 @@ class MetricsConfig:
         "The collector for OTLP_GRPC, `host:port` or a URL; https unless that says http.",
     )
     otlp_header: str = setting(
-        "", "metricsGrpcExporterHeader", "Headers it wants, as `name:value,name:value`.", is_secret=True
+        "", "metricsGrpcExporterHeader", "Headers for the collector, as `name:value,name:value`.", is_secret=True
     )
-    otlp_timeout_ms: int = setting(3_000, "metricGrpcExporterTimeOutInMills", "How long it may take to answer.")
-    otlp_interval_ms: int = setting(60_000, "metricGrpcExporterIntervalInMills", "Pause between two reports to it.")
+    otlp_timeout_ms: int = setting(
+        3_000, "metricGrpcExporterTimeOutInMills", "Time limit for an answer of the collector."
+    )
+    otlp_interval_ms: int = setting(
+        60_000, "metricGrpcExporterIntervalInMills", "Pause between two reports to the collector."
+    )
     log_interval_ms: int = setting(10_000, "metricLoggingExporterIntervalInMills", "Pause between two reports for LOG.")
     labels: str = setting("", "metricsLabel", "Labels of every series, as `name:value,name:value`.")
     series_limit: int = setting(
         DEFAULT_LIMIT,
         "metricsOtelCardinalityLimit",
-        "Series of one metric; topics, groups and clusters beyond are added up in one called `__other__`.",
+        "Most series of one metric; further topics, groups and clusters are added up in one called `__other__`.",
     )
-    stats: bool = setting(True, "enableStatsMetrics", "Measure the server as such, and its process.")
-    connections: bool = setting(True, "enableConnectionMetrics", "Measure who is connected.")
+    stats: bool = setting(True, "enableStatsMetrics", "Measure the server itself, and its process.")
+    connections: bool = setting(True, "enableConnectionMetrics", "Measure the clients.")
     remoting: bool = setting(True, "enableRemotingMetrics", "Measure how long requests take.")
     slow_request_ms: int = setting(
-        0, "rocketline.slowRequestMs", "Log requests that took this long, one line a second at most; 0: none."
+        0,
+        "rocketline.slowRequestMs",
+        "Log requests that took at least this long, at most one line per second; 0: none.",
     )
 
     def __post_init__(self) -> None:
@@ -81,12 +87,12 @@ class MetricsConfig:
 
     @property
     def times_requests(self) -> bool:
-        """Whether anybody wants to know how long requests take."""
+        """Whether the times of requests are measured."""
         return bool(self.slow_request_ms) or (self.enabled and self.remoting)
 
     @property
     def own_labels(self) -> Labels:
-        """Those of `metricsLabel`.
+        """The labels of `metricsLabel`.
 
         >>> MetricsConfig(labels="zone:a,rack:7").own_labels
         (('zone', 'a'), ('rack', '7'))
@@ -99,7 +105,7 @@ class MetricsConfig:
 
     @property
     def otlp_headers(self) -> Labels:
-        """Those of `metricsGrpcExporterHeader`, names in lower case as gRPC wants them."""
+        """The headers of `metricsGrpcExporterHeader`, with names in lower case as gRPC requires."""
         pairs = _pairs("metricsGrpcExporterHeader", self.otlp_header, shown="(secret)")
         return tuple((name.lower(), value) for name, value in pairs)
 

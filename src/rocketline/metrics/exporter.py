@@ -1,4 +1,4 @@
-"""The way out that was configured: a page for Prometheus, reports to a collector, or lines of a log."""
+"""Runs the configured exporter: a page for Prometheus, reports to a collector, or lines of a log."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Collect = Callable[[], AsyncIterator[Family]]
 
 
 class MetricsExporter:
-    """Shows what `collect` gives, between `start` and `close`; nothing when metrics are off."""
+    """Exports the families of `collect` between `start` and `close`; does nothing when metrics are off."""
 
     def __init__(self, config: MetricsConfig, collect: Collect, constant: Labels, problem: Callable[[], str]) -> None:
-        """`constant` are labels of every series; `problem` says what is wrong with the server, for /health."""
+        """`constant` are labels of every series; `problem` returns the server's problem for /health, or an empty text."""
         self._config = config
         self._collect = collect
         self._constant = (*config.own_labels, *constant)
@@ -32,16 +32,16 @@ class MetricsExporter:
 
     @property
     def address(self) -> str:
-        """Where the page is, `host:port`; "" when there is none."""
+        """`host:port` of the page; "" when there is none."""
         return self._page.address if self._config.exporter is ExporterType.PROM else ""
 
     async def start(self) -> None:
-        """ConfigError when it cannot be: the port is taken, or a package is missing."""
+        """Start to export; ConfigError when the port is taken or a package is missing."""
         config = self._config
         if config.exporter is ExporterType.PROM:
             await self._page.start()
         elif config.exporter is ExporterType.LOG:
-            lines.setLevel(logging.INFO)  # asked for, so shown however quiet the rest is
+            lines.setLevel(logging.INFO)  # always shown, whatever the level of other loggers
             self._reports = asyncio.create_task(self._report(config.log_interval_ms / 1000, self._log_all))
         elif config.exporter is ExporterType.OTLP_GRPC:
             from rocketline.metrics.otlp import OtlpSender

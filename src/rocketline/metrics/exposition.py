@@ -1,14 +1,14 @@
-"""Families as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.0 for who asks for it.
+"""Families as text, in Prometheus' format 0.0.4 or, if asked for, OpenMetrics 1.0.0.
 
-They differ in how a counter is called in its head (with or without `_total`) and in the last line. A unit belongs to the
-name (`rocketmq_rpc_latency_milliseconds`), as OpenTelemetry's exporter, which Apache's broker uses, does it.
+They differ in the name of a counter in its HELP and TYPE lines (with or without `_total`) and in the last line. The unit is
+part of a name (`rocketmq_rpc_latency_milliseconds`), as in OpenTelemetry's exporter, which Apache's broker uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 
-from rocketline.metrics.families import Distribution, Family, Kind, Labels
+from rocketline.metrics.families import Distribution, Family, Labels, MetricKind
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -37,18 +37,18 @@ def exposed_name(family: Family) -> str:
     >>> exposed_name(counter("messages_in_total", "")), exposed_name(gauge("age", "", "milliseconds"))
     ('messages_in_total', 'age_milliseconds')
     """
-    name = family.name.removesuffix("_total") if family.kind is Kind.COUNTER else family.name
+    name = family.name.removesuffix("_total") if family.kind is MetricKind.COUNTER else family.name
     if family.unit and not name.endswith(f"_{family.unit}"):
         name = f"{name}_{family.unit}"
-    return f"{name}_total" if family.kind is Kind.COUNTER else name
+    return f"{name}_total" if family.kind is MetricKind.COUNTER else name
 
 
 def family_text(family: Family, constant: Labels, openmetrics: bool = False) -> str:
-    """The family's lines; nothing when it has no samples."""
+    """The lines of a family; an empty text when it has no samples."""
     if not family.samples and not family.distributions:
         return ""
     name = exposed_name(family)
-    headed = name.removesuffix("_total") if openmetrics and family.kind is Kind.COUNTER else name
+    headed = name.removesuffix("_total") if openmetrics and family.kind is MetricKind.COUNTER else name
     lines = [f"# HELP {headed} {_escaped(family.help)}", f"# TYPE {headed} {family.kind}"]
     prefix = _rendered(constant)
     for labels, value in family.samples.items():

@@ -1,7 +1,7 @@
 """Families of series: a name, a kind, and samples that differ in their labels.
 
-A family holds a bounded number of series. Topics, groups and clusters come from peers, so there can be any number of them:
-what comes after the limit is added up in one series whose topic, group and cluster are called `__other__`.
+The number of series of a family is limited, because peers choose topics, groups and clusters: those beyond the limit are
+added up in one series whose topic, group and cluster are called `__other__`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 OTHER = "__other__"
-MANY = ("topic", "consumer_group", "cluster")
+CLIENT_CHOSEN_LABELS = ("topic", "consumer_group", "cluster")
 """Labels whose values peers choose."""
 DEFAULT_LIMIT = 10_000
-A_TURN = 256
-"""Things looked at before other work gets its turn."""
+ITEMS_PER_TURN = 256
+"""Items handled before the event loop gets a turn."""
 
 Labels = tuple[tuple[str, str], ...]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 class Distribution(NamedTuple):
-    """How many values fell between the bounds of a histogram, the last ones above all, and what they add up to."""
+    """The counts of the buckets of a histogram, the last one for values above all bounds, and the sum of all values."""
 
     counts: tuple[int, ...]
     total: float
@@ -42,7 +42,7 @@ class Distribution(NamedTuple):
 
 
 class Tally:
-    """A histogram that is being filled."""
+    """Counts values into the buckets of a histogram."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 
@@ -63,19 +63,19 @@ class Tally:
 @dataclass
 class Family:
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     unit: str = ""
     bounds: tuple[float, ...] = ()
     """Upper ends of a histogram's buckets, without the last."""
     takes_largest: bool = False
-    """Of what is left over the largest is shown instead of the sum: ages do not add up."""
+    """Equal labels give the largest value and not the sum: for ages, which cannot be added."""
     limit: int = DEFAULT_LIMIT
     samples: dict[Labels, float] = field(default_factory=dict)
     distributions: dict[Labels, Distribution] = field(default_factory=dict)
 
     def add(self, value: float, **labels: str) -> None:
-        """One more sample; of equal labels, and of those over the limit, the sum."""
+        """Add a sample; samples with equal labels, and those over the limit, are combined."""
         key = self._key(self.samples, labels)
         known = self.samples.get(key)
         if known is None:
@@ -92,24 +92,24 @@ class Family:
         key = tuple(labels.items())
         if len(taken) < self.limit or key in taken:
             return key
-        return tuple((name, OTHER if name in MANY else value) for name, value in key)
+        return tuple((name, OTHER if name in CLIENT_CHOSEN_LABELS else value) for name, value in key)
 
 
 def counter(name: str, help: str, unit: str = "", *, limit: int = DEFAULT_LIMIT) -> Family:
-    return Family(name, Kind.COUNTER, help, unit, limit=limit)
+    return Family(name, MetricKind.COUNTER, help, unit, limit=limit)
 
 
 def gauge(name: str, help: str, unit: str = "", *, limit: int = DEFAULT_LIMIT, takes_largest: bool = False) -> Family:
-    return Family(name, Kind.GAUGE, help, unit, takes_largest=takes_largest, limit=limit)
+    return Family(name, MetricKind.GAUGE, help, unit, takes_largest=takes_largest, limit=limit)
 
 
 def histogram(name: str, help: str, unit: str = "", *, bounds: tuple[float, ...], limit: int = DEFAULT_LIMIT) -> Family:
-    return Family(name, Kind.HISTOGRAM, help, unit, bounds, limit=limit)
+    return Family(name, MetricKind.HISTOGRAM, help, unit, bounds, limit=limit)
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """The same, with a rest now and then: a server with many topics goes on serving while they are looked at."""
+    """The items, with a turn for the event loop every `ITEMS_PER_TURN`, so that a server with many topics keeps serving."""
     for number, item in enumerate(list(items), 1):
         yield item
-        if number % A_TURN == 0:
+        if number % ITEMS_PER_TURN == 0:
             await asyncio.sleep(0)

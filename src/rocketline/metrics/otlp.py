@@ -1,7 +1,7 @@
-"""Reports to an OpenTelemetry collector over gRPC: needs the extra `otlp`.
+"""Reports to an OpenTelemetry collector over gRPC; needs the extra `otlp`.
 
-Only the exporter of OpenTelemetry's SDK is used. Its instruments would count each message a second time; our counters are
-turned into its data points instead, once a report.
+Only the exporter of OpenTelemetry's SDK is used. Its instruments would count each message a second time; instead, our
+counters are turned into its data points for each report.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, TransportError
 from rocketline.metrics.config import MetricsConfig
-from rocketline.metrics.families import Distribution, Family, Kind, Labels
+from rocketline.metrics.families import Distribution, Family, Labels, MetricKind
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricsData
 
 METER = "broker-meter"
-"""As Apache's broker calls it."""
+"""The name that Apache's broker uses."""
 NS_PER_MS = 1_000_000
 MISSING = (
     "metricsExporterType=OTLP_GRPC needs packages that are not installed ({}): pip install 'rocketline[otlp]', or "
@@ -48,12 +48,12 @@ class OtlpSender:
         )
 
     async def send(self, families: AsyncIterator[Family]) -> None:
-        """Report all of them; TransportError when the collector does not take them."""
+        """Send a report; TransportError when the collector does not accept it."""
         data = await as_metrics_data(families, self._constant, self._started_ns, self._clock.now_ms() * NS_PER_MS)
-        # Blocking, and it tries again by itself: not on the event loop.
+        # In a thread: it blocks, and retries by itself.
         result = await asyncio.to_thread(self._exporter.export, data, self._timeout_ms)
         if result.name != "SUCCESS":
-            raise TransportError(f"the collector at {self.target} did not take them (metricsGrpcExporterTarget)")
+            raise TransportError(f"the collector at {self.target} did not accept a report (metricsGrpcExporterTarget)")
 
     def close(self) -> None:
         self._exporter.shutdown(timeout_millis=self._timeout_ms)
@@ -62,7 +62,7 @@ class OtlpSender:
 async def as_metrics_data(
     families: AsyncIterator[Family], constant: Labels, started_ns: int, now_ns: int
 ) -> MetricsData:
-    """Families as OpenTelemetry's data; all sums since the start."""
+    """Families as OpenTelemetry's data; all sums count from the start of the server."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -84,7 +84,7 @@ def _metric(family: Family, shared: dict[str, str], started_ns: int, now_ns: int
     )
 
     data: Any
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricKind.HISTOGRAM:
         points = [
             _histogram_point(family, shared | dict(labels), found, started_ns, now_ns)
             for labels, found in family.distributions.items()
@@ -95,7 +95,7 @@ def _metric(family: Family, shared: dict[str, str], started_ns: int, now_ns: int
             NumberDataPoint(shared | dict(labels), started_ns, now_ns, value)
             for labels, value in family.samples.items()
         ]
-        if family.kind is Kind.COUNTER:
+        if family.kind is MetricKind.COUNTER:
             data = Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True)
         else:
             data = Gauge(numbers)

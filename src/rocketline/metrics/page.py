@@ -1,8 +1,8 @@
-"""The page that Prometheus reads: a tiny HTTP server with two addresses, /metrics and /health.
+"""The page that Prometheus reads: a small HTTP server with two paths, /metrics and /health.
 
-It is no web server. A request is a head of a few kilobytes, told within seconds; there is one answer and then the
-connection is closed. Connections are few, and a scrape waits for the one before it, so whoever reaches the port cannot
-make the server work harder than one scrape after the other does.
+A request has at most a few kilobytes and must arrive within seconds; after one answer the connection is closed. The
+number of connections is limited, and a scrape waits for the one before it, so that clients of the port cannot overload
+the server.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WRITE_TIMEOUT_S = 30.0
 TEXT = "text/plain; charset=utf-8"
 
 
-class Request(NamedTuple):
+class PageRequest(NamedTuple):
     method: str
     path: str
     accept: str
 
 
-class Answer(NamedTuple):
+class PageAnswer(NamedTuple):
     status: HTTPStatus
     body: bytes = b""
     kind: str = TEXT
@@ -47,7 +47,7 @@ class MetricsPage:
         scrape: Callable[[bool], Awaitable[bytes]],
         problem: Callable[[], str],
     ) -> None:
-        """`scrape` makes the page, as OpenMetrics or not; `problem` says what is wrong with the server, if anything is."""
+        """`scrape` makes the page, as OpenMetrics if True; `problem` returns the server's problem, or an empty text."""
         self._host = host
         self._port = port
         self._scrape = scrape
@@ -58,7 +58,7 @@ class MetricsPage:
 
     @property
     def address(self) -> str:
-        """`host:port`, the port really bound."""
+        """`host:port` it listens on."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._port}"
 
@@ -95,12 +95,12 @@ class MetricsPage:
             log.debug("the reader of a metrics page left: %s", error)
         finally:
             self._open.discard(task)
-            writer.transport.abort()  # all was written, or nobody reads it
+            writer.transport.abort()  # everything was written, or the reader has left
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await _read_head(reader)
-        answer = request if isinstance(request, Answer) else await self._answer_to(request)
-        has_body = not isinstance(request, Request) or request.method != "HEAD"
+        answer = request if isinstance(request, PageAnswer) else await self._answer_to(request)
+        has_body = not isinstance(request, PageRequest) or request.method != "HEAD"
         head = (
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.kind}\r\n"
             f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
@@ -111,9 +111,9 @@ class MetricsPage:
             writer.close()
             await writer.wait_closed()
 
-    async def _answer_to(self, request: Request) -> Answer:
+    async def _answer_to(self, request: PageRequest) -> PageAnswer:
         if request.method not in ("GET", "HEAD"):
-            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
+            return PageAnswer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
         if request.path == "/metrics":
             openmetrics = wants_openmetrics(request.accept)
             try:
@@ -121,27 +121,29 @@ class MetricsPage:
                     body = await self._scrape(openmetrics)
             except Exception:
                 log.exception("a metrics page could not be made")
-                return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the log of the server says why\n")
-            return Answer(HTTPStatus.OK, body, OPENMETRICS if openmetrics else PROMETHEUS)
+                return PageAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log of the server\n")
+            return PageAnswer(HTTPStatus.OK, body, OPENMETRICS if openmetrics else PROMETHEUS)
         if request.path in ("/health", "/healthz"):
             problem = self._problem()
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, f"{problem or 'ok'}\n".encode())
-        return Answer(HTTPStatus.NOT_FOUND, b"there are /metrics and /health\n")
+            return PageAnswer(
+                HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, f"{problem or 'ok'}\n".encode()
+            )
+        return PageAnswer(HTTPStatus.NOT_FOUND, b"there are /metrics and /health\n")
 
 
-async def _read_head(reader: asyncio.StreamReader) -> Request | Answer:
-    """The request, or what to answer to something that is none."""
+async def _read_head(reader: asyncio.StreamReader) -> PageRequest | PageAnswer:
+    """The request, or the answer to bytes that are not one."""
     try:
         async with asyncio.timeout(HEAD_TIMEOUT_S):
             head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
-        return Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        return PageAnswer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     except asyncio.IncompleteReadError as error:
         raise ConnectionError(f"closed after {len(error.partial)} bytes") from error
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return Answer(HTTPStatus.BAD_REQUEST, b"not an HTTP request\n")
+        return PageAnswer(HTTPStatus.BAD_REQUEST, b"not an HTTP request\n")
     headers = (line.partition(":") for line in lines[1:])
     accept = ",".join(value.strip() for name, _, value in headers if name.strip().lower() == "accept")
-    return Request(words[0], words[1].partition("?")[0], accept)
+    return PageRequest(words[0], words[1].partition("?")[0], accept)

@@ -1,4 +1,4 @@
-"""What the operating system says about this process, under the names all Prometheus clients use."""
+"""CPU time, memory and open files of this process, under the names that all Prometheus clients use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketline.metrics.families import Family, counter, gauge
 
 PROC = Path("/proc")
 _START_TIME, _RESIDENT_PAGES = 19, 21
-"""Places in /proc/PID/stat behind the command, which may contain anything."""
+"""Field numbers in /proc/PID/stat after the name of the command, which may contain anything."""
 
 
 def process_families() -> Iterator[Family]:

@@ -1,7 +1,7 @@
 """Settings of a name server, under RocketMQ's keys.
 
-An operator may change some of them while it runs (`RUNTIME_KEYS`): switches and intervals, never an address or a path,
-because whoever reaches the port may ask. Such a change is checked as a whole, is a new object, and lasts until the stop.
+An operator may change some of them while it runs (`RUNTIME_KEYS`): switches and intervals, but no address or path, because
+anybody who reaches the port may ask for a change. A change is checked as a whole, makes a new object, and is not saved.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RUNTIME_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class NameServerConfig:
-    host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; loopback unless told otherwise.")
+    host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; by default loopback.")
     port: int = setting(9876, "listenPort", "Port to listen on; 0 takes any free one.")
     kv_config_path: str = setting(
         "", "kvConfigPath", "File that keeps the key-value settings; empty keeps them in memory only."
@@ -85,7 +85,7 @@ def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
 
 
 def with_changes(config: NameServerConfig, properties: str) -> NameServerConfig:
-    """The settings after an operator's change; ConfigError, naming the key, when any part of it is not allowed."""
+    """The settings after a change by an operator; ConfigError names the first key that is not allowed."""
     values = parse_properties(properties)
     for key in values:
         if key not in RUNTIME_KEYS:

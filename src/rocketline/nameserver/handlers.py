@@ -1,7 +1,7 @@
-"""What each request to a name server does, one method per request code.
+"""The request handlers of a name server, one method per request code.
 
-Every answer is made at once, from tables in memory. Routes are what clients ask for all day: their JSON is kept per topic
-until anything changes that a route shows. Success codes, failure codes and remarks are RocketMQ's.
+Every request is answered at once, from tables in memory. Clients ask for routes all the time: the JSON of a topic's route is
+cached until any route may have changed. Codes and remarks are RocketMQ's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from rocketline.transport.client import split_address
 log = logging.getLogger(__name__)
 
 FIRST_STANDARD_JSON_VERSION = 401
-"""Clients from 4.9.4 on read standard JSON; older ones were only ever sent fastjson's bare integer keys."""
+"""Clients from 4.9.4 on read standard JSON; older ones expect fastjson's integer keys without quotes."""
 
 NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
@@ -67,7 +67,7 @@ _ZLIB_START = b"\x78"
 
 
 class Handlers:
-    """Everything a name server is asked, on one set of tables."""
+    """Handlers of all requests, on one set of tables."""
 
     def __init__(self, config: NameServerConfig, routes: RouteTable, kv_config: KvConfig, clock: Clock) -> None:
         self.config = config
@@ -135,7 +135,7 @@ class Handlers:
             self._encoded_generation = self._routes.generation
         body = self._encoded.get((topic, standard))
         if body is None:
-            # Only topics that exist get here, so the table stays as small as theirs.
+            # Only existing topics are cached: for others `_route_of` raises.
             body = self._encoded[topic, standard] = encode_route(self._route_of(topic), standard)
         return body
 
@@ -144,7 +144,7 @@ class Handlers:
         if header.body_crc32 and header.body_crc32 != zlib.crc32(request.body) & 0x7FFFFFFF:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         _check_identity(header)
-        # Brokers of 5.x compress when told to (compressedRegister) but forget to say so in the header.
+        # Brokers of 5.x with compressedRegister compress the body without setting the header field.
         compressed = header.compressed or request.body.startswith(_ZLIB_START)
         body = decode_registration(request.body, compressed, request.version)
         answer = self._routes.register(header, body, channel)
@@ -278,7 +278,7 @@ def _check_enabled(enabled: bool) -> None:
 
 
 def _check_identity(header: RegisterBrokerHeader) -> None:
-    """What a broker says of itself goes out to every client, so it must at least make sense."""
+    """Refuse names and addresses that cannot be used: clients get them as they are."""
     for name, value in (("brokerName", header.broker_name), ("clusterName", header.cluster_name)):
         if not value:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"register broker failed: {name} is empty")
@@ -289,7 +289,8 @@ def _check_identity(header: RegisterBrokerHeader) -> None:
 
 
 def _in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
-    """The brokers of one zone, and those anywhere that lost their master: reading there beats not reading."""
+    """The route with the brokers of one zone only, and those of any zone that lost their master, so that clients can
+    read."""
     groups = [
         group
         for group in route.broker_datas

@@ -1,10 +1,9 @@
 """Key-value settings by namespace, kept in kvConfig.json as RocketMQ writes it.
 
-A change is on disk before it is answered: the whole table goes to a file beside the old one, is flushed, and takes the old
-one's name in one step. A crash leaves the old table or the new one, never a mix. A file that cannot be read stops the start:
-an empty table in its place would be saved over it by the next change.
+A change is on disk before it is answered: the file is replaced as a whole (`rocketline.files`), so a crash leaves the old
+table or the new one. The server does not start with a file that cannot be read: the next change would overwrite it.
 
-Writing blocks the caller for the time of a flush; changes are an operator's, and rare.
+Writing blocks the caller for the time of a flush; changes are rare, and made by operators.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from rocketline.protocol.bodies import KVConfigFile, decode_file, encode_body
 from rocketline.protocol.codes import ResponseCode
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-"""Namespace whose keys are topics and whose values their queues, `broker:count;broker:count`."""
+"""Namespace of ordered topics: a key is a topic, a value its queues as `broker:count;broker:count`."""
 
 MAX_TABLE_BYTES = 8 * 1024 * 1024
-"""Largest table as JSON; a namespace must fit one answer."""
+"""Largest size of the table as JSON; a namespace must fit into one answer."""
 
 Tables = dict[str, dict[str, str]]
 
@@ -35,21 +34,21 @@ class KvConfig:
 
     @staticmethod
     def open(path: str) -> KvConfig:
-        """The table in this file, made on the first change; with an empty path it lives in memory only."""
+        """The table of this file, which the first change creates; with an empty path the table is kept in memory only."""
         return KvConfig(_load(Path(path)), Path(path)) if path else KvConfig({}, None)
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._tables.get(namespace, {}).get(key)
 
     def namespace(self, name: str) -> dict[str, str] | None:
-        """All of a namespace, None when there never was one."""
+        """All keys and values of a namespace; None when it never existed."""
         return self._tables.get(name)
 
     def put(self, namespace: str, key: str, value: str) -> None:
         self._change(namespace, {**self._tables.get(namespace, {}), key: value})
 
     def delete(self, namespace: str, key: str) -> None:
-        """Deleting what is not there is fine; a namespace stays when its last key goes, as in RocketMQ."""
+        """Delete a key, if it is there. A namespace stays when its last key goes, as in RocketMQ."""
         table = self._tables.get(namespace, {})
         if key in table:
             self._change(namespace, {name: value for name, value in table.items() if name != key})
@@ -67,7 +66,7 @@ class KvConfig:
             return
         try:
             replace_file(self._path, data)
-            self._tables = tables  # the file says so by now, whatever comes of the rest
+            self._tables = tables  # the file has it now, even if the next line fails
             sync_folder(self._path.parent)
         except OSError as error:
             kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError

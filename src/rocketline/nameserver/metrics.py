@@ -1,6 +1,6 @@
-"""What a name server has to say: how many brokers and topics it knows, who is connected, how long requests take.
+"""Metrics of a name server: brokers and topics it knows, connections, request times.
 
-Apache's name server has no metrics, so the names are ours, except for what its other servers measure too.
+Apache's name server has no metrics, so the names are ours, except for those that its broker has too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which brokers live, and where the queues of a topic are.
+"""The route tables: live brokers, and the queues of each topic on them.
 
 Plain synchronous tables, as RocketMQ 5 keys them:
 
@@ -8,12 +8,12 @@ Plain synchronous tables, as RocketMQ 5 keys them:
 
 Rules:
 
-* Nothing here waits, so a reader sees the tables before or after a change and never between. A change that is refused has
-  changed nothing.
+* No method awaits anything, so a reader sees the tables before or after a change, never in between. A refused change changes
+  nothing.
 * Queues belong to a broker group with at least one address: when the last address leaves, they leave with it.
 * A broker leaves by unregistering, by silence (its own time-out, 120 s by default), or when the connection that last
   registered it closes.
-* `generation` grows with every change that any route could show.
+* `generation` grows with every change that may be visible in a route.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ log = logging.getLogger(__name__)
 DEFAULT_TIMEOUT_MS = 120_000
 
 MEMBER_SYNC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Through topics of this name brokers find the real members of a group: their routes show no acting master."""
+"""Brokers use topics with this prefix to find the real members of a group: their routes show no acting master."""
 
 
 class BrokerKey(NamedTuple):
-    """Two clusters may use the same address."""
+    """Cluster and address of a broker: two clusters may use the same address."""
 
     cluster: str
     address: str
@@ -79,21 +79,21 @@ class LiveBroker:
 
 
 class MinBrokerIdChange(NamedTuple):
-    """The news that a group's lowest broker id changed, and the brokers to tell."""
+    """A change of the lowest broker id of a group, and the brokers to notify."""
 
     header: NotifyMinBrokerIdChangeHeader
     addresses: list[str]
 
 
 class RouteTable:
-    """The tables; `tell` is called, after the change, with each change of a lowest broker id."""
+    """The tables; `notify` is called after each change of a lowest broker id."""
 
     def __init__(
-        self, config: NameServerConfig, clock: Clock, tell: Callable[[MinBrokerIdChange], None] | None = None
+        self, config: NameServerConfig, clock: Clock, notify: Callable[[MinBrokerIdChange], None] | None = None
     ) -> None:
         self.config = config
         self._clock = clock
-        self._tell = tell or (lambda change: None)
+        self._notify = notify or (lambda change: None)
         self._changes = 0
         self._topics = TopicQueues()
         self._groups: dict[str, BrokerData] = {}
@@ -116,30 +116,30 @@ class RouteTable:
     def register(
         self, header: RegisterBrokerHeader, body: RegisterBrokerBody, channel: object
     ) -> RegisterBrokerResponseHeader:
-        """Take a broker in or refresh it, with its topics; the answer tells a slave where its master is."""
+        """Add or refresh a broker and its topics; the answer tells a slave the address of its master."""
         key = BrokerKey(header.cluster_name, header.broker_addr)
         topics = body.topic_config_serialize_wrapper
         addresses = self._addresses(header.broker_name)
         first = header.broker_id not in addresses
         if first and len(topics.topic_config_table) == 1:
-            # A broker announces a new topic alone. Taken as its first registration, the others would stay unknown.
+            # A broker registers a new topic alone. Accepted as its first registration, its other topics would stay unknown.
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, "register broker failed")
         self._leave_former_group(key, header.broker_name)
         if self._is_outdated(header, topics.data_version, addresses):
             self.unregister(*key, header.broker_name)
             return RegisterBrokerResponseHeader()
         lowest_before = min(addresses, default=MASTER_ID)
-        group = self._enrol(header)
-        if _leads(header, group):
+        group = self._add_to_group(header)
+        if _speaks_for_group(header, group):
             self._apply_topics(header, group, topics, first)
         self._live[key] = self._live_broker(key, header, topics.data_version, channel)
         self._set_filter_servers(key, body.filter_server_list)
         if header.broker_id < lowest_before:
-            self._tell(_min_id_change(group, ha_address=header.ha_server_addr or None))
+            self._notify(_min_id_change(group, ha_address=header.ha_server_addr or None))
         return self._master_of(header, group)
 
     def unregister(self, cluster: str, address: str, broker_name: str) -> None:
-        """Take a broker out, and all that is only known through it."""
+        """Remove a broker, and everything that only it had."""
         key = BrokerKey(cluster, address)
         if (live := self._live.get(key)) and live.broker_name == broker_name:
             del self._live[key]
@@ -154,19 +154,19 @@ class RouteTable:
         elif group.enable_acting_master and (lowest := min(group.broker_addrs)) > lowest_before:
             if lowest > MASTER_ID:
                 self.wipe_write_perm(broker_name)
-            self._tell(_min_id_change(group, offline_address=address))
+            self._notify(_min_id_change(group, offline_address=address))
 
     def channel_closed(self, channel: object) -> None:
-        """Take out every broker that this connection registered last."""
+        """Remove every broker whose last registration came over this connection."""
         self._unregister_all(live for live in self._live.values() if live.channel is channel)
 
     def scan_expired(self) -> list[LiveBroker]:
-        """Take out the brokers that were silent for longer than they promised; their connections are to be closed."""
+        """Remove the brokers that were silent for longer than their time-out; the caller closes their connections."""
         now = self._clock.monotonic()
         return self._unregister_all(live for live in self._live.values() if live.last_seen + live.timeout_s < now)
 
     def touch(self, cluster: str, address: str) -> None:
-        """A sign of life."""
+        """Record a sign of life of a broker."""
         if live := self._live.get(BrokerKey(cluster, address)):
             live.last_seen = self._clock.monotonic()
 
@@ -176,7 +176,7 @@ class RouteTable:
         return live.data_version if live else None
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> bool:
-        """Add a topic to brokers; nothing happens when any of them is unknown."""
+        """Add a topic to brokers; False, and no change, when any of them is unknown."""
         if not queues or any(item.broker_name not in self._groups for item in queues):
             return False
         for item in queues:
@@ -184,7 +184,7 @@ class RouteTable:
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Take a topic from the brokers of a cluster, or from all."""
+        """Remove a topic from the brokers of a cluster, or from all."""
         self._topics.remove(topic, self._clusters.get(cluster, ()) if cluster else self._groups)
 
     def wipe_write_perm(self, broker_name: str) -> int:
@@ -192,11 +192,11 @@ class RouteTable:
         return self._topics.change_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Make the topics of a broker readable and writable, whatever they were; returns how many it has."""
+        """Make all topics of a broker readable and writable; returns how many it has."""
         return self._topics.change_perms(broker_name, lambda perm: PERM_READ | PERM_WRITE)
 
     def route_of(self, topic: str) -> TopicRouteData | None:
-        """Where a topic lives; None when nowhere."""
+        """The route of a topic; None when no broker has it."""
         queues = self._topics.of(topic)
         if not queues:
             return None
@@ -227,7 +227,7 @@ class RouteTable:
         return TopicList(self._topics.with_flags(required, forbidden))
 
     def system_topics(self) -> TopicList:
-        """Every cluster and broker has a topic of its name; the answer also names one broker to ask further."""
+        """The topics named after clusters and brokers; the answer also names a broker that knows more system topics."""
         names = (name for cluster in self._clusters for name in (cluster, *sorted(self._clusters[cluster])))
         group = next(iter(self._groups.values()), None)
         return TopicList(list(dict.fromkeys(names)), group.broker_addrs[min(group.broker_addrs)] if group else None)
@@ -237,7 +237,7 @@ class RouteTable:
         return group.broker_addrs if group else {}
 
     def _is_outdated(self, header: RegisterBrokerHeader, version: DataVersion, addresses: dict[int, str]) -> bool:
-        """Whether a newer broker has this id under another address: a master that was replaced came back."""
+        """Whether a newer broker has this id at another address: then this one was replaced and came back."""
         holder = addresses.get(header.broker_id, header.broker_addr)
         if holder == header.broker_addr:
             return False
@@ -245,17 +245,19 @@ class RouteTable:
         if live is None or live.data_version.state_version <= version.state_version:
             return False
         name, broker_id = header.broker_name, header.broker_id
-        log.warning("broker %s id %d at %s ignored: %s is newer", name, broker_id, header.broker_addr, holder)
+        log.warning(
+            "broker %s id %d at %s ignored: the broker at %s is newer", name, broker_id, header.broker_addr, holder
+        )
         return True
 
     def _leave_former_group(self, key: BrokerKey, broker_name: str) -> None:
-        """A broker that was renamed would live on under its former name, where nothing refreshes or removes it."""
+        """Remove a renamed broker from the group of its old name, where nothing would refresh or remove it."""
         live = self._live.get(key)
         if live is not None and live.broker_name != broker_name:
             self.unregister(*key, live.broker_name)
 
-    def _enrol(self, header: RegisterBrokerHeader) -> BrokerData:
-        """The broker's group, with this broker in it under its id and no other."""
+    def _add_to_group(self, header: RegisterBrokerHeader) -> BrokerData:
+        """Put the broker into its group under its id, and under no other; returns the group."""
         group = self._groups.get(header.broker_name)
         if group is None:
             group = self._groups[header.broker_name] = BrokerData(header.cluster_name, header.broker_name)
@@ -273,7 +275,7 @@ class RouteTable:
     def _apply_topics(
         self, header: RegisterBrokerHeader, group: BrokerData, topics: TopicConfigSerializeWrapper, first: bool
     ) -> None:
-        """Topics that are not listed stay: a broker registers a new topic alone."""
+        """Add the registered topics. Topics that are not listed stay, because a broker registers a new topic alone."""
         name = header.broker_name
         configs = topics.topic_config_table.values()
         mappings = topics.topic_queue_mapping_info_map or {}
@@ -334,7 +336,7 @@ class RouteTable:
                 del self._clusters[cluster]
 
     def _shown_group(self, queues: QueueData, relabel: bool) -> BrokerData:
-        """A broker group as a route shows it: where a master is missing, the lowest slave may stand in for reading."""
+        """A broker group as shown in a route: without a master, the lowest slave may be shown as a read-only master."""
         group = self._groups[queues.broker_name]
         addresses = group.broker_addrs
         if not relabel or not group.enable_acting_master or MASTER_ID in addresses or queues.perm & PERM_WRITE:
@@ -344,10 +346,10 @@ class RouteTable:
         return BrokerData(group.cluster, group.broker_name, shown, True, group.zone_name)
 
 
-def _leads(header: RegisterBrokerHeader, group: BrokerData) -> bool:
-    """Whether this broker speaks for its group's topics: the master, or else the lowest id.
+def _speaks_for_group(header: RegisterBrokerHeader, group: BrokerData) -> bool:
+    """Whether this broker registers the topics of its group: the master does, or else the lowest id.
 
-    Brokers older than 5 do not send `enableActingMaster` at all; their slaves never speak.
+    Brokers older than 5 do not send `enableActingMaster` at all; their slaves never do.
     """
     if header.broker_id == MASTER_ID:
         return True
@@ -365,7 +367,7 @@ def _min_id_change(
     addresses = group.broker_addrs
     lowest = min(addresses)
     header = NotifyMinBrokerIdChangeHeader(lowest, group.broker_name, addresses[lowest], offline_address, ha_address)
-    # After a loss everyone left is told; a newcomer knows about itself, unless it is alone, under a new id.
+    # After a loss all remaining brokers are notified. A new broker is not notified of itself, unless it is alone.
     everyone = offline_address is not None or len(addresses) == 1
-    told = [address for number, address in addresses.items() if everyone or number != lowest]
-    return MinBrokerIdChange(header, told)
+    notified = [address for number, address in addresses.items() if everyone or number != lowest]
+    return MinBrokerIdChange(header, notified)

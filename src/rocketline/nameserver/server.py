@@ -1,4 +1,4 @@
-"""A name server on a port: the tables, the requests they serve, and the search for brokers that fell silent."""
+"""A name server on a port: its tables, its request handlers, and the scan for silent brokers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 NOTICE_TIMEOUT_S = 0.3
 MAX_NOTICES = 256
-"""Notices under way at once; brokers also ask for their group's members themselves, so a lost one only costs time."""
+"""Most notices sent at the same time. A lost notice only costs time: brokers also ask for the members of their group."""
 
 ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104
 
@@ -39,7 +39,7 @@ class NameServer:
     def __init__(self, config: NameServerConfig | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config = config or NameServerConfig()
         self._clock = clock
-        self.routes = RouteTable(self._config, clock, self._tell)
+        self.routes = RouteTable(self._config, clock, self._notify_brokers)
         self._handlers: Handlers | None = None
         self._server: RemotingServer | None = None
         self._scanner: asyncio.Task[None] | None = None
@@ -49,27 +49,27 @@ class NameServer:
 
     @property
     def config(self) -> NameServerConfig:
-        """The settings in force; operators change some while it runs."""
+        """The current settings; operators may change some while it runs."""
         return self._handlers.config if self._handlers else self._config
 
     @property
     def port(self) -> int:
-        """The port really bound, also when 0 was asked for."""
+        """The port it listens on, also when the settings say 0."""
         return self._server.port if self._server else self._config.port
 
     @property
     def address(self) -> str:
-        """Where clients on this machine reach it."""
+        """The address for clients on this machine."""
         host = "127.0.0.1" if self._config.host in ANY_ADDRESS else self._config.host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
     def metrics_address(self) -> str:
-        """Where the page for Prometheus is, `host:port`; "" when there is none."""
+        """`host:port` of the page for Prometheus; "" when there is none."""
         return self._exporter.address if self._exporter else ""
 
     async def start(self) -> None:
-        """Serve; ConfigError when the port or the key-value file cannot be used."""
+        """Start to serve; ConfigError when the port or the key-value file cannot be used."""
         config, self._closing = self._config, False
         self._handlers = Handlers(config, self.routes, KvConfig.open(config.kv_config_path), self._clock)
         limits = Limits(idle_s=config.max_idle_s)
@@ -115,9 +115,11 @@ class NameServer:
         await self.close()
 
     def scan(self) -> None:
-        """Drop the brokers that fell silent, and their connections."""
+        """Remove silent brokers and close their connections."""
         for live in self.routes.scan_expired():
-            log.warning("broker %s at %s fell silent for %g s", live.broker_name, live.key.address, live.timeout_s)
+            log.warning(
+                "broker %s at %s was silent for %g s and is removed", live.broker_name, live.key.address, live.timeout_s
+            )
             if isinstance(live.channel, Channel):
                 live.channel.close()
 
@@ -126,7 +128,7 @@ class NameServer:
             await asyncio.sleep(self.config.scan_interval_ms / 1000)
             self.scan()
 
-    def _tell(self, change: MinBrokerIdChange) -> None:
+    def _notify_brokers(self, change: MinBrokerIdChange) -> None:
         wanted = self.config.notify_min_broker_id_changed or self.config.support_acting_master
         if not wanted or self._closing or len(self._notices) >= MAX_NOTICES:
             return
@@ -138,9 +140,10 @@ class NameServer:
 
 
 async def _send_notice(address: str, command: Command) -> None:
-    """Over a connection of its own: Apache's brokers serve this request on their port, not on the one they opened to us."""
+    """Send a notice over a new connection: Apache's brokers serve it on their port, not on the connection they opened
+    to us."""
     async with RemotingClient(connect_timeout_s=NOTICE_TIMEOUT_S) as client:
         try:
             await client.send_oneway(address, command, NOTICE_TIMEOUT_S)
         except TransportError as error:
-            log.warning("broker at %s was not told of the change of its lowest broker id: %s", address, error)
+            log.warning("broker at %s was not notified of the change of the lowest broker id: %s", address, error)

@@ -1,7 +1,7 @@
-"""Which broker holds how many queues of a topic: the part of the route tables that is about topics.
+"""The queues of each topic on each broker: the part of the route tables that is about topics.
 
-A topic is known as long as any broker holds it. Static-topic mappings ride along with the queues: they are handed out as
-they came and leave with them.
+A topic is known as long as any broker has it. Mappings of static topics are stored with the queues, unchanged, and removed
+together with them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopicQueues:
             self.generation += 1
 
     def remove(self, topic: str, broker_names: Collection[str]) -> None:
-        """Take a topic from some brokers; it is gone when no other holds it."""
+        """Remove a topic from some brokers."""
         tables: tuple[dict[str, dict[str, Any]], ...] = (self._queues, self._mappings)
         for table in tables:
             known = table.get(topic)
@@ -58,7 +58,7 @@ class TopicQueues:
             self.generation += 1
 
     def remove_broker(self, broker_name: str, but: Collection[str] = ()) -> None:
-        """Take from a broker all its topics, `but` some."""
+        """Remove all topics of a broker, except those in `but`."""
         for topic in self._queues.keys() | self._mappings.keys():
             if topic not in but:
                 self.remove(topic, (broker_name,))
@@ -75,7 +75,7 @@ class TopicQueues:
         return list(self._queues)
 
     def on_any(self, broker_names: Collection[str]) -> list[str]:
-        """Topics that at least one of these brokers holds."""
+        """Topics that at least one of these brokers has."""
         return [topic for topic, queues in self._queues.items() if not queues.keys().isdisjoint(broker_names)]
 
     def with_flags(self, required: int, forbidden: int = 0) -> list[str]:

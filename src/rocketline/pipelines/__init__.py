@@ -1,1 +1,1 @@
-"""Ready jobs on Spark: each is a function that takes a session and says what it did; `rocketline pipeline` runs them."""
+"""Ready-made Spark jobs: functions that take a session and return an `Outcome`; `rocketline pipeline` runs them."""

@@ -1,12 +1,12 @@
-"""`archive`: topics to Parquet, each message exactly once, a step further with every run; `restore` sends them back.
+"""`archive` copies topics to Parquet, each message exactly once, and continues with every run; `restore` sends them back.
 
     ARCHIVE/messages/topic=orders/day=2026-01-31/brokerName=broker-a/batch=17/part-*.parquet
-    ARCHIVE/checkpoint        of a cluster: how far it was read, kept by Spark
-    ARCHIVE/batches           of files: how far each store's log was read, a row for each batch
+    ARCHIVE/checkpoint        progress in a cluster, kept by Spark
+    ARCHIVE/batches           progress in the log of each store, one row per batch
 
-A batch may be written twice, when a run is killed before the batch is noted as done. It then has the same number and begins
-at the same place, so it fills the same folders, and those are replaced as a whole: whatever the first attempt left of it is
-gone. Nothing that was noted is touched again.
+A batch may be written twice, when a run is killed before the batch is recorded as done. It then has the same number and
+the same start, so it fills the same folders, which are replaced as a whole: files of the first attempt are gone.
+Batches that were recorded are not touched again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, send, sendable
 from rocketline.pipelines.streams import finish
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,12 +45,12 @@ def archive(
     follow: bool = False,
     per_batch: int = 1_000_000,
 ) -> Outcome:
-    """Bring an archive up to date; with `follow`, keep it so until it is stopped. `per_batch` limits the messages in one
+    """Add all new messages to an archive; with `follow`, keep doing so until stopped. `per_batch` limits the messages of one
     batch of a cluster."""
     if origin.is_live:
         _archive_topics(spark, origin, target, tell, follow, per_batch)
     elif follow:
-        raise ConfigError("files of a store cannot be followed: run the archive again for what came since")
+        raise ConfigError("files of a store cannot be followed: run the archive again to add new messages")
     else:
         _archive_logs(spark, origin, target, tell)
     return _summary(spark, target)
@@ -87,7 +87,7 @@ def _archive_logs(spark: SparkSession, origin: Origin, target: str, tell: Progre
         window = {"startingLogOffset": str(start), "endingLogOffset": str(end), "brokerName": name}
         part = Origin(origin.topics, path=str(store.name), options=origin.options)
         tell(f"{store.name}: batch {number}, log offset {start:,} to {end:,}")
-        with told(spark, tell, f"batch {number}"):
+        with reporting_tasks(spark, tell, f"batch {number}"):
             _write(part.batch(spark, **window), target, number)
         _note(spark, target, (name, number, start, end, datetime.now(UTC)))
 
@@ -101,7 +101,7 @@ def _write(messages: DataFrame, target: str, number: int) -> None:
 
 
 def _progress(spark: SparkSession, target: str, store: str) -> tuple[int, int]:
-    """The number of the next batch of a store, and where it begins."""
+    """(number of the next batch of a store, log offset where it begins)."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
@@ -113,7 +113,7 @@ def _progress(spark: SparkSession, target: str, store: str) -> tuple[int, int]:
 
 
 def _note(spark: SparkSession, target: str, batch: tuple[str, int, int, int, datetime]) -> None:
-    """Write down that a batch is done: one file, which appears as a whole."""
+    """Record that a batch is done, in one file that appears as a whole."""
     spark.createDataFrame([batch], _BATCHES).coalesce(1).write.mode("append").json(f"{target}/batches")
 
 
@@ -124,7 +124,7 @@ def archived(spark: SparkSession, target: str) -> DataFrame:
     try:
         return spark.read.schema(COLUMNS).parquet(f"{target}/messages")
     except AnalysisException as error:
-        raise ConfigError(f"{target} is no archive: it has no folder 'messages'") from error
+        raise ConfigError(f"{target} is not an archive: it has no folder 'messages'") from error
 
 
 def _summary(spark: SparkSession, target: str) -> Outcome:
@@ -157,8 +157,8 @@ def restore(
     rate: float | None = None,
     access: Mapping[str, str] = NO_ACCESS,
 ) -> Outcome:
-    """Send an archive's messages, those that `where` (Spark SQL over the archive's columns) selects, to the topics they
-    were in or to another one."""
+    """Send the messages of an archive that `where` (Spark SQL over its columns) selects to their topics, or to another
+    one."""
     from pyspark.sql import functions as f
 
     messages = archived(spark, source)
@@ -168,7 +168,7 @@ def restore(
         messages = selected(messages, where)
     counts = messages.groupBy("topic").agg(f.count("*").alias("messages")).orderBy("topic").collect()
     tell(f"sending {sum(row.messages for row in counts):,} messages to {namesrv}")
-    with told(spark, tell, "restore"):
+    with reporting_tasks(spark, tell, "restore"):
         write_id = f"restore {source} {where} {topics}"
         send(sendable(in_order(messages), to_topic), namesrv, write_id, access, rate)
     rows = [(row.topic, to_topic or row.topic, f"{row.messages:,}") for row in counts]
@@ -176,7 +176,7 @@ def restore(
 
 
 def selected(messages: DataFrame, where: str) -> DataFrame:
-    """The rows a condition selects; ConfigError says what is wrong with it."""
+    """The rows that a condition selects; ConfigError when Spark does not accept it."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -185,4 +185,4 @@ def selected(messages: DataFrame, where: str) -> DataFrame:
         return found
     except AnalysisException as error:
         message = str(error).splitlines()[0]
-        raise ConfigError(f"the condition {where!r} is not understood: {message}") from error
+        raise ConfigError(f"the condition {where!r} is not valid: {message}") from error

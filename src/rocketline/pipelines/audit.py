@@ -1,8 +1,8 @@
-"""`audit`: a store looked over in parallel, with the findings of `rocketline store verify`.
+"""`audit`: checks a store in parallel, with the findings of `rocketline store verify`.
 
-The log is cut into stretches where records begin. A task checks one: checksums, dense numbers, and the queue units and
-index entries that point into it; another kind of task checks how one index file is linked. The folder is only read, and
-executors must see it under the path the driver sees.
+The log is cut into parts where records begin. A task checks one part: checksums, queue offsets without gaps, and the queue
+units and index entries that point into it; another kind of task checks the links of one index file. The folder is only read,
+and executors must see it under the same path as the driver.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_BYTES = 256 << 20
 
 
 class AuditTask(msgspec.Struct):
-    """A stretch of a log, or the links of an index file by its number."""
+    """One task: to check a part of the log, or the links of the index file with this number."""
 
     log: str
     root: str | None
@@ -57,7 +57,7 @@ def audit(
     config: StoreConfig | None = None,
     stretch_bytes: int | None = None,
 ) -> VerifyReport:
-    """Look a store over; `stretch_bytes` is how much of the log a task reads."""
+    """Check a store; `stretch_bytes` is how much of the log a task reads."""
     return verify(folder, config, ReadOnlyDisk(), _in_parallel(spark, tell, stretch_bytes))
 
 
@@ -68,7 +68,7 @@ def _in_parallel(spark: SparkSession | None, tell: Progress, stretch_bytes: int 
         tasks = _tasks(folder, config, limits, lambda whole: stretch_bytes or fair_share(whole, parallelism(spark)))
         results = run_tasks(spark, work, tasks, AuditResult, tell, f"audit of {folder.name}")
         reports = [result.report for result in results if result.report is not None]
-        return reports, [found for result in results for found in result.links]
+        return reports, [link for result in results for link in result.links]
 
     return walk
 
@@ -80,17 +80,17 @@ def _tasks(
     shape = config.index_slots, config.index_entries
     task = AuditTask(str(folder.log), root, shape, limits)
     files = range(0 if folder.root is None else len(index_names(ReadOnlyDisk(), folder.root / "index")))
-    # A file of the index is one long task: it goes first.
+    # The tasks for index files take longest: they go first.
     links = [msgspec.structs.replace(task, index_file=number) for number in files]
     return links + [msgspec.structs.replace(task, stretch=stretch) for stretch in stretches(folder, share)]
 
 
 def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[LogRange]:
-    """The log of a store in stretches; `share` says how long they are, by the length of the log."""
+    """The log of a store cut into parts; `share` gives their length for the length of the log."""
     with closing(StoredLog(folder, ReadOnlyDisk())) as log:
         size = log.next_offset - (log.files[0].base if log.files else 0)
         ranges = plan_ranges(log, EVERYTHING, share(size))
-    # Between the parts of a file cut short, or of one that is missing, lies what is to be found too: they touch.
+    # Parts touch, so that gaps left by missing or shortened files belong to one of them and are found.
     cuts = [None, *(part.start for part in ranges[1:]), None]
     return [LogRange(start, end) for start, end in pairwise(cuts)]
 
@@ -104,7 +104,7 @@ def fair_share(whole: int, cores: int) -> int:
 
 
 def work(task: AuditTask) -> AuditResult:
-    """What an executor does."""
+    """Do one task, on an executor."""
     folder = StoreFolder(Path(task.log), None if task.root is None else Path(task.root))
     config = StoreConfig(index_slots=task.index_shape[0], index_entries=task.index_shape[1])
     if task.stretch is not None:

@@ -1,7 +1,7 @@
-"""`project`: the medallion pipeline in Spark's declarative form, as a folder that `spark-pipelines run` takes.
+"""`project`: writes the medallion pipeline as a declarative project for `spark-pipelines run`.
 
-Spark decides what is to be brought up to date, in which order, and keeps the checkpoints. It runs over Spark Connect, whose
-libraries come with the extra `spark`.
+Spark decides which tables to update, in which order, and keeps the checkpoints. It runs over Spark Connect, whose libraries
+come with the extra `spark`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ libraries:
 
 
 def write_project(target: Path, namesrv: str, topic: str, to_topic: str) -> list[Path]:
-    """Write the project into a folder that is not there or empty; the paths of what was written."""
+    """Write the project into a new or empty folder; returns the paths of its files."""
     if target.exists() and any(target.iterdir()):
-        raise ConfigError(f"{target} is not empty: name a folder that is not there yet")
+        raise ConfigError(f"{target} is not empty: name a new folder")
     template = files("rocketline.pipelines").joinpath("medallion_project.py.txt").read_text(encoding="utf-8")
-    # JSON's texts are Python's too.
+    # A JSON string is a Python literal too.
     values = {"NAMESRV": namesrv, "TOPIC": topic, "TO_TOPIC": to_topic}
     for name, value in values.items():
         template = template.replace(f"<{name}>", json.dumps(value))

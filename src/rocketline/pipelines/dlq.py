@@ -1,7 +1,7 @@
-"""`dlq`: dead letters by the group that gave up, the topic they came from, the reason and the hour; and sending some again.
+"""`dlq`: counts dead letters by group, topic of origin, reason and hour, and sends some again.
 
-RocketMQ keeps with a dead letter where it came from and how often it was delivered, not why it failed. Programs that note a
-reason in a property of their messages can have it shown: `error_property` names it.
+RocketMQ stores with a dead letter its topic of origin and the number of deliveries, but not why it failed. If programs store
+the reason in a property of their messages, `error_property` names it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import NO_ACCESS, Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, send, sendable
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.protocol.names import dlq_topic
 from rocketline.spark.access_options import client_options
 
@@ -75,13 +75,13 @@ def dlq(
     namesrv: str | None = None,
     rate: float | None = None,
 ) -> Outcome:
-    """Report dead letters; `redrive`, a condition in Spark SQL over their columns, selects those that are sent to the topic
-    they came from once more."""
+    """Report dead letters; `redrive`, a Spark SQL condition over their columns, selects those to send to their topics
+    again."""
     if origin is None:
         return Outcome("dead letters", notes=["there are none: the cluster has no dead-letter topic"])
     letters = in_order(dead_letters(origin.batch(spark), error_property)).persist()
     try:
-        with told(spark, tell, "reading dead letters"):
+        with reporting_tasks(spark, tell, "reading dead letters"):
             outcome = Outcome.of("dead letters", report(letters))
         if redrive is not None:
             target = namesrv or origin.namesrv
@@ -102,11 +102,11 @@ def _redrive(
     from pyspark.sql import functions as f
 
     if namesrv is None:
-        raise ConfigError("where to? Sending dead letters again needs the name server of a cluster (--to-namesrv)")
+        raise ConfigError("sending dead letters again needs the name server of a cluster: --to-namesrv HOST:PORT")
     known = chosen.where(f.col("origin").isNotNull()).withColumn("topic", f.col("origin"))
     count, unknown = known.count(), chosen.where(f.col("origin").isNull()).count()
     tell(f"sending {count:,} dead letters again")
-    with told(chosen.sparkSession, tell, "sending"):
+    with reporting_tasks(chosen.sparkSession, tell, "sending"):
         send(sendable(known), namesrv, f"redrive {condition}", access, rate)
-    left = f"; {unknown:,} do not say which topic they came from and stay" if unknown else ""
+    left = f"; {unknown:,} do not name their topic and are left out" if unknown else ""
     return f"{count:,} were sent to the topics they came from{left}"

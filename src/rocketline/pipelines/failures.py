@@ -1,7 +1,7 @@
-"""Failures of Spark in the words of whoever caused them.
+"""Turns failures of Spark into the error of rocketline that caused them.
 
-What a source raises on an executor or in the planner comes back wrapped in Java's and Python's tracebacks, several deep. The
-last line that names an error of ours says what to do; the rest is for `--debug`.
+An error that a source raises on an executor or in the planner comes back wrapped in several tracebacks of Java and
+Python. The last line that names an error of ours has the cause; the rest is shown with `--debug`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PipelineFailed(RocketlineError):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn an error of Spark that was caused by one of ours into that one."""
+    """Raise PipelineFailed with the text of our own error, when that is what caused an error of Spark."""
     from pyspark.errors import PySparkException
 
     try:

@@ -1,8 +1,8 @@
-"""A file of the key index made of all its entries at once, to the byte as entry after entry would have made it.
+"""Writes a file of the key index from all its entries at once; the bytes are the same as when adding entry after entry.
 
-Entries are numbered from 1 in their order. Each is linked to the one before it with the same slot, and a slot to its last
-entry. Keys come in pieces, and those of a piece are linked where it is made, by sorting them by slot with the order kept
-inside; what is left to do for a file is to link the first key of each slot of a piece to the last one of the pieces before.
+Entries are numbered from 1 in their order. Each is linked to the entry before it in the same slot, and a slot to its
+last entry. Keys come in pieces. The keys of a piece are linked to each other when it is made, by a stable sort by slot;
+for a file it remains to link the first key of each slot of a piece to the last key of that slot in the pieces before.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ENTRY = np.dtype([("hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), (
 _MAX_SECONDS = 0x7FFFFFFF
 
 KEY = np.dtype([("hash", "<u4"), ("log_offset", "<i8"), ("store_ms", "<i8"), ("previous", "<u4")])
-"""A key on its way into the index; `previous` is set by `link_piece`."""
+"""A key to be added to the index; `previous` is set by `link_piece`."""
 
-Share = tuple["NDArray[Any]", int]
-"""A stretch of a piece: its keys, and how many of the piece come before it."""
+KeySlice = tuple["NDArray[Any]", int]
+"""A slice of a piece: its keys, and how many keys of the piece come before them."""
 
 
 def link_piece(keys: NDArray[Any], slots: int) -> None:
-    """Set in each key of a piece the number of the one before it in its slot, counted from 1; 0 for none."""
+    """Set `previous` of each key of a piece: the number of the key before it in its slot, counted from 1; 0 for none."""
     slot_of = keys["hash"] % np.uint32(slots)
     order = np.argsort(slot_of, kind="stable")
     ordered = slot_of[order]
@@ -41,11 +41,17 @@ def link_piece(keys: NDArray[Any], slots: int) -> None:
 
 
 def write_index_file(
-    path: Path, shares: Iterable[Share], slots: int, entries: int, before: Iterable[Share] = (), *, is_last: bool = True
+    path: Path,
+    slices: Iterable[KeySlice],
+    slots: int,
+    entries: int,
+    before: Iterable[KeySlice] = (),
+    *,
+    is_last: bool = True,
 ) -> None:
-    """Write the keys of all shares, at least one and fewer than `entries`, and bring the file to the disk.
+    """Write the keys of `slices`, at least one and fewer than `entries`, and flush the file to the disk.
 
-    Several may write a part of one file each, in any order: a part is told what comes `before` its own keys, and the last
+    Several callers may write a part of one file each, in any order: a part is given the keys `before` its own, and the last
     one writes header and slots.
     """
     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
@@ -56,7 +62,7 @@ def write_index_file(
             made.link(keys, skipped)
         # Entry 0 is never used.
         file.seek(entries_at + (made.count + 1) * _ENTRY.itemsize)
-        for keys, skipped in shares:
+        for keys, skipped in slices:
             file.write(made.entries(keys, skipped).tobytes())
         assert 0 < made.count < entries
         if is_last:
@@ -68,25 +74,25 @@ def write_index_file(
 
 
 class _Links:
-    """A file of which some shares are known."""
+    """The state of an index file while its slices are added."""
 
     def __init__(self, slots: int) -> None:
         self.newest = np.zeros(slots, np.int32)
-        """For each slot its last entry."""
+        """The last entry of each slot."""
         self.count = 0
         self._first: Any = None
         self._last: Any = None
 
     def header(self) -> bytes:
         begin, end = self._first, self._last
-        # As many slots are in use as there are entries that none comes before.
+        # A slot is in use if it has a last entry.
         used = int(np.count_nonzero(self.newest))
         return _HEADER.pack(
             begin["store_ms"], end["store_ms"], begin["log_offset"], end["log_offset"], used, self.count + 1
         )
 
     def entries(self, keys: NDArray[Any], skipped: int) -> NDArray[Any]:
-        """Those of the next share."""
+        """The entries of the next slice."""
         made = np.empty(len(keys), _ENTRY)
         made["previous"] = self.link(keys, skipped)
         made["hash"], made["log_offset"] = keys["hash"], keys["log_offset"]
@@ -95,7 +101,7 @@ class _Links:
         return made
 
     def link(self, keys: NDArray[Any], skipped: int) -> NDArray[np.int32]:
-        """For each key of the next share the entry before it; a share is never empty."""
+        """Add the next slice, which must not be empty; returns the previous entry of each key."""
         self._first, self._last = keys[0] if self._first is None else self._first, keys[-1]
         slot_of = keys["hash"] % np.uint32(len(self.newest))
         within = keys["previous"].astype(np.int32) - np.int32(skipped)
@@ -110,10 +116,10 @@ class _Links:
 
 
 def are_linked(view: memoryview, slots: int, count: int) -> bool:
-    """Whether slots and entries of an index file are linked as they should be; `count` is one more than its entries.
+    """Whether slots and entries of an index file are linked correctly; `count` is one more than the number of entries.
 
-    Every link leads back inside its slot, no two lead to the same entry, and each slot has one entry that no link leads to,
-    which it names: then no other order is left.
+    Checked is that every link leads to an earlier entry of the same slot, that no two links lead to the same entry, and that
+    each slot names its one entry to which no link leads. That leaves only the correct order.
     """
     if count < 2:
         return not any(view[_HEADER.size : _HEADER.size + slots * 4])

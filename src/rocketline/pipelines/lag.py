@@ -1,7 +1,7 @@
-"""`lag`: how far groups are behind, how fast they and their producers are, and when they will have caught up.
+"""`lag`: the lag of groups, the rates of groups and producers, and when the groups will have caught up.
 
-Offsets are asked of the brokers a few times. Each time gives a row for each group, topic and queue; the rows are added to a
-Parquet table, so that runs make a time series, and the summary is a query over those of this run.
+Offsets are read from the brokers a few times. Each time gives a row for each group, topic and queue. The rows are added to a
+Parquet table, so that several runs make a time series; the summary is a query over the rows of this run.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _RESERVED = {DEFAULT_TOPIC, *NOT_SENDABLE}
 
 
-class Sample(NamedTuple):
-    """One queue as a group sees it at one moment."""
+class LagSample(NamedTuple):
+    """The offsets of a group in one queue at one time."""
 
     at: datetime
     group: str
@@ -48,7 +48,7 @@ SCHEMA = (
 
 def samples_now(
     namesrv: str, groups: Iterable[str], topics: Sequence[str], access: Mapping[str, str] = NO_ACCESS
-) -> Iterator[Sample]:
+) -> Iterator[LagSample]:
     """A sample of every queue for which a group committed something; of all topics when none is named."""
     at = datetime.now(UTC)
     for group in groups:
@@ -58,7 +58,9 @@ def samples_now(
             ends = reader.ends(committed)
         for queue, offset in sorted(committed.items()):
             end = ends[queue]
-            yield Sample(at, group, queue.topic, queue.broker_name, queue.queue_id, offset, end, max(0, end - offset))
+            yield LagSample(
+                at, group, queue.topic, queue.broker_name, queue.queue_id, offset, end, max(0, end - offset)
+            )
 
 
 def _own_topics(reader: BulkReader) -> list[str]:
@@ -77,10 +79,10 @@ def lag(
     out: Path | None = None,
     access: Mapping[str, str] = NO_ACCESS,
 ) -> Outcome:
-    """Sample `times` times; with `out`, keep the samples in `out`/samples and draw `out`/lag.svg."""
+    """LagSample `times` times; with `out`, keep the samples in `out`/samples and draw `out`/lag.svg."""
     if not groups:
-        raise ConfigError("whose lag? Name at least one consumer group")
-    taken: list[Sample] = []
+        raise ConfigError("name at least one consumer group")
+    taken: list[LagSample] = []
     for number in range(times):
         if number:
             time.sleep(every_s)
@@ -99,7 +101,7 @@ def lag(
 
 
 def summary(samples: DataFrame) -> DataFrame:
-    """For each queue the lag, messages a second in and out, and the seconds until it is caught up; null when never."""
+    """For each queue: lag, messages produced and consumed per second, and seconds until it is caught up; null when never."""
     from pyspark.sql import functions as f
 
     seconds = f.expr("unix_micros(max(at)) - unix_micros(min(at))") / 1e6
@@ -113,7 +115,7 @@ def summary(samples: DataFrame) -> DataFrame:
     return rates.withColumn("caught up in s", eta)
 
 
-def _plot(path: Path, taken: Sequence[Sample]) -> None:
+def _plot(path: Path, taken: Sequence[LagSample]) -> None:
     start = min(sample.at for sample in taken)
     sums: dict[str, dict[float, float]] = {}
     for sample in taken:

@@ -1,12 +1,11 @@
-"""`medallion`: orders from a topic to tables of three grades, and the result back to a topic.
+"""`medallion`: makes orders from a topic into tables of three grades, and sends totals to a topic.
 
-    bronze      every message as it came, with queue and offset; exactly once, a batch more with each run (see `archive`)
-    silver      orders: parsed, each key once (the first to be stored), with how late it came; what is no order in `rejected`
+    bronze      every message as it came, with queue and offset, exactly once; each run adds a batch (see `archive`)
+    silver      orders: parsed, each key once (the first to be stored), marked if late; other messages are in `rejected`
     gold        `windows`: orders and revenue in each window of time; `customers`: totals and last order of each customer
 
-Silver and gold are made anew from bronze by each run: an order that comes late corrects the window it belongs to, and a
-run that was killed leaves nothing to be undone. For tables that grow for years, the declarative project beside this
-(`rocketline pipeline project`) does the same with tables that only grow.
+Each run makes silver and gold again from bronze: a late order corrects its window, and after a killed run nothing has to be
+undone. For tables that grow for years, the declarative project (`rocketline pipeline project`) does the same incrementally.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rocketline.pipelines.archive import archive, archived
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import send
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +31,8 @@ _TIME = re.compile(r"(\d+ +(milli)?seconds?|\d+ +(minute|hour|day|week)s?)( +(?=
 
 
 @dataclass(frozen=True)
-class Gold:
-    """Where results go besides their tables, and how they are cut."""
+class GoldSettings:
+    """Lengths of windows and lateness, and the topic that totals are sent to."""
 
     window: str = "1 minute"
     late_after: str = "5 minutes"
@@ -41,19 +40,19 @@ class Gold:
     topic: str | None = None
 
     def __post_init__(self) -> None:
-        # Spark would say so in its own words, and only when everything before is done.
+        # Spark would find this only after all earlier steps are done.
         for name, value in (("window", self.window), ("late_after", self.late_after)):
             if _TIME.sub("", value.strip()) or not value.strip():
                 raise ConfigError(
-                    f"{name} {value!r} is no length of time: write it like '1 minute', '90 seconds' or '1 hour 30 minutes'"
+                    f"{name} {value!r} is not a length of time: write '1 minute', '90 seconds' or '1 hour 30 minutes'"
                 )
 
 
-USUAL = Gold()
+DEFAULT_SETTINGS = GoldSettings()
 
 
 def parsed(messages: DataFrame) -> DataFrame:
-    """Messages with the fields of their order, which are null where it is none."""
+    """Messages with the fields of their order; the fields are null where the body is no order."""
     from pyspark.sql import functions as f
 
     order = f.from_json(f.col("body").cast("string"), ORDER)
@@ -92,15 +91,17 @@ def gold(orders: DataFrame, window: str) -> tuple[DataFrame, DataFrame]:
     return windows.select("w.start", "w.end", "orders", "revenue", "late"), customers
 
 
-def medallion(spark: SparkSession, origin: Origin, target: str, tell: Progress, settings: Gold = USUAL) -> Outcome:
-    """Bring the tables under `target` up to date."""
+def medallion(
+    spark: SparkSession, origin: Origin, target: str, tell: Progress, settings: GoldSettings = DEFAULT_SETTINGS
+) -> Outcome:
+    """Update the tables under `target`."""
     archive(spark, origin, f"{target}/bronze", tell)
-    with told(spark, tell, "silver"):
+    with reporting_tasks(spark, tell, "silver"):
         orders, rejected = silver(archived(spark, f"{target}/bronze"), settings.late_after)
         _save({"silver/orders": orders, "silver/rejected": rejected}, target)
     orders = spark.read.parquet(f"{target}/silver/orders")
     windows, customers = gold(orders, settings.window)
-    with told(spark, tell, "gold"):
+    with reporting_tasks(spark, tell, "gold"):
         _save({"gold/windows": windows.orderBy("start"), "gold/customers": customers}, target)
     best = spark.read.parquet(f"{target}/gold/customers").orderBy("revenue", ascending=False)
     outcome = Outcome.of("gold: customers by revenue", best, 10)
@@ -122,8 +123,8 @@ def _counts(spark: SparkSession, target: str) -> str:
     late = spark.read.parquet(f"{target}/silver/orders").where("late").count()
     twice = bronze - sum(rows.values())
     return (
-        f"{bronze:,} messages: {rows['silver/orders']:,} orders, {late:,} of them late, {twice:,} came again, "
-        f"{rows['silver/rejected']:,} are none"
+        f"{bronze:,} messages: {rows['silver/orders']:,} orders, {late:,} of them late, {twice:,} duplicates, "
+        f"{rows['silver/rejected']:,} rejected"
     )
 
 

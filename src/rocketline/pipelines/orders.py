@@ -1,4 +1,4 @@
-"""Orders as a shop might send them, for demonstrations and tests: some twice, some late, some broken.
+"""Orders of a shop for demonstrations and tests: some are sent twice, some are late, some are broken.
 
 {"order_id": "o-17", "customer": "c-3", "amount": 12.5, "at": "2026-01-31T12:00:00.000Z"}
 """
@@ -19,7 +19,7 @@ class OrderMessage(NamedTuple):
 
 
 def order_messages(count: int, seed: int = 7, now: datetime | None = None) -> Iterator[OrderMessage]:
-    """`count` orders; of twenty-five one is sent twice, of forty one is ten minutes late, of two hundred one is broken."""
+    """`count` orders; one of 25 is sent twice, one of 40 is ten minutes late, one of 200 is broken."""
     choose = random.Random(seed)
     at = now or datetime.now(UTC)
     for number in range(count):

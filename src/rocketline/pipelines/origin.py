@@ -1,6 +1,6 @@
-"""Where pipelines read from: topics of a running cluster, or the files of a store.
+"""The input of pipelines: topics of a running cluster, or the files of a store.
 
-Both give the same columns. A cluster can be read as a stream as well; of files there are batches only.
+Both give the same columns. A cluster can be read in batches and as a stream, files only in batches.
 """
 
 from __future__ import annotations
@@ -20,27 +20,25 @@ NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Origin:
-    """Either `namesrv` or `path` is set."""
+    """Which messages to read, and where from; either `namesrv` or `path` is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    """Topics of a cluster by a regular expression instead."""
+    """Instead of `topics`: a regular expression for topics of a cluster."""
     namesrv: str | None = None
     path: str | None = None
     since: str | None = None
     until: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    """For the source, as they are."""
+    """Further options for the Spark source."""
     access: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The options `rocketmq.*` that let clients into a cluster, also the one that is sent to; they hold secrets."""
+    """Options `rocketmq.*` with account and TLS, also for the cluster that is sent to; they contain secrets."""
 
     def __post_init__(self) -> None:
         if (self.namesrv is None) == (self.path is None):
-            raise ConfigError(
-                "where from? Name either a cluster (--namesrv HOST:PORT) or a store's folder (--path DIR)"
-            )
+            raise ConfigError("name either a cluster (--namesrv HOST:PORT) or a store's folder (--path DIR)")
         if self.namesrv is not None and bool(self.topics) == bool(self.pattern):
-            raise ConfigError("which topics of the cluster? Name them, or give a pattern, not both")
+            raise ConfigError("name topics of the cluster, or give a pattern, not both")
 
     @property
     def is_live(self) -> bool:
@@ -58,7 +56,7 @@ class Origin:
         return reader.options(**self._subscription()).load()
 
     def stream(self, spark: SparkSession, **more: str) -> DataFrame:
-        """From the beginning, or from `since` on; ConfigError for files."""
+        """Messages from the beginning, or from `since` on, as a stream; ConfigError for files."""
         if self.path is not None:
             raise ConfigError(f"{self.path} cannot be followed: files of a store are read in batches")
         if self.until is not None:

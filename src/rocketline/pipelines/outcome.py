@@ -1,4 +1,4 @@
-"""What a pipeline did, for people: a table and a few remarks."""
+"""The result of a pipeline for people: a table and notes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Outcome:
     rows: Sequence[Sequence[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_bad: bool = False
-    """Whether what was found is something to be alarmed about."""
+    """Whether the command fails with exit code 1."""
 
     @staticmethod
     def of(title: str, frame: DataFrame, rows: int = SHOWN_ROWS) -> Outcome:
-        """The first rows of a small table."""
+        """An outcome with the first rows of a table."""
         found = frame.limit(rows + 1).collect()
         outcome = Outcome(title, frame.columns, [[text_of(value) for value in row] for row in found[:rows]])
         if len(found) > rows:

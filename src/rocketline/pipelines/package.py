@@ -1,11 +1,11 @@
-"""`package`: what executors need of rocketline, in one file that `spark-submit` hands out.
+"""`package`: writes the part of rocketline that executors need into one file, which `spark-submit` distributes.
 
-- A zip for `--py-files`: rocketline and the modules that make its sources known. Executors must have the libraries.
-- A tar.gz for `--archives`: the same with the compiled twin and the libraries it needs beside Spark's own (msgspec, lz4,
-  zstandard), for machines of this kind, because those hold compiled code. On executors it is unpacked, and `PYTHONPATH`
-  leads into it.
+- A zip for `--py-files`: rocketline and the modules that register its sources. Executors must have the libraries.
+- A tar.gz for `--archives`: the same with the compiled module and the libraries it needs besides Spark's own (msgspec, lz4,
+  zstandard). It contains compiled code, so it is for machines like this one. It is unpacked on executors, and `PYTHONPATH`
+  points to it.
 
-Files go in sorted and without times, so that the same content makes the same archive.
+Files are sorted and have no times, so that the same content makes the same archive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def package(target: Path) -> list[tuple[str, int]]:
-    """Write an archive by the ending of its name, .zip or .tar.gz; (part, files) of what is in it."""
+    """Write an archive, .zip or .tar.gz by its name; returns (part, number of files) of its content."""
     if target.name.endswith(".zip"):
         return _write_zip(target)
     if target.name.endswith((".tar.gz", ".tgz")):
@@ -38,7 +38,7 @@ def _write_zip(target: Path) -> list[tuple[str, int]]:
     counts = []
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in _MODULES:
-            # Python loads no compiled module from a zip.
+            # Python cannot load a compiled module from a zip.
             files = [(name, path) for name, path in _module_files(module) if path.suffix not in (".so", ".pyd")]
             for name, path in files:
                 archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)

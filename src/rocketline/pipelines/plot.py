@@ -1,4 +1,4 @@
-"""Small plots as SVG files, which every browser shows: lines over time, and bars. No library is needed."""
+"""Small plots as SVG files: lines over time, and bars. No library is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#
 
 
 def plot_lines(path: Path, title: str, series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> None:
-    """One line a name, of (seconds, value)."""
+    """Plot one line for each name, through points (seconds, value)."""
     points = [point for line in series.values() for point in line]
     last = max((x for x, _ in points), default=0.0) or 1.0
     top = max((y for _, y in points), default=0.0) or 1.0
@@ -26,7 +26,7 @@ def plot_lines(path: Path, title: str, series: Mapping[str, Sequence[tuple[float
 
 
 def plot_bars(path: Path, title: str, bars: Mapping[str, Mapping[str, float]], unit: str) -> None:
-    """A group of bars a name, such as percentiles of a latency."""
+    """Plot a group of bars for each name, such as percentiles of a latency."""
     top = max((value for group in bars.values() for value in group.values()), default=0.0) or 1.0
     parts = _frame(title, top, unit)
     width = 1 / max(1, len(bars))

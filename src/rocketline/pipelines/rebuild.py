@@ -1,13 +1,14 @@
-"""`rebuild`: consume queues and key index made anew from the log, in parallel and to the byte as one walk makes them.
+"""`rebuild`: rebuilds consume queues and key index from the log in parallel, with the same bytes as a rebuild in one
+process.
 
-1. By stretch of the log: its units, in runs of consecutive numbers, and its keys with their hashes, linked among each
-   other, go to piece files.
-2. By queue and by index file: a task puts the runs of its queues in the order of the log, with the code a broker uses; a
-   file of the index is made of its share of the keys, counted through all pieces, by several tasks when files are few.
+1. A task for each part of the log writes a piece: the queue units, in runs of consecutive queue offsets, and the keys with
+   their hashes, linked to each other.
+2. A task for some queues writes the runs of each queue in the order of the log, with the code that a broker uses. Another
+   task writes a file of the index from its keys of all pieces; when files are few, several tasks write one file.
 
-Everything happens in the folder that `store.rebuild` puts in place of the old ones at the end; a failed or killed run
-leaves the store as it was. The driver holds the store's lock. A task that is tried again writes the same once more.
-Executors must see the folder under the path the driver sees, and be able to write to it.
+All files are written to a folder that `store.rebuild` moves into place at the end; a failed or killed run leaves the
+store as it was. The driver holds the lock of the store. A task that is run again writes the same bytes. Executors must
+see the folder under the same path as the driver, and be able to write to it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
 from rocketline.broker.delays.delay_levels import deliver_time_codes
 from rocketline.pipelines.audit import fair_share, stretches
-from rocketline.pipelines.index_file import KEY, Share, link_piece, write_index_file
+from rocketline.pipelines.index_file import KEY, KeySlice, link_piece, write_index_file
 from rocketline.pipelines.tasks import Progress, parallelism, run_tasks
 from rocketline.protocol.hashing import index_key_hash
 from rocketline.protocol.record_layout import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
 
 PIECES = "pieces"
 PARTS_OF_INDEX = 4
-"""Tasks that write one file, at most: each goes through all keys before its own."""
+"""Most tasks that write one file: each has to read all keys before its own."""
 
 
-class ReadTask(msgspec.Struct):
-    """A stretch to be read; its pieces get the task's number."""
+class ScanTask(msgspec.Struct):
+    """A part of the log to scan; its piece files have the number of the task."""
 
     number: int
     log: str
@@ -67,11 +68,11 @@ class ReadTask(msgspec.Struct):
     levels_ms: tuple[int, ...]
     other_topics: tuple[str, ...]
     index_slots: int
-    """0 when there is no index."""
+    """0 without an index."""
 
 
-class Run(msgspec.Struct, array_like=True):
-    """Consecutive units of one queue: where they are in the file of units, and where their last record ends."""
+class UnitRun(msgspec.Struct, array_like=True):
+    """Consecutive units of one queue: their position in the file of units, and where their last record ends."""
 
     first: int
     count: int
@@ -82,37 +83,37 @@ class Run(msgspec.Struct, array_like=True):
 class QueueRuns(msgspec.Struct, array_like=True):
     topic: str
     queue_id: int
-    runs: list[Run]
+    runs: list[UnitRun]
 
 
-class ReadResult(msgspec.Struct):
+class ScanResult(msgspec.Struct):
     report: RangeReport
     queues: list[QueueRuns]
     keys: int
 
 
 class QueueWork(msgspec.Struct):
-    """A queue with its runs, each with the number of its piece, in the order of the log."""
+    """A queue to write: its runs with the numbers of their pieces, in the order of the log."""
 
     topic: str
     queue_id: int
-    runs: list[tuple[int, Run]]
+    runs: list[tuple[int, UnitRun]]
 
     @property
     def units(self) -> int:
         return sum(run.count for _, run in self.runs)
 
 
-KeyShare = tuple[int, int, int]
+KeySliceRef = tuple[int, int, int]
 """Piece, first key, count."""
 
 
 class IndexWork(msgspec.Struct):
-    """A part of an index file: its share of the keys, and those of the file that come before."""
+    """A part of an index file to write: its keys, and the keys of the file before them."""
 
     name: str
-    before: list[KeyShare]
-    shares: list[KeyShare]
+    before: list[KeySliceRef]
+    shares: list[KeySliceRef]
     is_last: bool = True
 
 
@@ -137,7 +138,7 @@ def rebuild(
     config: BrokerConfig | None = None,
     stretch_bytes: int | None = None,
 ) -> RebuildResult:
-    """Build queues and index of a stopped store anew; StoreInUse while a broker has it."""
+    """Rebuild queues and index of a stopped store; StoreInUse while a broker has it open."""
     config = config or BrokerConfig()
     levels = parse_delay_levels(config.delay_levels)
 
@@ -163,10 +164,10 @@ def _build(
     others = tuple(sorted(plan.other_topics))
     slots = plan.config.index_slots if plan.config.index_enabled else 0
     reading = [
-        ReadTask(number, str(folder.log), part, str(plan.folder), levels, others, slots)
+        ScanTask(number, str(folder.log), part, str(plan.folder), levels, others, slots)
         for number, part in enumerate(parts)
     ]
-    read = run_tasks(spark, read_stretch, reading, ReadResult, tell, f"reading {folder.log}")
+    read = run_tasks(spark, scan_stretch, reading, ScanResult, tell, f"reading {folder.log}")
     tasks, index_files = _write_tasks(plan, read, cores)
     written = run_tasks(spark, write_files, tasks, WriteResult, tell, "writing queues and index")
     shutil.rmtree(pieces)
@@ -185,19 +186,19 @@ def _build(
     )
 
 
-def _write_tasks(plan: RebuildPlan, read: Sequence[ReadResult], cores: int) -> tuple[list[WriteTask], int]:
+def _write_tasks(plan: RebuildPlan, read: Sequence[ScanResult], cores: int) -> tuple[list[WriteTask], int]:
     config = plan.config
     empty = WriteTask(str(plan.folder), config.queue_segment_bytes, config.index_slots, config.index_entries)
     files = list(_index_files([result.keys for result in read], config, plan.clock.now_ms()))
     parts = min(-(-cores // max(1, len(files))), PARTS_OF_INDEX)
-    # Parts of the index are the longest tasks, and the later ones of a file longer than those before: they go first.
+    # Parts of the index are the longest tasks, later parts of a file longer than earlier ones: the longest go first.
     pieces = [part for name, shares in files for part in reversed(_index_parts(name, shares, parts))]
     tasks = [msgspec.structs.replace(empty, index=part) for part in pieces]
     tasks += [msgspec.structs.replace(empty, queues=share) for share in _shared_out(_queues(read), cores * 2)]
     return tasks, len(files)
 
 
-def _queues(read: Sequence[ReadResult]) -> list[QueueWork]:
+def _queues(read: Sequence[ScanResult]) -> list[QueueWork]:
     found: dict[tuple[str, int], QueueWork] = {}
     for piece, result in enumerate(read):
         for queue in result.queues:
@@ -208,7 +209,7 @@ def _queues(read: Sequence[ReadResult]) -> list[QueueWork]:
 
 
 def _shared_out(queues: list[QueueWork], shares: int) -> list[list[QueueWork]]:
-    """Queues in shares of about the same number of units: the largest first, each to the share that has least."""
+    """Share queues out so that shares have about the same number of units: the largest first, to the smallest share."""
     loads = [(0, number) for number in range(shares)]
     found: list[list[QueueWork]] = [[] for _ in range(shares)]
     for queue in sorted(queues, key=lambda queue: queue.units, reverse=True):
@@ -218,8 +219,8 @@ def _shared_out(queues: list[QueueWork], shares: int) -> list[list[QueueWork]]:
     return [share for share in found if share]
 
 
-def _index_parts(name: str, shares: list[KeyShare], parts: int) -> list[IndexWork]:
-    """Entries in so many parts, and one more for header and slots, for which all keys must be gone through."""
+def _index_parts(name: str, shares: list[KeySliceRef], parts: int) -> list[IndexWork]:
+    """The tasks of one index file: `parts` for the entries, and one for header and slots, which reads all keys."""
     if parts == 1:
         return [IndexWork(name, [], shares)]
     cuts = sorted({len(shares) * number // parts for number in range(parts + 1)})
@@ -227,8 +228,8 @@ def _index_parts(name: str, shares: list[KeyShare], parts: int) -> list[IndexWor
     return [*entries, IndexWork(name, shares, [])]
 
 
-def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Iterator[tuple[str, list[KeyShare]]]:
-    """Files are filled one after the other; entry 0 of each is never used. They are named by time, one after the other."""
+def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Iterator[tuple[str, list[KeySliceRef]]]:
+    """(name, slices of keys) of each index file. Entry 0 of a file is never used. Names are times that follow each other."""
     ends = list(accumulate(counts))
     room, total = config.index_entries - 1, ends[-1] if ends else 0
     now = datetime.fromtimestamp(now_ms / 1000)
@@ -245,14 +246,14 @@ def _index_files(counts: Sequence[int], config: StoreConfig, now_ms: int) -> Ite
 
 
 def _make_durable(plan: RebuildPlan) -> None:
-    """Names of files that other processes made."""
+    """Flush the folders, which hold files that other processes made."""
     for folder in (plan.folder / INDEX_FOLDER, plan.folder / QUEUE_FOLDER, plan.folder):
         plan.disk.sync_folder(folder)
 
 
 @gc_paused()
-def read_stretch(task: ReadTask) -> ReadResult:
-    """Walk a stretch of the log; units and keys go to files, what they are is the result."""
+def scan_stretch(task: ScanTask) -> ScanResult:
+    """Scan a part of the log; units and keys are written to files, the result describes them."""
     segments = segments_of(ReadOnlyDisk(), chain_files(ReadOnlyDisk(), Path(task.log)))
     start = segments[0].base if task.stretch.start is None else task.stretch.start
     scan = LogScan(segments, start, end=task.stretch.end, check_crc=False)
@@ -281,7 +282,7 @@ def read_stretch(task: ReadTask) -> ReadResult:
     report.records, report.next_log_offset = scan.records, scan.next_log_offset
     if not scan.is_at_end and scan.stop is not None:
         report.tail = scan.stop
-    return ReadResult(report, queues, len(keys))
+    return ScanResult(report, queues, len(keys))
 
 
 def _keys(rows: Sequence[Row]) -> NDArray[Any]:
@@ -296,13 +297,13 @@ def _keys(rows: Sequence[Row]) -> NDArray[Any]:
 
 
 class _UnitPieces:
-    """The units of a stretch by queue, in runs of consecutive numbers."""
+    """The units of a part of the log by queue, in runs of consecutive queue offsets."""
 
     def __init__(self, tags_code_for: TagsCodeFor, other_topics: set[str]) -> None:
         self._tags_code_for = tags_code_for
         self._others = other_topics
         self._units: dict[QueueKey, list[bytes]] = {}
-        self._runs: dict[QueueKey, list[Run]] = {}
+        self._runs: dict[QueueKey, list[UnitRun]] = {}
 
     def add(self, rows: Sequence[Row]) -> None:
         pack = UNIT.pack
@@ -314,7 +315,7 @@ class _UnitPieces:
             self._units.setdefault(key, []).append(b"".join([pack(row[0], row[1], row[5]) for row in group]))
             self._extend(self._runs.setdefault(key, []), group)
 
-    def _extend(self, runs: list[Run], group: list[Row]) -> None:
+    def _extend(self, runs: list[UnitRun], group: list[Row]) -> None:
         first, last = group[0], group[-1]
         if last[4] - first[4] == len(group) - 1 and [row[4] for row in group] == list(range(first[4], last[4] + 1)):
             self._one_more(runs, first[4], len(group), last[0] + last[1])
@@ -322,16 +323,16 @@ class _UnitPieces:
         for row in group:
             self._one_more(runs, row[4], 1, row[0] + row[1])
 
-    def _one_more(self, runs: list[Run], first: int, count: int, next_log_offset: int) -> None:
+    def _one_more(self, runs: list[UnitRun], first: int, count: int, next_log_offset: int) -> None:
         if runs and runs[-1].first + runs[-1].count == first:
             runs[-1].count += count
             runs[-1].next_log_offset = next_log_offset
         else:
             at = runs[-1].at + runs[-1].count * UNIT_BYTES if runs else 0
-            runs.append(Run(first, count, at, next_log_offset))
+            runs.append(UnitRun(first, count, at, next_log_offset))
 
     def write(self, file: BinaryIO) -> list[QueueRuns]:
-        """All units, queue after queue; the runs say where theirs are."""
+        """Write all units, queue after queue; returns the runs with their positions."""
         found = []
         for key, runs in self._runs.items():
             start = file.tell()
@@ -344,7 +345,7 @@ class _UnitPieces:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that is there when it is whole: Spark may run a task a second time while the first attempt still writes."""
+    """A file that appears when it is complete: Spark may run a task again while its first attempt still writes."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     with draft.open("wb") as file:
         yield file
@@ -352,7 +353,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_files(task: WriteTask) -> WriteResult:
-    """Write the files of some queues, or one of the index."""
+    """Write the files of some queues, or a part of an index file."""
     folder = Path(task.folder)
     if task.index is not None:
         part = task.index
@@ -381,6 +382,6 @@ def _write_queue(queues: ConsumeQueues, pieces: Path, work: QueueWork) -> None:
     queue.flush()
 
 
-def _read_shares(folder: Path, shares: Iterable[KeyShare]) -> Iterator[Share]:
+def _read_shares(folder: Path, shares: Iterable[KeySliceRef]) -> Iterator[KeySlice]:
     for piece, first, count in shares:
         yield np.fromfile(folder / PIECES / f"{piece}.keys", KEY, count, offset=first * KEY.itemsize), first

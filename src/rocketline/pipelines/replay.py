@@ -1,7 +1,8 @@
-"""`replay`: messages of a cluster or of a store's files sent to another topic or cluster, selected by SQL, not too fast.
+"""`replay`: sends messages of a cluster, or of a store's files, to another topic or cluster; with a condition and a rate.
 
-What is read is fixed when the run begins, so a topic can be replayed into itself. Messages keep unique id, tags, keys and
-own properties; those of one queue keep their order. At least once: after a failure, what is sent again has the ids it had.
+What to read is fixed when the run begins, so a topic can be replayed into itself. Messages keep their unique id, tags,
+keys and user properties; those of one queue keep their order. Delivery is at least once: messages sent again have the
+same ids.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from rocketline.pipelines.archive import selected
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.sending import in_order, send, sendable
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,18 +30,18 @@ def replay(
     rate: float | None = None,
     keep_queues: bool = False,
 ) -> Outcome:
-    """Send what `where` (Spark SQL over the source's columns) selects to `to_topic`, or to the topics they are in."""
+    """Send the messages that `where` (Spark SQL over the source's columns) selects to `to_topic`, or to their own topics."""
     messages = origin.batch(spark)
     if where:
         messages = selected(messages, where)
-    # Read once: a second look at a live topic could find more.
+    # Kept, because reading a live topic again could give more messages.
     messages = in_order(messages).persist()
     try:
-        with told(spark, tell, "reading"):
+        with reporting_tasks(spark, tell, "reading"):
             counts = messages.groupBy("topic").count().orderBy("topic").collect()
         total = sum(row["count"] for row in counts)
         tell(f"sending {total:,} messages to {namesrv}" + (f", {rate:g} a second" if rate else ""))
-        with told(spark, tell, "sending"):
+        with reporting_tasks(spark, tell, "sending"):
             chosen = sendable(messages, to_topic, keep_queues)
             send(chosen, namesrv, f"replay {origin} {where}", origin.access, rate)
     finally:

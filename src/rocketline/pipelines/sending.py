@@ -1,7 +1,7 @@
-"""Stored messages sent once more: which of their columns go along, in which order, and how fast.
+"""Sending stored messages again: which columns are kept, the order, and the rate.
 
-A message keeps its unique id, so whoever reads the target can tell one that was sent twice. Properties that a broker or a
-consumer wrote into it stay behind: with them the new one would count as delayed, as a retry or as part of a transaction.
+A message keeps its unique id, so that readers can recognise one that was sent twice. Properties that a broker or a
+consumer set are dropped: with them the new message would count as delayed, as a retry or as part of a transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketline.pipelines.tasks import parallelism
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BROKERS_OWN = (
+BROKER_PROPERTIES = (
     "CLUSTER", "CONSUME_START_TIME", "DELAY", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "INNER_BASE", "INNER_NUM", "KEYS",
     "MAX_OFFSET", "MAX_RECONSUME_TIMES", "MIN_OFFSET", "MSG_REGION", "ORIGIN_MESSAGE_ID", "PGROUP", "POP_CK", "REAL_QID",
     "REAL_TOPIC", "RECONSUME_TIME", "RETRY_TOPIC", "TAGS", "TIMER_DELAY_LEVEL", "TIMER_DELAY_MS", "TIMER_DELAY_SEC",
@@ -25,16 +25,16 @@ BROKERS_OWN = (
 
 
 def in_order(frame: DataFrame) -> DataFrame:
-    """Queue by queue, each in its order and in one task."""
+    """The rows sorted by queue and offset, each queue in one task."""
     queue = ("topic", "brokerName", "queueId")
     return frame.repartition(*queue).sortWithinPartitions(*queue, "queueOffset")
 
 
 def sendable(frame: DataFrame, topic: str | None = None, keep_queues: bool = False) -> DataFrame:
-    """The columns the sink takes; `topic` for all of them, otherwise each goes to the one it was in."""
+    """The columns for the sink; all messages go to `topic`, or without it each to its own topic."""
     from pyspark.sql import functions as f
 
-    names = ", ".join(f"'{name}'" for name in BROKERS_OWN)
+    names = ", ".join(f"'{name}'" for name in BROKER_PROPERTIES)
     queue_id = [f.col("queueId")] if keep_queues else []
     return frame.select(
         "body",
@@ -48,13 +48,13 @@ def sendable(frame: DataFrame, topic: str | None = None, keep_queues: bool = Fal
 
 
 def send(frame: DataFrame, namesrv: str, write_id: str, access: Mapping[str, str], rate: float | None = None) -> None:
-    """Send everything, at most `rate` messages a second; done again with the same rows in the same order and the same
-    `write_id`, it is recognisable."""
+    """Send all rows, at most `rate` messages per second. Sent again with the same rows, order and `write_id`, messages
+    have the same unique ids."""
     options = {"namesrv": namesrv, "writeId": write_id, **access}
     if rate is not None:
         if not rate > 0:
             raise ConfigError(f"a rate of {rate:g} messages a second: it must be above 0")
-        # Tasks share the rate, so their number must be known; rows of a queue stay in one task and in their order.
+        # Tasks share the rate, so their number must be fixed; rows of a queue stay in one task and in their order.
         tasks = max(1, min(parallelism(frame.sparkSession), int(rate)))
         frame, options["rowsPerSecond"] = frame.coalesce(tasks), str(rate / tasks)
     frame.write.format("rocketmq").options(**options).mode("append").save()

@@ -1,7 +1,7 @@
 """The Spark session a pipeline runs in.
 
-Everything that makes a session fail late and in Java's words is looked at first: Java, the versions of Spark and pandas,
-and the interpreter of the workers. A session that is there already (in a notebook, under `spark-submit`, on Databricks) is
+Common reasons why a session would fail later, with an error of Java, are checked first: Java, the versions of Spark and
+pandas, and the interpreter of the workers. An existing session (in a notebook, under `spark-submit`, on Databricks) is
 used as it is and left running.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 DEFAULT_MASTER = "local[*]"
 _WANTED = {"pyspark": ((4, 2), None), "pyarrow": ((18,), None), "numpy": ((1, 26), None), "pandas": ((2, 2), (3,))}
-_HARDLY_COMPILED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_TASKS_ONLY = {f"spark.{side}.defaultJavaOptions": _HARDLY_COMPILED for side in ("driver", "executor")}
-"""A JVM that only hands out tasks gains nothing from compiling itself well, which takes seconds of the tasks' cores. These
-options come before `extraJavaOptions`, which can take them back."""
+_LITTLE_COMPILATION = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_TASKS_ONLY = {f"spark.{side}.defaultJavaOptions": _LITTLE_COMPILATION for side in ("driver", "executor")}
+"""For a JVM that only distributes tasks: optimising its code would take seconds of CPU time from the tasks. Options in
+`extraJavaOptions` override these."""
 _INSTALL = "install them with `pip install 'rocketline[spark]'`"
 
 
@@ -35,10 +35,10 @@ _INSTALL = "install them with `pip install 'rocketline[spark]'`"
 def open_session(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, tasks_only: bool = False
 ) -> Iterator[SparkSession]:
-    """A session for one pipeline; ConfigError says what this machine lacks.
+    """A session for one pipeline; ConfigError names what is missing on this machine.
 
-    `master` may also be the address of a Spark Connect server, sc://host:port. `tasks_only`: Spark has no rows to handle,
-    only functions to run (`run_tasks`).
+    `master` may also be the address of a Spark Connect server, sc://host:port. With `tasks_only` the job has no
+    rows, only functions to run (`run_tasks`).
     """
     check_libraries()
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def open_session(
     is_remote = _is_remote(master)
     if not is_remote:
         check_java()
-    with _workers_find_us():
+    with _worker_environment():
         session = _build(name, master, {**(_TASKS_ONLY if tasks_only and not is_remote else {}), **(settings or {})})
         try:
             yield session
@@ -59,7 +59,7 @@ def open_session(
 
 
 def check_libraries() -> None:
-    """ConfigError when something of the extra is missing, too old, or too new to be supported by Spark."""
+    """ConfigError when a library of the extra `spark` is missing, too old, or too new for Spark."""
     for name, (lowest, below) in _WANTED.items():
         try:
             found = version(name)
@@ -75,7 +75,7 @@ def check_java() -> None:
     """ConfigError when there is no Java to start Spark with."""
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
-        raise ConfigError(f"JAVA_HOME is {home}, but there is no bin/java: let it name a JDK 17 or newer, or unset it")
+        raise ConfigError(f"JAVA_HOME is {home}, but there is no bin/java: set it to a JDK 17 or newer, or unset it")
     if not home and shutil.which("java") is None:
         raise ConfigError(
             "Spark needs Java 17 or newer and there is no `java` on PATH: install one (apt install openjdk-17-jre), "
@@ -84,8 +84,8 @@ def check_java() -> None:
 
 
 @contextmanager
-def _workers_find_us() -> Iterator[None]:
-    """Local workers are started by the JVM: they must be this interpreter and see this rocketline."""
+def _worker_environment() -> Iterator[None]:
+    """Set the environment so that local workers, which the JVM starts, use this interpreter and this rocketline."""
     source = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(dict.fromkeys([source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
     wanted = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": path}

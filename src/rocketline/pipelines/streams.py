@@ -1,4 +1,4 @@
-"""Running a streaming query from the command line: to the end of what is there, or until somebody stops it."""
+"""Running a streaming query from the command line: to the end of the existing messages, or until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLLOW_EVERY = "2 seconds"
 
 
 def finish(writer: DataStreamWriter, follow: bool, tell: Progress) -> None:
-    """Start a query and stay with it, telling what each batch brought; an interrupt ends a query that follows."""
+    """Run a query and report each batch; with `follow` it runs until it is interrupted."""
     trigger = writer.trigger(processingTime=FOLLOW_EVERY) if follow else writer.trigger(availableNow=True)
     query = trigger.start()
     try:

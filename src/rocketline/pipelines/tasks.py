@@ -1,7 +1,7 @@
-"""Running plain functions as the tasks of a Spark job: for work that is no table, such as files of a store.
+"""Running plain functions as the tasks of a Spark job: for work on files and not on tables.
 
-A task is given as JSON and answers with JSON, so nothing is unpickled that came from elsewhere, and it works under Spark
-Connect, which has no RDDs. One that fails is tried again by Spark: it must be able to run twice.
+Tasks and results are JSON, so no data is unpickled, and it works under Spark Connect, which has no RDDs. Spark runs a failed
+task again: a task must be able to run twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_tasks(
 ) -> list[ResultT]:
     """The results in the order of the tasks; `work` must be importable where the executors run.
 
-    Without a session they are done here, one after the other.
+    Without a session they run in this process, one after the other.
     """
     if not tasks:
         return []
@@ -56,15 +56,15 @@ def run_tasks(
                 )
 
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, "task long, result binary")
-    with told(spark, tell, what):
+    with reporting_tasks(spark, tell, what):
         rows = frame.collect()
     ordered = sorted((row["task"], bytes(row["result"])) for row in rows)
     return [msgspec.json.decode(raw, type=result) for _, raw in ordered]
 
 
 @contextmanager
-def told(spark: SparkSession, tell: Progress, what: str) -> Iterator[None]:
-    """While the context lasts, say now and then how many tasks of the jobs in it are done."""
+def reporting_tasks(spark: SparkSession, tell: Progress, what: str) -> Iterator[None]:
+    """While the context lasts, report every few seconds how many tasks of the running jobs are done."""
     tracker = _tracker(spark)
     if tracker is None:
         yield
@@ -105,7 +105,7 @@ def _done(tracker: Any) -> str:
 
 
 def parallelism(spark: SparkSession | None) -> int:
-    """How many tasks run at once, as far as the session knows."""
+    """How many tasks run at the same time; 8 when the session does not tell."""
     if spark is None:
         return 1
     try:

@@ -1,8 +1,8 @@
-"""`trace`: the message trace topic made into latencies: how long sending took, how long until a group got a message, and how
-long it worked on it, as percentiles by topic and group.
+"""`trace`: computes latencies from the message trace topic: times of sending, of delivery to a group and of handling, as
+percentiles by topic and group.
 
-A trace joins by the message's unique id. The end-to-end time goes from the moment a producer had its answer to the moment
-a consumer took the message up for the first time, by the clocks of the two.
+Trace records are joined by the unique id of the message. The end-to-end time is from when a producer got its answer to
+when a consumer first began to handle the message, by the clocks of both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.plot import plot_bars
-from rocketline.pipelines.tasks import Progress, told
+from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.protocol.trace import Pub, SubAfter, SubBefore, decode_traces
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PERCENTILES = (0.5, 0.9, 0.99)
 
 
 def trace_rows(body: bytes) -> Iterator[tuple[Any, ...]]:
-    """The records of a trace message that tell of sending and consuming."""
+    """Rows for the records about sending and consuming in a trace message."""
     for record in decode_traces(body):
         if isinstance(record, Pub):
             yield (
@@ -50,7 +50,7 @@ def trace_rows(body: bytes) -> Iterator[tuple[Any, ...]]:
 
 
 def traces(messages: DataFrame) -> DataFrame:
-    """A row for each record of the trace messages; those that are none are passed over."""
+    """A row for each record of the trace messages; messages that are no traces are skipped."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from rocketline.errors import RemoteProtocolError
@@ -105,10 +105,10 @@ def latencies(records: DataFrame) -> DataFrame:
 
 
 def trace(spark: SparkSession, origin: Origin, tell: Progress, *, out: Path | None = None) -> Outcome:
-    """Latencies of the messages traced; with `out`, as `out`/latencies (Parquet) and `out`/latencies.svg."""
+    """Latencies of the traced messages; with `out`, also as `out`/latencies (Parquet) and `out`/latencies.svg."""
     found = latencies(traces(origin.batch(spark))).orderBy("topic", "what", "group").persist()
     try:
-        with told(spark, tell, "reading traces"):
+        with reporting_tasks(spark, tell, "reading traces"):
             outcome = Outcome.of("latencies in ms", found)
         if out is not None:
             found.write.mode("overwrite").parquet(str(out / "latencies"))

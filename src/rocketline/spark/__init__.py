@@ -1,1 +1,1 @@
-"""RocketMQ data in Spark: stored records as Arrow batches, and data sources on top of that. Needs the extra `spark`."""
+"""RocketMQ data in Spark: stored records as Arrow batches, and the data sources that use them. Needs the extra `spark`."""

@@ -1,17 +1,17 @@
-"""The options of source and sink that let their clients in: credentials and TLS, all named `rocketmq.*`.
+"""Options of source and sink for credentials and TLS, all named `rocketmq.*`.
 
 | option | default | meaning |
 | --- | --- | --- |
 | rocketmq.accessKey, rocketmq.secretKey | none | the account that signs every request |
 | rocketmq.securityToken | none | of a temporary account |
-| rocketmq.tls | false | whether name servers and brokers are talked to through TLS |
+| rocketmq.tls | false | whether connections to name servers and brokers use TLS |
 | rocketmq.tls.caFile | the system's | authorities to trust, a PEM file |
 | rocketmq.tls.certificate, rocketmq.tls.key, rocketmq.tls.keyPassword | none | the client's own certificate |
 | rocketmq.tls.checkHost, rocketmq.tls.verify | true | whether a server's certificate must name its address, and be trusted |
 
-Files lie under the same path on the driver and on every executor, or are shipped with the job and found by their names
-(`shipped_files`). What is secret travels to the executors inside the pickled options and is shown nowhere: not in plans,
-where Spark hides options that are called like this, nor in errors.
+Files are under the same path on the driver and on every executor, or are shipped with the job and found by name
+(`shipped_files`). Secrets are sent to the executors inside the pickled options and are never shown: neither in plans, where
+Spark hides options with such names, nor in errors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAMES = (*_ACCOUNT, "tls", *(f"tls.{name}" for name in (*_TLS_TEXTS, *_TLS_FLAG
 
 
 def parse_access(options: Options, also_known: tuple[str, ...]) -> Access:
-    """ConfigError for what is incomplete, contradicts itself or is no option; `also_known` are names read elsewhere."""
+    """ConfigError for options that are incomplete, contradictory or unknown; `also_known` are names read elsewhere."""
     access = Access(_credentials(options), _tls(options))
     known = {f"{PREFIX}{name}".lower() for name in _NAMES} | {name.lower() for name in also_known}
     for name in sorted(options.with_prefix(PREFIX)):
@@ -45,12 +45,12 @@ def parse_access(options: Options, also_known: tuple[str, ...]) -> Access:
 
 
 def client_options(given: Mapping[str, str]) -> dict[str, Any]:
-    """`credentials` and `tls` for a client that works beside Spark, of options with these names."""
-    return arguments(parse_access(Options("rocketmq", given), ()))
+    """`credentials` and `tls` for a client outside of Spark, from options with these names."""
+    return access_arguments(parse_access(Options("rocketmq", given), ()))
 
 
-def arguments(access: Access) -> dict[str, Any]:
-    """The same of what was parsed; files are looked for on this machine."""
+def access_arguments(access: Access) -> dict[str, Any]:
+    """`credentials` and `tls` for a client; the files are looked for on this machine."""
     here = on_this_machine(access)
     return {"credentials": here.credentials, "tls": here.tls or False}
 

@@ -1,18 +1,18 @@
-"""Stored records as Arrow columns: what both data sources and the tools for stores give to Spark.
+"""Decodes stored records to Arrow columns, for both data sources and for `rocketline.columns`.
 
     plan = ColumnPlan(("topic", "body"), "broker-a")      what to decode; made once, sent to every task
-    for batch, faults in decode(answer_of_a_pull, plan):  records laid back to back, all of them
+    for batch, faults in decode(answer_of_a_pull, plan):  all records of a buffer, back to back
         ...
-    for batch, faults in plan.decode(table):              records located, and perhaps picked, before
+    for batch, faults in plan.decode(table):              records that were located, and perhaps selected, before
         ...
 
 Only the columns a plan names are decoded. Bodies come inflated, and `sysFlag` is without its bit for compression, as a
 consumer sees a message; `msgId` is the producer's unique id or, without one, the broker's offset id; `tags` and `keys`
 are null where there are none. A record whose body does not match its checksum or cannot be inflated, or whose topic is
-not UTF-8, is a `Fault` and has no row: what becomes of it is the caller's policy.
+not UTF-8, is a `Fault` and has no row: the caller decides what to do about it.
 
-There is no Python loop over messages here, except for bodies that are compressed, for checksums if they are asked for,
-and for what `property_columns` finds odd.
+There is no Python loop over messages here, except for compressed bodies, for checksums if they are checked and the compiled
+function is missing, and for properties that `property_columns` finds irregular.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COLUMNS = pa.schema(
         "sysFlag": pa.int32(),
     }
 )
-"""The columns a source has unless it is told otherwise."""
+"""The default columns of a source."""
 
 MORE_COLUMNS = pa.schema(
     {
@@ -69,10 +69,10 @@ MORE_COLUMNS = pa.schema(
         "preparedTransactionOffset": pa.int64(),
     }
 )
-"""Columns that are there for those who name them in a schema."""
+"""Further columns, for schemas that name them."""
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999, which is what Spark and Python can show; a time outside is null."""
+"""The years 1 to 9999, the range of Spark and Python; a time outside is null."""
 
 _HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), "<u2")
 _BORN_HOST_AT = 48
@@ -80,15 +80,15 @@ _BORN_HOST_AT = 48
 
 MAX_BATCH_ROWS = 1 << 16
 MAX_INFLATED_BYTES = 256 << 20
-"""Of one batch: a chunk of well compressed bodies must not become more than an executor, or an Arrow array, can hold."""
+"""Limit for one batch: inflated bodies must not become larger than an executor, or an Arrow array, can hold."""
 
 
-class _TooMuch(Exception):
-    """The records do not fit into one batch."""
+class _BatchTooLarge(Exception):
+    """The inflated bodies do not fit into one batch."""
 
 
 class Fault(NamedTuple):
-    """A record without a row."""
+    """A damaged record, which has no row."""
 
     log_offset: int
     size: int
@@ -102,35 +102,35 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """What to decode, and how; may be pickled."""
+    """Which columns to decode, and how; can be pickled."""
 
     columns: tuple[str, ...] = tuple(COLUMNS.names)
     broker_name: str | None = None
     check_crc: bool = True
     max_body_bytes: int | None = None
-    """Cap on an inflated body; None is the protocol's."""
+    """Largest inflated body; None means the limit of the protocol."""
 
     def __post_init__(self) -> None:
         for name in self.columns:
-            if name not in _MAKERS:
-                raise ValueError(f"there is no column {name!r}: there are {', '.join(_MAKERS)}")
+            if name not in _COLUMN_MAKERS:
+                raise ValueError(f"there is no column {name!r}: there are {', '.join(_COLUMN_MAKERS)}")
 
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([column_field(name) for name in self.columns])
 
     def decode(self, table: RecordTable) -> Iterator[Decoded]:
-        """A row for each record of the table, in order, except for faulty ones; more than one batch if it is much."""
+        """A row for each sound record of the table, in order; in several batches if there are many."""
         for first in range(0, len(table), MAX_BATCH_ROWS):
-            yield from self._decode(table.stretch(first, MAX_BATCH_ROWS))
+            yield from self._decode(table.rows(first, MAX_BATCH_ROWS))
 
     def _decode(self, table: RecordTable) -> Iterator[Decoded]:
         try:
             yield _Batch(table, self).decoded()
-        except _TooMuch:
+        except _BatchTooLarge:
             half = len(table) // 2
-            yield from self._decode(table.stretch(0, half))
-            yield from self._decode(table.stretch(half, len(table)))
+            yield from self._decode(table.rows(0, half))
+            yield from self._decode(table.rows(half, len(table)))
 
 
 def column_field(name: str) -> pa.Field:
@@ -139,7 +139,7 @@ def column_field(name: str) -> pa.Field:
 
 
 def decode(buffer: Buffer, plan: ColumnPlan) -> Iterator[Decoded]:
-    """All records of an answer to a pull, laid back to back; CorruptRecord, before any row, when something is no record."""
+    """Decode all records of an answer to a pull; CorruptRecord, before any row, when some bytes are not a record."""
     table = read_table(buffer)
     if table.end != len(buffer):
         raise CorruptRecord(f"no sound record at byte {table.end} of {len(buffer)}")
@@ -147,7 +147,7 @@ def decode(buffer: Buffer, plan: ColumnPlan) -> Iterator[Decoded]:
 
 
 class _Batch:
-    """One table on its way to a record batch; what several columns need is made once."""
+    """Makes a record batch of one table; values that several columns need are computed once."""
 
     def __init__(self, table: RecordTable, plan: ColumnPlan) -> None:
         self.table = table
@@ -159,7 +159,7 @@ class _Batch:
         if plan.check_crc:
             self._check_bodies()
         schema = plan.schema
-        arrays = [_MAKERS[name](self) for name in plan.columns]
+        arrays = [_COLUMN_MAKERS[name](self) for name in plan.columns]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:
@@ -197,7 +197,7 @@ class _Batch:
             bodies.append(self._inflated(row))
             size += len(bodies[-1])
             if size > MAX_INFLATED_BYTES and len(self.table) > 1:
-                raise _TooMuch
+                raise _BatchTooLarge
         return bodies
 
     def _inflated(self, row: int) -> bytes:
@@ -227,7 +227,7 @@ class _Batch:
     @cached_property
     def properties(self) -> PropertyColumns:
         table, columns = self.table, self.plan.columns
-        names = [name for column, name in _NAMED.items() if column in columns]
+        names = [name for column, name in _PROPERTY_OF_COLUMN.items() if column in columns]
         return read_properties(table.buffer, table.properties_at, table.ends, names, "properties" in columns)
 
     def message_ids(self) -> pa.Array:
@@ -244,7 +244,7 @@ class _Batch:
 
 @compiled
 def wrong_bodies(buffer: Buffer, begins: Positions, ends: Positions, checksums: npt.NDArray[np.int32]) -> list[int]:
-    """The numbers of the bodies that do not match their checksums."""
+    """The row numbers of bodies that do not match their checksums."""
     places = zip(begins.tolist(), ends.tolist())
     found = np.array([crc32(buffer[begin:end]) for begin, end in places], np.uint32) & 0x7FFFFFFF
     wrong: list[int] = np.flatnonzero(found != checksums).tolist()
@@ -253,7 +253,7 @@ def wrong_bodies(buffer: Buffer, begins: Positions, ends: Positions, checksums: 
 
 def _offset_ids(table: RecordTable) -> pa.Array:
     offsets = _bytes_of(table.gather(table.starts + 28, "V8"), 8)
-    return _by_width(
+    return _by_host_width(
         table,
         STORE_IPV6,
         lambda rows, width: _hex(
@@ -263,10 +263,10 @@ def _offset_ids(table: RecordTable) -> pa.Array:
 
 
 def _hosts(table: RecordTable, at: Positions, wide_flag: int) -> pa.Array:
-    """`ip:port` texts; each address is formatted once, however many records have it."""
+    """`ip:port` texts; each distinct address is formatted once."""
 
     def texts(rows: npt.NDArray[Any], width: int) -> pa.Array:
-        # As numbers where that is possible: numpy compares those quicker than bytes.
+        # As numbers where possible: numpy compares numbers faster than bytes.
         raw = table.gather(at[rows], "u8" if width == 8 else f"V{width}")
         if (raw == raw[:1]).all():
             return (
@@ -279,11 +279,11 @@ def _hosts(table: RecordTable, at: Positions, wide_flag: int) -> pa.Array:
             distinct = [host.to_bytes(8, "little") for host in distinct]
         return pa.array([decode_host(host) for host in distinct], pa.string()).take(found.indices)
 
-    return _by_width(table, wide_flag, texts)
+    return _by_host_width(table, wide_flag, texts)
 
 
-def _by_width(table: RecordTable, wide_flag: int, texts: Callable[[npt.NDArray[Any], int], pa.Array]) -> pa.Array:
-    """Texts of hosts, which take 8 bytes or 20: made for each width, then put in the order of the records."""
+def _by_host_width(table: RecordTable, wide_flag: int, texts: Callable[[npt.NDArray[Any], int], pa.Array]) -> pa.Array:
+    """Texts of hosts of 8 bytes (IPv4) and of 20 (IPv6): made for each width, then put in the order of the records."""
     is_wide = (table.sys_flag & wide_flag) != 0
     narrow, wide = np.flatnonzero(~is_wide), np.flatnonzero(is_wide)
     if not len(wide):
@@ -319,9 +319,9 @@ def _ints(values: npt.NDArray[Any]) -> pa.Array:
     return pa.array(values.astype(values.dtype.newbyteorder("=")))
 
 
-_NAMED = {"msgId": UNIQ_KEY, "tags": TAGS, "keys": KEYS}
+_PROPERTY_OF_COLUMN = {"msgId": UNIQ_KEY, "tags": TAGS, "keys": KEYS}
 
-_MAKERS: dict[str, Callable[[_Batch], pa.Array]] = {
+_COLUMN_MAKERS: dict[str, Callable[[_Batch], pa.Array]] = {
     "topic": _Batch.topics,
     "brokerName": _Batch.broker_names,
     "queueId": lambda batch: _ints(batch.table.head["queue_id"]),

@@ -1,7 +1,7 @@
-"""How sources and sinks reach a cluster, and connections kept from task to task.
+"""How sources and sinks connect to a cluster, and readers that are reused from task to task.
 
-Spark uses a worker process for many tasks, one after the other. A reader is borrowed for the time of a task; when the task
-ends well it is put back with its connections and routes, when it fails it is closed, so that the next one starts afresh.
+Spark uses a worker process for many tasks, one after the other. A reader is borrowed for one task. After a task that
+succeeds it is kept with its connections and routes; after one that fails it is closed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.identity import parse_name_servers
 from rocketline.errors import ConfigError
 from rocketline.protocol.names import group_problem
-from rocketline.spark.access_options import arguments, parse_access
+from rocketline.spark.access_options import access_arguments, parse_access
 from rocketline.spark.options import Options
 from rocketline.transport.access import OPEN, Access
 
 NAMESRV_ALIASES = ("nameServer", "rocketmq.namesrv.addr")
 MAX_IDLE = 8
-"""Readers kept in a process; a worker seldom reads from more than one cluster."""
+"""Most idle readers kept in a process; a worker seldom reads from more than one cluster."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Name servers, group, time limits and what lets a client in; may be pickled."""
+    """Name servers, group, time limit, batch size and access of a client; can be pickled."""
 
     name_servers: tuple[str, ...]
     group: str
@@ -57,8 +57,8 @@ class Endpoint:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """For every client that connects there from this machine."""
-        return arguments(self.access)
+        """Keyword arguments for a client on this machine."""
+        return access_arguments(self.access)
 
 
 _idle: dict[tuple[int, Endpoint], BulkReader] = {}
@@ -71,7 +71,7 @@ def borrowed_reader(endpoint: Endpoint) -> Iterator[BulkReader]:
     reader = _idle.pop(key, None) or endpoint.reader()
     try:
         yield reader
-    except BaseException:  # also when Spark had enough rows: pulls may be under way, nobody waits for their answers
+    except BaseException:  # also when Spark stopped reading: answers to pulls may still arrive
         reader.close()
         raise
     if len(_idle) >= MAX_IDLE or key in _idle:

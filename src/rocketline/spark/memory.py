@@ -1,7 +1,7 @@
-"""Memory of a worker that makes one large batch after the other.
+"""Lets a worker keep freed memory between batches.
 
-The C library gives large pieces back to the kernel as soon as they are free, and gets them again for the next batch, empty:
-each page then costs a fault, which is more than decoding the rows in it. A worker keeps some instead.
+By default the C library returns large blocks to the kernel when they are freed, and gets new ones for the next batch:
+each page then costs a page fault, which takes longer than decoding the rows in it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ctypes
 from functools import cache
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Of glibc's mallopt."""
+"""Parameters of glibc's mallopt."""
 
 KEPT_BYTES = 64 << 20
 _LARGEST_PIECE = 32 << 20
@@ -18,7 +18,7 @@ _LARGEST_PIECE = 32 << 20
 
 @cache
 def keep_memory() -> None:
-    """From now on this process keeps freed memory, up to `KEPT_BYTES`; without glibc nothing changes."""
+    """Let this process keep up to `KEPT_BYTES` of freed memory; does nothing without glibc."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

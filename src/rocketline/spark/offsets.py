@@ -1,11 +1,11 @@
-"""Positions in queues as texts: what users write into options, and what Spark keeps in a checkpoint.
+"""Offsets of queues as JSON: in options that users write, and in Spark's checkpoints.
 
-Both are JSON of three levels, topic, broker and queue, as RocketMQ's connectors have always had it:
+Both have three levels, topic, broker and queue, as in RocketMQ's other connectors:
 
     {"orders": {"broker-a": {"0": 1200, "1": -2}, "broker-b": {"0": -1}}}
 
-In an option -2 stands for the earliest message and -1 for the end. Spark compares what it keeps as text, so `to_json`
-writes equal positions equally.
+In an option -2 means the earliest message and -1 the end. Spark compares checkpoints as text, so `to_json` gives equal texts
+for equal offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXAMPLE = '{"topic": {"broker": {"0": 42}}}'
 
 
 def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """The three levels, sorted.
+    """The offsets as three sorted levels.
 
     >>> to_json({MessageQueue("T", "a", 10): 5, MessageQueue("T", "a", 9): 7})
     {'T': {'a': {'9': 7, '10': 5}}}
@@ -37,7 +37,7 @@ def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str
 
 
 def from_json(nested: object, what: str, lowest: int = 0) -> Offsets:
-    """The positions of three levels; ConfigError when that is not what they are, or one is below `lowest`."""
+    """The offsets of three levels; ConfigError when the levels are wrong or an offset is below `lowest`."""
     offsets: Offsets = {}
     for topic, brokers in _items(nested, what):
         for broker, queues in _items(brokers, what):
@@ -50,7 +50,7 @@ def from_json(nested: object, what: str, lowest: int = 0) -> Offsets:
 
 
 def parse_offsets(text: str, what: str, lowest: int = EARLIEST) -> Offsets:
-    """What a user wrote; ConfigError says where it is no JSON, or what is wrong with it."""
+    """The offsets in an option; ConfigError names the mistake."""
     offsets = from_json(_parsed(text, what), what, lowest)
     if not offsets:
         raise ConfigError(f"{what}: no queue is named; expected is {_EXAMPLE}")
@@ -58,7 +58,7 @@ def parse_offsets(text: str, what: str, lowest: int = EARLIEST) -> Offsets:
 
 
 class Assignment:
-    """Queues by topic and broker; where a broker is not named, those with these numbers on every broker.
+    """Queues chosen by topic, broker and number; without a broker, the queues with these numbers on every broker.
 
     >>> chosen = Assignment.parse('{"A": [0, 1], "B": {"broker-a": [3]}}', "assign")
     >>> [MessageQueue("A", "x", 1) in chosen, MessageQueue("B", "x", 3) in chosen, chosen.topics]
@@ -79,7 +79,7 @@ class Assignment:
             for broker, numbers in groups:
                 if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
                     raise ConfigError(
-                        f"{what}: {topic!r} has {numbers!r}, expected are numbers of queues: "
+                        f"{what}: {topic!r} has {numbers!r}, numbers of queues are expected: "
                         '{"topic": {"broker": [0, 1]}} or {"topic": [0, 1]}'
                     )
                 named += [(topic, broker, number) for number in numbers]
@@ -96,7 +96,7 @@ class Assignment:
         return (topic, broker, number) in self._set or (topic, None, number) in self._set
 
     def missing(self, queues: Iterable[MessageQueue]) -> list[str]:
-        """What is named but not among these queues."""
+        """The chosen queues that are not among these, as texts."""
         there = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
         anywhere = {(topic, None, number) for topic, _, number in there}
         return [f"{t}@{b or '*'}:{n}" for t, b, n in self.named if (t, b, n) not in there | anywhere]
@@ -106,7 +106,7 @@ def _parsed(text: str, what: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{what} is no JSON: {error}; expected is {_EXAMPLE}") from None
+        raise ConfigError(f"{what} is not JSON: {error}; expected is {_EXAMPLE}") from None
 
 
 def _items(value: object, what: str) -> Iterable[tuple[str, Any]]:
@@ -117,5 +117,5 @@ def _items(value: object, what: str) -> Iterable[tuple[str, Any]]:
 
 def _queue(topic: str, broker: str, queue_id: str, what: str) -> MessageQueue:
     if not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 10):
-        raise ConfigError(f"{what}: {queue_id!r} of {topic}@{broker} is no number of a queue")
+        raise ConfigError(f"{what}: {queue_id!r} of {topic}@{broker} is not the number of a queue")
     return MessageQueue(topic, broker, int(queue_id))

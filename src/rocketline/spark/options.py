@@ -1,15 +1,15 @@
 """Options of a data source, read once on the driver.
 
-Spark hands options over as texts with lower-cased names. A source takes each one by the name it is documented under, in
-the type it needs, and at the end asks for leftovers: an option nobody took is refused with the name that was probably
-meant, because an option with a typing error in it would otherwise read the wrong data without a word.
+Spark passes options as texts with lower-cased names. A source reads each one by its documented name and type, and at
+the end refuses the others, suggesting the name that was probably meant: an option with a typing error would otherwise
+be ignored, and the wrong data read.
 
     options = Options("rocketmq-log", given)
     path = options.required("path", "the folder given to `rocketline up --data`")
     check = options.flag("checkCrc", True)
     options.refuse_others()
 
-What a source makes of them is a frozen dataclass that may be pickled.
+A source puts them into a frozen dataclass that can be pickled.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 2
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUTHS = {"true": True, "false": False}
 
-# Spark puts these in on its own account: for a table made with SQL, and for a flow of a declarative pipeline.
-_SPARKS_OWN = frozenset({"serialization.format", "queryname"})
+# Spark adds these itself: for a table made with SQL, and for a flow of a declarative pipeline.
+_OPTIONS_OF_SPARK = frozenset({"serialization.format", "queryname"})
 
 
 class Options:
-    """The options given to one source; every way to take one raises ConfigError when it makes no sense."""
+    """The options given to one source; methods that read one raise ConfigError when its value is wrong."""
 
     def __init__(self, source: str, given: Mapping[str, str]) -> None:
         self._source = source
@@ -37,7 +37,7 @@ class Options:
         self._known: list[str] = []
 
     def text(self, name: str, default: str | None = None, aliases: Sequence[str] = ()) -> str | None:
-        """An option as it was written; blanks around it do not count, and a blank one is as good as none."""
+        """An option without blanks around it; an empty one counts as not given."""
         self._known += (name, *aliases)
         found = {key: self._given[key.lower()].strip() for key in (name, *aliases) if key.lower() in self._given}
         if len(set(found.values())) > 1:
@@ -59,7 +59,7 @@ class Options:
         return _TRUTHS[value.lower()]
 
     def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
-        """One of some words, in any case."""
+        """One of the allowed words, in upper or lower case."""
         value = self.text(name, default)
         assert value is not None
         for word in allowed:
@@ -80,7 +80,7 @@ class Options:
         return number
 
     def rate(self, name: str) -> float | None:
-        """So many a second: a number above 0."""
+        """A rate: a number above 0."""
         value = self.text(name)
         if value is None:
             return None
@@ -117,7 +117,7 @@ class Options:
         return int(digits) * _SECONDS[unit]
 
     def time_ms(self, name: str) -> int | None:
-        """A point in time: milliseconds since 1970, or ISO 8601, which is UTC where it names no zone."""
+        """A point in time: milliseconds since 1970, or ISO 8601; without a time zone it is UTC."""
         value = self.text(name)
         if value is None:
             return None
@@ -133,7 +133,7 @@ class Options:
         return round(zoned.timestamp() * 1000)
 
     def names(self, name: str, aliases: Sequence[str] = ()) -> tuple[str, ...]:
-        """Names between commas, each once; none when the option is absent."""
+        """Names separated by commas, each once; empty when the option is not given."""
         value = self.text(name, "", aliases) or ""
         return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
 
@@ -149,15 +149,15 @@ class Options:
         return found[0] if found else None
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """Options to be passed through, without their prefix; their names have lost their case."""
+        """Options with this prefix, by their names without it; names are in lower case."""
         found = {name: value for name, value in self._given.items() if name.startswith(prefix.lower())}
         self._known += found
         return {name[len(prefix) :]: value for name, value in found.items()}
 
     def refuse_others(self) -> None:
-        """ConfigError for the first option that was not taken."""
+        """ConfigError for the first option that was not read."""
         known = {name.lower(): name for name in self._known}
-        for name in sorted(self._given.keys() - known.keys() - _SPARKS_OWN):
+        for name in sorted(self._given.keys() - known.keys() - _OPTIONS_OF_SPARK):
             meant = get_close_matches(name, known, n=1, cutoff=0.6)
             hint = f", did you mean {known[meant[0]]!r}?" if meant else f"; there are {', '.join(self._known)}"
             raise self.wrong(f"unknown option {name!r}{hint}")

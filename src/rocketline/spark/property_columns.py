@@ -1,16 +1,16 @@
-"""Properties of many records at once: the text `name 0x01 value 0x02 ...` of each as a map, or only some names as columns.
+"""Properties of many records at once: the text `name 0x01 value 0x02 ...` of each as a map, or some names as columns.
 
-Nearly every text is *even*: pairs one after the other, each with both separators, valid UTF-8, no name twice. Those are
-split by finding all separators of a batch together. The others, which readers must put up with (`protocol.properties`),
-are decoded one by one, and their rows are put back in place. And in nearly every batch, which one producer filled, all even
-texts have the same names in the same order: then names need not be looked at one by one.
+Nearly every text is *regular*: pairs one after the other, each with both separators, valid UTF-8, no name twice. Regular
+texts are split by finding all separators of a batch together. Irregular ones, which readers must accept
+(`protocol.properties`), are decoded one by one, and their rows are put back in place. In nearly every batch, which one
+producer filled, all regular texts have the same names in the same order: then names need not be looked at one by one.
 
-The compiled twin goes through the texts where they lie, and leaves those that are not even.
+The compiled `take_properties` reads the texts in place, and leaves irregular ones to Python as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketline._impl import compiled_only
+from rocketline._impl import compiled
 from rocketline.protocol.properties import decode_properties
-from rocketline.spark.record_table import Buffer, Positions, cut_out, gather, text_array
+from rocketline.spark.record_table import Buffer, Mask, Positions, cut_out, gather, text_array, text_parts
 
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -28,16 +28,10 @@ _NAME_END, _VALUE_END = 1, 2
 _MAX_FLAGS = 1 << 26
 """Memory for finding names that occur twice: a byte for each combination of a row and a name."""
 
-Mask = npt.NDArray[np.bool_]
-
-_take_properties: Callable[..., tuple[list[int], Sequence[bytes], Sequence[Sequence[bytes]]]] | None = compiled_only(
-    "take_properties"
-)
-
 
 @dataclass(frozen=True)
 class PropertyColumns:
-    """What was asked for of the properties of a batch."""
+    """The columns asked for of the properties of a batch."""
 
     maps: pa.MapArray | None
     named: dict[str, pa.StringArray]
@@ -48,62 +42,75 @@ def read_properties(
     buffer: Buffer, begins: Positions, ends: Positions, names: Sequence[str], with_maps: bool
 ) -> PropertyColumns:
     """The properties whose texts lie between `begins` and `ends`."""
-    if _take_properties is None:
-        return split_properties(cut_out(buffer, begins, ends), names, with_maps)
-    odd, maps, columns = _take_properties(buffer, begins, ends, tuple([name.encode() for name in names]), with_maps)
-    count = len(begins) - len(odd)
+    encoded = tuple([name.encode() for name in names])
+    irregular, maps, columns = take_properties(buffer, begins, ends, encoded, with_maps)
+    count = len(begins) - len(irregular)
     named = {name: _column(count, *column) for name, column in zip(names, columns)}
-    even = PropertyColumns(_maps(*maps) if with_maps else None, named)
-    if not odd:
-        return even
-    is_odd = np.zeros(len(begins), np.bool_)
-    is_odd[odd] = True
-    others = cut_out(buffer, begins[odd], ends[odd])
-    return _merged(even, _one_by_one(others, names, with_maps), is_odd)
+    regular = PropertyColumns(_maps(*maps) if with_maps else None, named)
+    if not irregular:
+        return regular
+    is_irregular = np.zeros(len(begins), np.bool_)
+    is_irregular[irregular] = True
+    others = cut_out(buffer, begins[irregular], ends[irregular])
+    return _merged(regular, _one_by_one(others, names, with_maps), is_irregular)
 
 
-def _column(count: int, offsets: bytes, data: bytes, present: bytes) -> pa.StringArray:
-    """A column of texts that the compiled twin found; it has a byte for each row, 1 or 0."""
-    valid = None
-    if 0 in present:
-        valid = pa.py_buffer(np.packbits(np.frombuffer(present, np.uint8), bitorder="little"))
+def _column(count: int, offsets: Any, data: Any, present: Any) -> pa.StringArray:
+    """A column of texts made of its parts; `present` has a byte for each row, 1 or 0."""
+    flags = np.frombuffer(present, np.uint8)
+    valid = None if flags.all() else pa.py_buffer(np.packbits(flags, bitorder="little"))
     return text_array(pa.string(), count, offsets, data, valid)
 
 
-def _maps(firsts: bytes, *texts: bytes) -> pa.MapArray:
-    name_offsets, name_data, value_offsets, value_data = texts
+def _maps(firsts: Any, name_offsets: Any, name_data: Any, value_offsets: Any, value_data: Any) -> pa.MapArray:
     pairs = len(name_offsets) // 4 - 1
     names = text_array(pa.string(), pairs, name_offsets, name_data)
     values = text_array(pa.string(), pairs, value_offsets, value_data)
     return pa.MapArray.from_arrays(pa.array(np.frombuffer(firsts, np.int32)), names, values)
 
 
-def split_properties(texts: pa.BinaryArray, names: Sequence[str], with_maps: bool) -> PropertyColumns:
-    """The properties of each text."""
-    odd = np.zeros(len(texts), np.bool_)
-    even_texts = texts
+@compiled
+def take_properties(
+    buffer: Buffer, begins: Positions, ends: Positions, names: tuple[bytes, ...], with_maps: bool
+) -> tuple[list[int], Sequence[Any], Sequence[Sequence[Any]]]:
+    """(rows of irregular texts, parts of the maps, parts of the column of each name); maps and columns are of regular texts.
+
+    Parts are objects with the buffer protocol. Of a column: offsets, bytes, and a byte for each row, 1 where it has a value.
+    Of the maps: the number of the first pair of each row, then offsets and bytes of names, and of values.
+    """
+    texts = cut_out(buffer, begins, ends)
+    is_irregular, pairs = _split(texts)
+    columns = [_column_parts(pairs.column(name.decode())) for name in names]
+    maps = (pairs.firsts, *text_parts(pairs.names()), *text_parts(pairs.values())) if with_maps else ()
+    return np.flatnonzero(is_irregular).tolist(), maps, columns
+
+
+def _column_parts(column: pa.StringArray) -> tuple[Any, Any, Any]:
+    present: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return *text_parts(column), present.view(np.uint8)
+
+
+def _split(texts: pa.BinaryArray) -> tuple[Mask, _Pairs | _UniformPairs]:
+    """(which texts are irregular, the pairs of the others)."""
+    is_irregular = np.zeros(len(texts), np.bool_)
+    regular = texts
     while True:
-        content = _Content(even_texts)
-        found = content.odd_rows()
+        content = _TextBuffer(regular)
+        found = content.irregular_rows()
         if found is None:
-            alike = _alike(content)
-            if alike is not None:
-                pairs: _Pairs | _AlikePairs = alike
-                break
-            pairs = mixed = _Pairs(content)
-            found = mixed.rows_with_twins()
+            uniform = _uniform_pairs(content)
+            if uniform is not None:
+                return is_irregular, uniform
+            pairs = _Pairs(content)
+            found = pairs.rows_with_repeated_names()
             if found is None:
-                break
-        odd[np.flatnonzero(~odd)[found]] = True
-        even_texts = texts.filter(pa.array(~odd))
-    even = PropertyColumns(pairs.maps() if with_maps else None, {name: pairs.column(name) for name in names})
-    if even_texts is texts:
-        return even
-    return _merged(even, _one_by_one(texts.filter(pa.array(odd)), names, with_maps), odd)
+                return is_irregular, pairs
+        is_irregular[np.flatnonzero(~is_irregular)[found]] = True
+        regular = texts.filter(pa.array(~is_irregular))
 
 
-class _Content:
-    """The bytes of all texts, one after the other; where each text begins and ends in them, and where separators are."""
+class _TextBuffer:
+    """The bytes of all texts, one after the other, with the positions of texts and separators in them."""
 
     def __init__(self, texts: pa.BinaryArray) -> None:
         _, offsets, data = texts.buffers()
@@ -119,14 +126,15 @@ class _Content:
         if (kinds := self.data[self.separators]).size and not kinds.min():
             self.separators = self.separators[kinds > 0]
 
-    def odd_rows(self) -> Mask | None:
-        """Which texts are not pairs with all their separators, or not UTF-8; None when all are well."""
-        wrong = _not_utf8(self.texts)
-        if self._separators_are_even():
-            return wrong
-        return self._uneven_rows() if wrong is None else wrong | self._uneven_rows()
+    def irregular_rows(self) -> Mask | None:
+        """Which texts are not pairs with all their separators, or not UTF-8; None when all are regular."""
+        not_utf8 = _not_utf8(self.texts)
+        if self._separators_alternate():
+            return not_utf8
+        return self._badly_separated_rows() if not_utf8 is None else not_utf8 | self._badly_separated_rows()
 
-    def _separators_are_even(self) -> bool:
+    def _separators_alternate(self) -> bool:
+        """Whether in all texts every name and every value is there and has its separator."""
         at = self.separators
         kinds = self.data[at]
         last = self.data[self.offsets[1:][np.diff(self.offsets) > 0] - 1]
@@ -138,25 +146,25 @@ class _Content:
             and (not len(at) or int(np.diff(at, prepend=-1).min()) > 1)
         )
 
-    def _uneven_rows(self) -> Mask:
+    def _badly_separated_rows(self) -> Mask:
         at, offsets = self.separators, self.offsets
         firsts = np.searchsorted(at, offsets)
         counts = np.diff(firsts)
-        odd: Mask = counts % 2 == 1
+        is_wrong: Mask = counts % 2 == 1
         filled = np.flatnonzero(np.diff(offsets) > 0)
-        odd[filled[self.data[offsets[1:][filled] - 1] != _VALUE_END]] = True
+        is_wrong[filled[self.data[offsets[1:][filled] - 1] != _VALUE_END]] = True
         rows = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(at)) - firsts[rows]
-        # A name or value is empty when its separator stands right behind the one before it, or at the text's begin.
+        # A name or value is empty when its separator comes right after the one before it, or first in the text.
         begins = np.where(place == 0, offsets[rows], np.concatenate([[0], at[:-1] + 1]))
-        odd[rows[(self.data[at] != place % 2 + 1) | (at == begins)]] = True
-        return odd
+        is_wrong[rows[(self.data[at] != place % 2 + 1) | (at == begins)]] = True
+        return is_wrong
 
 
 class _Pairs:
-    """Names and values of even texts, laid end to end; text number i has the pairs `offsets[i]` to `offsets[i + 1]`."""
+    """Names and values of regular texts, laid end to end; text number i has the pairs `firsts[i]` to `firsts[i + 1]`."""
 
-    def __init__(self, content: _Content) -> None:
+    def __init__(self, content: _TextBuffer) -> None:
         at = content.separators
         cuts = np.zeros(2 * len(at) + 1, np.int32)
         cuts[1::2] = at
@@ -165,18 +173,18 @@ class _Pairs:
         laid = pa.Array.from_buffers(pa.string(), 2 * len(at), [None, pa.py_buffer(cuts), pa.py_buffer(content.data)])
         self._names = laid.take(pa.array(np.arange(0, 2 * len(at), 4, dtype=np.int32)))
         self._values = laid.take(pa.array(np.arange(2, 2 * len(at), 4, dtype=np.int32)))
-        self._offsets = np.searchsorted(at[1::2], content.offsets).astype(np.int32)
+        self.firsts = np.searchsorted(at[1::2], content.offsets).astype(np.int32)
         encoded = self._names.dictionary_encode()
         self._codes = encoded.indices.to_numpy()
         self._distinct: list[str] = encoded.dictionary.to_pylist()
 
     def _rows(self) -> npt.NDArray[Any]:
         """The number of the text each pair is in."""
-        return np.repeat(np.arange(len(self._offsets) - 1), np.diff(self._offsets))
+        return np.repeat(np.arange(len(self.firsts) - 1), np.diff(self.firsts))
 
-    def rows_with_twins(self) -> Mask | None:
+    def rows_with_repeated_names(self) -> Mask | None:
         """Which texts have a name twice; None when no text does."""
-        count, kinds = len(self._offsets) - 1, len(self._distinct)
+        count, kinds = len(self.firsts) - 1, len(self._distinct)
         places = self._rows() * kinds + self._codes
         if count * kinds <= _MAX_FLAGS:
             seen = np.zeros(count * kinds, np.bool_)
@@ -191,7 +199,7 @@ class _Pairs:
         return rows
 
     def column(self, name: str) -> pa.StringArray:
-        count = len(self._offsets) - 1
+        count = len(self.firsts) - 1
         if name not in self._distinct:
             return pa.nulls(count, pa.string())
         at = np.flatnonzero(self._codes == self._distinct.index(name))
@@ -201,19 +209,23 @@ class _Pairs:
         indices[self._rows()[at]] = at
         return self._values.take(pa.array(indices, mask=indices < 0))
 
-    def maps(self) -> pa.MapArray:
-        return pa.MapArray.from_arrays(pa.array(self._offsets), self._names, self._values)
+    def names(self) -> pa.StringArray:
+        return self._names
+
+    def values(self) -> pa.StringArray:
+        return self._values
 
 
-class _AlikePairs:
-    """Names and values of even texts that all have the same names in the same order, given as those of the first."""
+class _UniformPairs:
+    """Names and values of regular texts that all have the same names in the same order."""
 
-    def __init__(self, content: _Content, names: list[str], begins: Positions, ends: Positions) -> None:
-        """`begins` and `ends` are those of the values: a row for each text, a column for each name."""
+    def __init__(self, content: _TextBuffer, names: list[str], begins: Positions, ends: Positions) -> None:
+        """`begins` and `ends` are those of the values: a row for each text, a column for each of `names`."""
         self._data = content.data
         self._names = names
         self._begins = begins
         self._ends = ends
+        self.firsts = np.arange(len(begins) + 1, dtype=np.int32) * np.int32(len(names))
 
     def column(self, name: str) -> pa.StringArray:
         if name not in self._names:
@@ -221,30 +233,30 @@ class _AlikePairs:
         at = self._names.index(name)
         return self._cut_out(self._begins[:, at], self._ends[:, at])
 
-    def maps(self) -> pa.MapArray:
+    def names(self) -> pa.StringArray:
         rows, kinds = self._begins.shape
         raw = [name.encode() for name in self._names]
         ends = np.cumsum([len(name) for name in raw])
         offsets = np.zeros(rows * kinds + 1, np.int32)
         offsets[1:] = (np.arange(rows)[:, None] * ends[-1] + ends).ravel()
-        texts = pa.py_buffer(b"".join(raw) * rows)
-        names = pa.Array.from_buffers(pa.string(), rows * kinds, [None, pa.py_buffer(offsets), texts])
-        values = self._cut_out(self._begins.ravel(), self._ends.ravel())
-        return pa.MapArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) * kinds), names, values)
+        return text_array(pa.string(), rows * kinds, offsets, b"".join(raw) * rows)
+
+    def values(self) -> pa.StringArray:
+        return self._cut_out(self._begins.ravel(), self._ends.ravel())
 
     def _cut_out(self, begins: Positions, ends: Positions) -> pa.StringArray:
         return cut_out(self._data, begins, ends, pa.string())
 
 
-def _alike(content: _Content) -> _AlikePairs | None:
-    """The pairs of even texts, if all texts have the names of the first one, none of them twice."""
+def _uniform_pairs(content: _TextBuffer) -> _UniformPairs | None:
+    """The pairs of regular texts, if all texts have the names of the first one, none of them twice."""
     at, offsets = content.separators, content.offsets
     rows = len(offsets) - 1
     if not len(at) or len(at) % (2 * rows):
         return None
     both = at.reshape(rows, -1)
     name_ends, value_ends = both[:, 0::2], both[:, 1::2]
-    # Every text has as many pairs as the others, if the last one of its share ends where the text does.
+    # All texts have the same number of pairs if, with the pairs shared out evenly, each text ends where its last pair does.
     if (value_ends[:, -1] + 1 != offsets[1:]).any():
         return None
     names = []
@@ -253,13 +265,13 @@ def _alike(content: _Content) -> _AlikePairs | None:
         lengths = name_ends[:, column] - begins
         if (lengths != lengths[0]).any():
             return None
-        # Texts of numpy end before their last zeros: of one length, they are equal if their bytes are.
+        # Texts of numpy drop their last zeros; of one length, they are equal if their bytes are.
         texts = gather(content.data, begins, np.dtype(f"S{lengths[0]}"))
         if (texts != texts[0]).any():
             return None
         names.append(content.data[begins[0] : begins[0] + lengths[0]].tobytes().decode())
         begins = value_ends[:, column] + 1
-    return _AlikePairs(content, names, name_ends + 1, value_ends) if len({*names}) == len(names) else None
+    return _UniformPairs(content, names, name_ends + 1, value_ends) if len({*names}) == len(names) else None
 
 
 def _one_by_one(texts: pa.BinaryArray, names: Sequence[str], with_maps: bool) -> PropertyColumns:
@@ -269,13 +281,13 @@ def _one_by_one(texts: pa.BinaryArray, names: Sequence[str], with_maps: bool) ->
     return PropertyColumns(maps, named)
 
 
-def _merged(even: PropertyColumns, others: PropertyColumns, is_other: Mask) -> PropertyColumns:
-    even_count = len(is_other) - np.count_nonzero(is_other)
-    indices = pa.array(np.where(is_other, even_count + np.cumsum(is_other) - 1, np.cumsum(~is_other) - 1))
-    named = {name: pa.concat_arrays([even.named[name], others.named[name]]).take(indices) for name in even.named}
-    if even.maps is None or others.maps is None:
+def _merged(regular: PropertyColumns, others: PropertyColumns, is_other: Mask) -> PropertyColumns:
+    regular_count = len(is_other) - np.count_nonzero(is_other)
+    indices = pa.array(np.where(is_other, regular_count + np.cumsum(is_other) - 1, np.cumsum(~is_other) - 1))
+    named = {name: pa.concat_arrays([regular.named[name], others.named[name]]).take(indices) for name in regular.named}
+    if regular.maps is None or others.maps is None:
         return PropertyColumns(None, named)
-    return PropertyColumns(pa.concat_arrays([even.maps, others.maps]).take(indices), named)
+    return PropertyColumns(pa.concat_arrays([regular.maps, others.maps]).take(indices), named)
 
 
 def _not_utf8(texts: pa.BinaryArray) -> Mask | None:

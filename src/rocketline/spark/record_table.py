@@ -1,15 +1,15 @@
-"""Many stored records in one buffer, located all at once: where each one and its parts are, as numpy arrays.
+"""The positions of many stored records, and of their parts, in one buffer, as numpy arrays.
 
-The layout is that of `protocol.records`. Only `record_starts` may go from record to record, because only a record's
-size tells where the next one is; everything else is done for all records together. The compiled twin does both in one
-pass. What a record says of itself is checked as `decode_record` does it: magic, sizes and, if asked for, the log offset.
-Sizes behind a record that fails cannot be trusted, so a table ends there, and its `end` says where that is.
+The layout is that of `protocol.records`. Only `record_starts` goes from record to record, because only a record's size
+tells where the next one is; everything else is done for all records together. The compiled `locate_run` does both in one
+pass. Each record is checked as `decode_record` checks it: magic, sizes and, if asked for, the log offset. Sizes behind a
+record that fails the check cannot be trusted, so a table ends there, and its `end` says where that is.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketline._impl import compiled_only
+from rocketline._impl import compiled
 from rocketline.protocol.record_layout import BORN_IPV6, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, STORE_IPV6
 
 Positions = npt.NDArray[np.int64]
@@ -52,50 +52,47 @@ _IPV6_MORE_BYTES = 12
 
 _BINARY = pa.binary()
 _size_at = struct.Struct(">i").unpack_from
-_EVEN_RUN = 64
-_STEPS = 2048
-
-_locate_run: Callable[[Buffer, int | None], tuple[bytes, ...]] | None = compiled_only("locate_run")
-_lay_out: Callable[[Buffer | Bytes, Positions, Positions], tuple[bytes, bytes]] | None = compiled_only("lay_out")
+_MIN_EQUAL_SIZES = 64
+_MAX_STEPS = 2048
 
 
 def record_starts(buffer: Buffer, start: int = 0) -> tuple[Positions, int]:
-    """Where records begin from `start` on, going by their sizes; and where that ended: all of them are whole."""
+    """(where complete records begin from `start` on, going by their sizes; where the last of them ends)."""
     pieces: list[Positions] = []
     position, length = start, len(buffer)
     while position <= length - MIN_RECORD_BYTES:
         size = _size_at(buffer, position)[0]
         if size < MIN_RECORD_BYTES or position + size > length:
             break
-        count = _even_run(buffer, position, size)
+        count = _equal_sizes(buffer, position, size)
         if count:
             pieces.append(np.arange(position, position + count * size, size, dtype=np.int64))
             position += count * size
         else:
-            steps, position = _step(buffer, position)
-            pieces.append(np.array(steps, dtype=np.int64))
+            starts, position = _step_by_step(buffer, position)
+            pieces.append(np.array(starts, dtype=np.int64))
     return (np.concatenate(pieces) if pieces else np.empty(0, np.int64)), position
 
 
-def _even_run(buffer: Buffer, position: int, size: int) -> int:
-    """How many records of one size follow each other; 0 when they are too few to be worth it."""
+def _equal_sizes(buffer: Buffer, position: int, size: int) -> int:
+    """How many records of one size follow each other; 0 when they are fewer than `_MIN_EQUAL_SIZES`."""
     room = (len(buffer) - position) // size
-    if room < _EVEN_RUN:
+    if room < _MIN_EQUAL_SIZES:
         return 0
     sizes: npt.NDArray[Any] = np.ndarray((room,), ">i4", buffer, position, (size,))
-    if not (sizes[:_EVEN_RUN] == size).all():
+    if not (sizes[:_MIN_EQUAL_SIZES] == size).all():
         return 0
     same = sizes == size
     return room if same.all() else int(same.argmin())
 
 
-def _step(buffer: Buffer, position: int) -> tuple[list[int], int]:
-    """The next few records one by one."""
+def _step_by_step(buffer: Buffer, position: int) -> tuple[list[int], int]:
+    """(starts of the next records, where they end), going from one to the next, at most `_MAX_STEPS` of them."""
     starts: list[int] = []
     add, size_at = starts.append, _size_at
     length = len(buffer)
     last = length - MIN_RECORD_BYTES
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         if position > last:
             break
         size = size_at(buffer, position)[0]
@@ -145,13 +142,16 @@ class RecordTable:
         """Only some of the records."""
         return self if rows.all() else self._subset(rows)
 
-    def stretch(self, first: int, count: int) -> RecordTable:
-        """A stretch of the records."""
+    def rows(self, first: int, count: int) -> RecordTable:
+        """`count` records from number `first` on."""
         return self if not first and count >= len(self) else self._subset(slice(first, first + count))
 
     def _subset(self, rows: Mask | slice) -> RecordTable:
-        arrays = {field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]}
-        return RecordTable(self.buffer, **arrays)
+        return RecordTable(self.buffer, *[array[rows] for array in self.arrays()])
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All arrays, in the order of the fields."""
+        return tuple([getattr(self, field.name) for field in fields(self)[1:]])
 
     def of_topics(self, topics: Collection[str]) -> RecordTable:
         """Only the records of these topics."""
@@ -164,17 +164,21 @@ class RecordTable:
         return gather(self.buffer, positions, np.dtype(dtype))
 
 
-_LOCATED: tuple[Any, ...] = (np.int64, _HEAD, _LONG, _TAIL, np.int32, *[np.int64] * 5)
-"""The kinds of a table's arrays, in the order of its fields."""
+_ARRAY_TYPES: tuple[Any, ...] = (np.int64, _HEAD, _LONG, _TAIL, np.int32, *[np.int64] * 5)
+"""Element types of a table's arrays, in the order of its fields."""
 
 
 def read_table(buffer: Buffer, log_offset: int | None = None) -> RecordTable:
     """The sound records a buffer begins with; `log_offset` is that of its first byte, as for `locate`."""
     _check_size(buffer)
-    if _locate_run is None:
-        return locate(buffer, record_starts(buffer)[0], log_offset)
-    arrays = _locate_run(buffer, log_offset)
-    return RecordTable(buffer, *[np.frombuffer(raw, kind) for raw, kind in zip(arrays, _LOCATED)])
+    arrays = locate_run(buffer, log_offset)
+    return RecordTable(buffer, *[np.frombuffer(raw, kind) for raw, kind in zip(arrays, _ARRAY_TYPES)])
+
+
+@compiled
+def locate_run(buffer: Buffer, log_offset: int | None) -> tuple[Any, ...]:
+    """The arrays of the table of the sound records a buffer begins with: objects with the buffer protocol."""
+    return locate(buffer, record_starts(buffer)[0], log_offset).arrays()
 
 
 def _check_size(buffer: Buffer) -> None:
@@ -220,13 +224,22 @@ def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> 
     if not sound.all():
         return locate(buffer, starts[: sound.argmin()], log_offset)
     return RecordTable(
-        buffer, starts, head, gather(buffer, store_ms_at, _LONG), tail, sys_flag, store_host_at, body_at,
-        topic_at, topic_end, ends,
-    )  # fmt: skip
+        buffer=buffer,
+        starts=starts,
+        head=head,
+        store_ms=gather(buffer, store_ms_at, _LONG),
+        tail=tail,
+        sys_flag=sys_flag,
+        store_host_at=store_host_at,
+        body_at=body_at,
+        topic_at=topic_at,
+        topic_end=topic_end,
+        ends=ends,
+    )
 
 
 def _topics(buffer: Buffer, at: Positions, is_v1: Mask) -> tuple[Positions, Positions]:
-    """Begin and end of the topics whose lengths stand at `at`."""
+    """(begins, ends) of the topics; their lengths are stored at `at`."""
     lengths: npt.NDArray[Any] = np.frombuffer(buffer, np.uint8)[at]
     if is_v1.all():
         return at + 1, at + 1 + lengths
@@ -236,7 +249,7 @@ def _topics(buffer: Buffer, at: Positions, is_v1: Mask) -> tuple[Positions, Posi
 
 
 def gather(buffer: Buffer | Bytes, positions: Positions, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The values at some places of a buffer, wherever those are."""
+    """The values of type `dtype` at these positions, which need not be aligned."""
     width = dtype.itemsize
     if not len(positions):
         return np.empty(0, dtype)
@@ -246,22 +259,36 @@ def gather(buffer: Buffer | Bytes, positions: Positions, dtype: np.dtype[Any]) -
 
 
 def cut_out(buffer: Buffer | Bytes, begins: Positions, ends: Positions, kind: pa.DataType = _BINARY) -> pa.BinaryArray:
-    """The stretches of a buffer as an array of bytes, or of texts known to be valid; they ascend and do not overlap.
-
-    An Arrow array is laid over the buffer whose elements are, in turn, a stretch and what lies before the next one.
-    """
+    """The slices of a buffer between `begins` and `ends`, which ascend and do not overlap, as an array of bytes, or of texts
+    that are known to be valid UTF-8."""
     count = len(begins)
     if not count:
         return pa.array([], kind)
-    if _lay_out is not None:
-        return text_array(kind, count, *_lay_out(buffer, np.ascontiguousarray(begins), np.ascontiguousarray(ends)))
+    return text_array(kind, count, *lay_out(buffer, np.ascontiguousarray(begins), np.ascontiguousarray(ends)))
+
+
+@compiled
+def lay_out(buffer: Buffer | Bytes, begins: Positions, ends: Positions) -> tuple[Any, Any]:
+    """(offsets, bytes) of an Arrow array of slices, at least one: objects with the buffer protocol.
+
+    An Arrow array is laid over the buffer whose elements are, in turn, a slice and what lies before the next one.
+    """
+    count = len(begins)
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = begins
     offsets[1::2] = ends
-    laid = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
-    return laid.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    laid = pa.Array.from_buffers(_BINARY, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
+    return text_parts(laid.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))))
 
 
-def text_array(kind: pa.DataType, count: int, offsets: bytes, data: bytes, valid: pa.Buffer | None = None) -> pa.Array:
-    """An array of bytes or texts from what it is made of."""
+def text_array(kind: pa.DataType, count: int, offsets: Any, data: Any, valid: pa.Buffer | None = None) -> pa.Array:
+    """An array of bytes or texts made of its parts."""
     return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def text_parts(array: pa.Array) -> tuple[Any, Any]:
+    """(offsets, bytes) of an array of bytes or texts that is no slice of another one."""
+    if not len(array):
+        return bytes(4), b""
+    _, offsets, data = array.buffers()
+    return memoryview(offsets)[: 4 * (len(array) + 1)], b"" if data is None else data

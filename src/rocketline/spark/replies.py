@@ -1,6 +1,6 @@
-"""Replies of a bulk reader on their way to columns; needs no Spark.
+"""Replies of a bulk reader, prepared for decoding; needs no Spark.
 
-A broker may answer with a few messages at a time, so replies are gathered until decoding them together is worth it.
+A broker may answer with a few messages at a time, so small replies are joined before they are decoded.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from rocketline.client.bulk.range import BulkReply
 
-GATHERED_BYTES = 4 << 20
+JOINED_BYTES = 4 << 20
 
 
-def gathered(replies: Iterable[BulkReply], enough: int = GATHERED_BYTES) -> Iterator[BulkReply]:
-    """Replies of one queue in a row, several joined to one where their offsets count alike."""
+def joined_replies(replies: Iterable[BulkReply], enough: int = JOINED_BYTES) -> Iterator[BulkReply]:
+    """The replies of one queue; consecutive ones with the same offset delta are joined to about `enough` bytes."""
     held: list[BulkReply] = []
     size = 0
     for reply in replies:
@@ -37,8 +37,8 @@ def _joined(held: list[BulkReply]) -> BulkReply:
     return BulkReply(first.queue, first.first_offset, held[-1].next_offset, records, first.offset_delta)
 
 
-def moved(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:
-    """Offsets as the queue counts them: those of a static topic differ from what its records say."""
+def with_queue_offsets(batch: pa.RecordBatch, delta: int) -> pa.RecordBatch:
+    """The batch with the offsets of the queue: for a static topic they differ by `delta` from those in the records."""
     if not delta or "queueOffset" not in batch.schema.names:
         return batch
     at = batch.schema.get_field_index("queueOffset")

@@ -1,8 +1,8 @@
-"""The schema a user asked for, against the columns a source can give.
+"""Fits the columns of a source to the schema that a user asked for.
 
-A schema may name some of the columns, in any order and any case, but not other types: turning a body into text is a
-matter of `CAST`, and says what is to happen with bytes that are none. Spark compares every batch with the schema to the
-letter, so batches get its names and its word on what may be null.
+A schema may name some of the columns, in any order and in upper or lower case, but not with other types: to turn a body
+into text, use `CAST`, which defines what happens to invalid bytes. Spark requires batches to match the schema exactly,
+so batches get its names and its nullability.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rocketline.spark.columns import COLUMNS, MORE_COLUMNS
 
 @dataclass(frozen=True)
 class RequestedColumns:
-    """Which columns to decode, and how batches must look; may be pickled."""
+    """Which columns to decode, and the schema of batches; can be pickled."""
 
     decoded: tuple[str, ...]
-    """Names for a `ColumnPlan`."""
+    """Columns for a `ColumnPlan`."""
     names: tuple[str, ...]
-    """Of every column asked for, as the source calls it."""
+    """Names of all columns asked for, as the source spells them."""
     schema: pa.Schema
 
     @staticmethod
     def of(source: str, schema: StructType, more: pa.Schema | None = None) -> RequestedColumns:
-        """ConfigError for a column that is not there or has another type; `more` are columns of the source itself."""
+        """ConfigError for a column that is unknown or has another type; `more` are further columns of the source."""
         target = to_arrow_schema(schema, timezone="UTC")
         offered = {field.name: field for known in (COLUMNS, MORE_COLUMNS, more or ()) for field in known}
         by_lower = {name.lower(): name for name in offered}
@@ -51,7 +51,7 @@ class RequestedColumns:
         return RequestedColumns(tuple(name for name in names if name not in own), tuple(names), target)
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the decoded columns, and of those of the source itself, as Spark wants it."""
+        """A batch with the columns, types and names of the schema."""
         if not self.names:
             return batch
         arrays = [batch.column(name) for name in self.names]

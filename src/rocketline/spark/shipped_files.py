@@ -1,9 +1,9 @@
-"""Files that options name, on the machine that needs them: where they say, or shipped along with the job.
+"""Finds files that options name: at their path, or among the files shipped with the job.
 
 `spark-submit --files ca.pem`, `--conf spark.files=ca.pem`, `SparkContext.addFile` and, over Connect,
-`spark.addArtifacts("ca.pem", file=True)` put a copy on every executor, in a folder that only `SparkFiles` knows. So a path
-is taken as it is where it leads to something, and otherwise by its last part among the shipped files. This is done where a
-connection is made, not where options are read: what is right on the driver need not be so on an executor.
+`spark.addArtifacts("ca.pem", file=True)` put a copy on every executor, in a folder that only `SparkFiles` knows. A path
+that exists is used as it is; otherwise a shipped file with the same name is used. This is done when a connection is
+made and not when options are read, because the result may differ between the driver and an executor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketline.transport.tls import Tls
 
 
 def on_this_machine(access: Access) -> Access:
-    """With the paths its files have here; ConfigError when one is nowhere."""
+    """The access with the paths of its files on this machine; ConfigError when one is missing."""
     tls = access.tls
     if not isinstance(tls, Tls):
         return access
@@ -29,21 +29,21 @@ def on_this_machine(access: Access) -> Access:
 
 
 def _found(name: str, given: str | os.PathLike[str] | None) -> str | None:
-    # Unlike Path.exists this is also False where a folder must not be looked into.
+    # Unlike Path.exists this is False, and no error, for a folder without permission.
     if given is None or os.path.exists(given):
         return None if given is None else str(given)
     path = Path(given)
     shipped = _shipped(path.name)
     if shipped is None or not shipped.exists():
         raise ConfigError(
-            f"TLS: {name} {path} is not to be seen on {platform.node()}, and no {path.name} was shipped with the job: "
-            f"have it under this path everywhere, or ship it with `--files {path}` or `--conf spark.files={path}`"
+            f"TLS: {name} {path} does not exist on {platform.node()}, and no {path.name} was shipped with the job: "
+            f"put it under this path on all machines, or ship it with `--files {path}` or `--conf spark.files={path}`"
         )
     return str(shipped)
 
 
 def _shipped(name: str) -> Path | None:
-    """Where a file of this name would be if it was shipped; None where there is no Spark, or only its Connect client."""
+    """The path of a shipped file with this name, if it was shipped; None without Spark, or with its Connect client only."""
     try:
         from pyspark import SparkFiles
 

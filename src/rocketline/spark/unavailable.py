@@ -1,7 +1,7 @@
-"""What stands in for a data source whose libraries are missing or too old, so that whoever uses it is told.
+"""A placeholder for a data source whose libraries are missing or too old; it raises an error that says so.
 
-Spark imports every module called `pyspark_*` when it looks for any source. One that fails there would take all others with
-it, and the user would read that there is no such source.
+Spark imports every module called `pyspark_*` when it looks for any source. If one of these imports failed, no source
+would be found, and the user would be told only that there is no such source.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketline.errors import ConfigError
 
 
 def unavailable_source(source: str, error: ImportError) -> type[DataSource]:
-    """A source of this name that says what is missing."""
+    """A source of this name whose methods raise ConfigError with what is missing."""
 
     def refuse(*_: object) -> NoReturn:
         raise ConfigError(

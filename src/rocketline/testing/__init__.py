@@ -1,7 +1,7 @@
-"""What tests of your own can start and hold: a real cluster on free ports, disks that fail on command, a clock that waits,
-and a simulated world in which a day takes seconds.
+"""Tools for your own tests: a real cluster on free ports, disks that fail on command, a clock that a test moves, and a
+simulated world in which a day takes seconds.
 
-Nothing is imported before it is used: pytest loads the plugin beside this file into every test run on the machine.
+Names are imported when they are first used: pytest loads the plugin in this folder into every test run on the machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Disks for tests: one in memory that can lose power, and one that fails when told to.
+"""Disks for tests: one in memory that can lose power, and one whose calls fail on demand.
 
 disk = MemoryDisk()
 store = MessageStore(Path("/data"), config, host, disk=disk)
@@ -22,14 +22,14 @@ from rocketline.store.files.file_system import FileSystem
 SECTOR_BYTES = 512
 
 
-class _Content:
-    """A file: what programs see, and what would survive a power failure (None: not even its name)."""
+class _FileContent:
+    """A file: the content that programs see, and the content that survives a power failure (None: not even its name)."""
 
     def __init__(self, cached: bytearray, durable: bytearray | None, clock: Clock) -> None:
         self.cached = cached
         self.durable = durable
         self.written_end = 0
-        """Nothing is ever written past this; it bounds what `sync` has to copy."""
+        """End of what was written; `sync` copies only up to here."""
         self.modified_ms = clock.now_ms()
         self._clock = clock
 
@@ -45,13 +45,13 @@ class _Content:
             self.durable.extend(bytes(len(self.cached) - len(self.durable)))
         cached = memoryview(self.cached)[:end]
         if memoryview(self.durable)[:end] != cached:
-            # Nobody sees a write to memory happen: it counts from the sync that finds it.
+            # A write to mapped memory is not noticed when it happens, only by the next sync.
             self.modified_ms = self._clock.now_ms()
             self.durable[:end] = cached
 
 
 class MemoryMappedFile:
-    def __init__(self, path: Path, size: int, content: _Content) -> None:
+    def __init__(self, path: Path, size: int, content: _FileContent) -> None:
         self.path = path
         self.size = size
         self.buffer = memoryview(content.cached)
@@ -89,34 +89,35 @@ class MemoryDisk:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.total_bytes = 1 << 40
         self.used_elsewhere = 0
-        """Bytes of the disk that other programs take up; tests set it, and `total_bytes`, to fill the disk."""
+        """Bytes used by other programs; tests set this, and `total_bytes`, to fill the disk."""
         self._clock = clock
-        self._files: dict[Path, _Content] = {}
+        self._files: dict[Path, _FileContent] = {}
         self._folders: set[Path] = set()
         self._locked: set[Path] = set()
 
     def crash(self, seed: int | None = None) -> MemoryDisk:
-        """The disk after a power failure: the durable content, and with a seed also some of the later sectors.
+        """The disk after a power failure: the durable content, and with a seed also some sectors written later.
 
-        Files never synced are gone; with a seed, some of them are there, with some of their sectors or with no bytes at all.
+        Files that were never synced are gone; with a seed some of them exist, with some of their sectors or empty.
         """
         random = Random(seed)
         after = MemoryDisk(self._clock)
         after.total_bytes, after.used_elsewhere = self.total_bytes, self.used_elsewhere
         after._folders = set(self._folders)
         for path, content in list(self._files.items()):
-            survived = _survivor(content, random) if seed is not None else content.durable
+            survived = _after_power_cut(content, random) if seed is not None else content.durable
             if survived is not None:
-                kept = after._files[path] = _Content(bytearray(survived), bytearray(survived), self._clock)
+                kept = after._files[path] = _FileContent(bytearray(survived), bytearray(survived), self._clock)
                 kept.written_end = min(content.written_end, len(survived))
                 kept.modified_ms = content.modified_ms
         return after
 
     def after_kill(self) -> MemoryDisk:
-        """The disk after its process was killed: all that was written is there, no lock is held, the dead write no more."""
+        """The disk after its process was killed: all written bytes are there, no lock is held, and the old process
+        cannot write."""
         after = self.crash()
         for path, content in list(self._files.items()):
-            kept = _Content(bytearray(content.cached), content.durable and bytearray(content.durable), self._clock)
+            kept = _FileContent(bytearray(content.cached), content.durable and bytearray(content.durable), self._clock)
             kept.written_end, kept.modified_ms = content.written_end, content.modified_ms
             after._files[path] = kept
         return after
@@ -125,7 +126,7 @@ class MemoryDisk:
         self._require_folder(path)
         content = self._files.get(path)
         if content is None:
-            content = self._files[path] = _Content(bytearray(size), None, self._clock)
+            content = self._files[path] = _FileContent(bytearray(size), None, self._clock)
         present = len(content.cached)
         if present > size:
             raise StoreError(f"{path} has {present} bytes, more than the {size} it should have")
@@ -164,13 +165,13 @@ class MemoryDisk:
         former = self._files.get(path)
         if keep_backup and former is not None:
             self._files[backup_of(path)] = former
-        self._files[path] = _Content(bytearray(data), bytearray(data), self._clock)
+        self._files[path] = _FileContent(bytearray(data), bytearray(data), self._clock)
 
     def remove(self, path: Path, durably: bool = False) -> None:
         self._files.pop(path, None)
 
     def remove_tree(self, folder: Path) -> None:
-        # Here and below in place: other threads make and remove files meanwhile.
+        # Changed in place, here and below: other threads create and remove files at the same time.
         for path in list(self._folders):
             if folder in (path, *path.parents):
                 self._folders.discard(path)
@@ -223,7 +224,7 @@ class MemoryDisk:
 
 
 class _MemoryFileSystem:
-    def __init__(self, files: dict[Path, _Content]) -> None:
+    def __init__(self, files: dict[Path, _FileContent]) -> None:
         self._files = files
 
     def sync(self) -> bool:
@@ -244,8 +245,8 @@ class _MemoryLock:
         self._locked.discard(self._path)
 
 
-def _survivor(content: _Content, random: Random) -> bytearray | None:
-    """Durable content with some of the sectors written since."""
+def _after_power_cut(content: _FileContent, random: Random) -> bytearray | None:
+    """The durable content with some of the sectors written since the last sync; None when the file is gone."""
     durable = content.durable
     if durable is None:
         fate = random.randrange(3)
@@ -264,7 +265,7 @@ def _survivor(content: _Content, random: Random) -> bytearray | None:
 
 
 class FaultyDisk:
-    """Another disk whose calls fail on demand: the nth `sync`, `reserve`, `write`, `open` or `remove` of certain files."""
+    """A disk around another one whose calls fail on demand: the nth `sync`, `reserve`, `write`, `open` or `remove`."""
 
     def __init__(self, inner: Disk) -> None:
         self._inner = inner
@@ -273,7 +274,7 @@ class FaultyDisk:
     def fail(
         self, operation: str, code: int = errno.EIO, *, nth: int = 1, part: str = "", forever: bool = False
     ) -> None:
-        """Let the nth such operation from now fail, once or from then on."""
+        """Let the nth such operation on paths that contain `part` fail, counted from now; once, or for ever from then on."""
         self._faults.append(_Fault(operation, code, nth, part, forever))
 
     def heal(self) -> None:

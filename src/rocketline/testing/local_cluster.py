@@ -6,7 +6,7 @@
     async with LocalCluster(brokers=2) as cluster:  # on the event loop of the caller; its methods are awaited
         await cluster.restart_broker("broker-a")
 
-Files are small, so that hundreds of clusters cost no disk; everything else is as in a server.
+Store files are small, so that hundreds of clusters need little disk; everything else is as in production.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class LocalCluster:
 
     def _planned(self) -> Cluster:
         if self._cluster is not None:
-            raise ConfigError("this cluster is running already: make one for each use")
+            raise ConfigError("this cluster is running already: create one for each use")
         data = self._given_data
         if data is None:
             self._temporary = TemporaryDirectory(prefix="rocketline-test-", ignore_cleanup_errors=True)
@@ -128,7 +128,7 @@ class LocalCluster:
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
             work.close()
-            raise ConfigError("inside 'async with', use the methods of the cluster that it gives you")
+            raise ConfigError("inside 'async with', await the methods of the cluster that it returns")
         done: Future[None] = asyncio.run_coroutine_threadsafe(work, self._loop)
         done.result(CALL_LIMIT_S)
 

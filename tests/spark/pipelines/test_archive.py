@@ -65,17 +65,17 @@ def test_apaches_store_by_topic(spark: SparkSession, golden: Callable[[str], Pat
 
 
 def test_what_is_no_archive_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no archive"):
+    with pytest.raises(ConfigError, match="is not an archive"):
         archived(spark, str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({}, "where from"),
-        ({"namesrv": "h:1", "path": "/x"}, "where from"),
-        ({"namesrv": "h:1"}, "which topics"),
-        ({"namesrv": "h:1", "topics": ("a",), "pattern": "b"}, "which topics"),
+        ({}, "name either a cluster"),
+        ({"namesrv": "h:1", "path": "/x"}, "name either a cluster"),
+        ({"namesrv": "h:1"}, "name topics of the cluster"),
+        ({"namesrv": "h:1", "topics": ("a",), "pattern": "b"}, "name topics of the cluster"),
     ],
 )
 def test_an_origin_must_be_one(arguments: dict[str, str], problem: str) -> None:

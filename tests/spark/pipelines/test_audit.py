@@ -1,4 +1,4 @@
-"""A store looked over in parallel: the findings of one walk over it."""
+"""A store checked in parallel has the same findings as one checked in one process."""
 
 from __future__ import annotations
 

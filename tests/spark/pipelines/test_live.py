@@ -18,7 +18,7 @@ from rocketline.message import Message, MessageView
 from rocketline.pipelines.archive import archive, archived, restore
 from rocketline.pipelines.dlq import dlq, dlq_origin
 from rocketline.pipelines.lag import lag
-from rocketline.pipelines.medallion import Gold, medallion
+from rocketline.pipelines.medallion import GoldSettings, medallion
 from rocketline.pipelines.orders import order_messages
 from rocketline.pipelines.origin import Origin
 from rocketline.pipelines.replay import replay
@@ -55,10 +55,10 @@ async def send_orders(namesrv: str) -> None:
 
 def test_orders_become_tables_and_totals_go_back(spark: SparkSession, namesrv: str, tmp_path: Path) -> None:
     origin, target = Origin(("orders",), namesrv=namesrv), str(tmp_path / "tables")
-    outcome = medallion(spark, origin, target, ignore, Gold(namesrv=namesrv, topic="totals"))
+    outcome = medallion(spark, origin, target, ignore, GoldSettings(namesrv=namesrv, topic="totals"))
     again = [message.keys for message in stored(namesrv, "totals")]
     assert len(set(again)) == len(again) == spark.read.parquet(f"{target}/gold/customers").count()
-    assert outcome.notes[0] == "208 messages: 199 orders, 5 of them late, 8 came again, 1 are none"
+    assert outcome.notes[0] == "208 messages: 199 orders, 5 of them late, 8 duplicates, 1 rejected"
 
 
 def test_an_archive_of_a_topic_and_the_way_back(spark: SparkSession, namesrv: str, tmp_path: Path) -> None:

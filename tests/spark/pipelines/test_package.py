@@ -20,7 +20,7 @@ def test_a_package_holds_everything_and_is_the_same_each_time(tmp_path: Path) ->
     assert parts.keys() >= {"rocketline", "pyspark_rocketmq_log", "msgspec", "lz4", "zstandard"}
     with tarfile.open(first) as archive:
         names = archive.getnames()
-    assert {"rocketline/spark/log_source.py", "msgspec/__init__.py"} <= set(names)
+    assert {"rocketline/spark/log/source.py", "msgspec/__init__.py"} <= set(names)
     assert not [name for name in names if name.startswith(("/", "..")) or name.endswith(".pyc")]
 
 

@@ -1,4 +1,4 @@
-"""What a machine lacks is said before Spark is started; commands explain themselves."""
+"""Missing requirements are reported before Spark is started; wrong command lines are explained."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ def test_a_jvm_that_only_hands_out_tasks_compiles_little(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["archive", "x"], "where from"),
-        (["replay", "--path", "x"], "where to"),
+        (["archive", "x"], "name either a cluster"),
+        (["replay", "--path", "x"], "name the cluster to send to"),
         (["audit", "/nowhere/at/all"], "does not exist"),
         (["package", "x.rar"], "--py-files"),
         (
             ["medallion", "x", "--path", "y", "--window", "5 minuts"],
-            "window '5 minuts' is no length of time: write it like",
+            "window '5 minuts' is not a length of time: write ",
         ),
-        (["medallion", "x", "--path", "y", "--late-after", "soon"], "late_after 'soon' is no length of time"),
+        (["medallion", "x", "--path", "y", "--late-after", "soon"], "late_after 'soon' is not a length of time"),
         (["archive", "x", "--path", "y", "--conf", "cores"], "--conf cores"),
     ],
 )

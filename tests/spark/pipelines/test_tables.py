@@ -86,9 +86,9 @@ def test_dead_letters_by_origin_error_and_hour(spark: SparkSession) -> None:
 
 
 def test_rates_and_the_time_to_catch_up(spark: SparkSession) -> None:
-    def samples(queue: int, committed: int, end: int, second: int) -> lag.Sample:
+    def samples(queue: int, committed: int, end: int, second: int) -> lag.LagSample:
         at = START + timedelta(seconds=second)
-        return lag.Sample(at, "g", "orders", "a", queue, committed, end, end - committed)
+        return lag.LagSample(at, "g", "orders", "a", queue, committed, end, end - committed)
 
     taken = [
         samples(0, 100, 200, 0), samples(0, 160, 220, 10),
@@ -140,7 +140,7 @@ def test_a_rate_must_be_one(spark: SparkSession) -> None:
 
 
 def test_a_condition_that_is_none_is_explained(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match="'colour = 1' is not understood"):
+    with pytest.raises(ConfigError, match="'colour = 1' is not valid"):
         selected(messages(spark), "colour = 1")
 
 
@@ -157,10 +157,10 @@ def test_a_table_for_people(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("text", ["1 minute", "90 SECONDS", "1 hour 30 minutes", " 500 milliseconds ", "2 weeks"])
 def test_lengths_of_time_that_spark_takes(text: str) -> None:
-    assert medallion.Gold(window=text, late_after=text).window == text
+    assert medallion.GoldSettings(window=text, late_after=text).window == text
 
 
 @pytest.mark.parametrize("text", ["", "minute", "5", "5m", "1 minute,", "1 minute2 hours", "1 minute') OR TRUE"])
 def test_what_is_no_length_of_time_is_told_before_anything_is_done(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no length of time"):
-        medallion.Gold(late_after=text)
+    with pytest.raises(ConfigError, match="is not a length of time"):
+        medallion.GoldSettings(late_after=text)

@@ -1,5 +1,5 @@
-"""Everything `doctor` complains about, provoked: by a cluster that is so, or, where no test can make a disk full or a clock
-wrong, by answers changed on their way."""
+"""Every problem that `doctor` finds, provoked on a real cluster or, where a test cannot fill a disk or set a clock, by
+changed answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.patience import PATIENCE_S
 from tests.unit.nameserver.brokers import body, header
 
 from rocketline.admin import Admin
-from rocketline.admin.doctor import MANY_BEHIND, Finding, examine
+from rocketline.admin.doctor import MANY_BEHIND, Diagnosis, examine
 from rocketline.broker import Broker
 from rocketline.cli.servers.cluster import Cluster
 from rocketline.client import ClientTiming, Producer, PushConsumer
@@ -46,12 +46,12 @@ async def lonely() -> AsyncIterator[NameServer]:
         yield server
 
 
-async def found_in(namesrv: str, **options: object) -> list[Finding]:
+async def found_in(namesrv: str, **options: object) -> list[Diagnosis]:
     async with Admin(namesrv, **options) as admin:  # type: ignore[arg-type]
         return [finding async for finding in examine(admin, 0.0)]
 
 
-async def the_one(namesrv: str, **options: object) -> Finding:
+async def the_one(namesrv: str, **options: object) -> Diagnosis:
     (finding,) = await found_in(namesrv, **options)
     assert finding.advice
     return finding
@@ -169,7 +169,7 @@ async def test_a_topic_without_a_route(cluster: Cluster) -> None:
     async with Admin(cluster.namesrv) as admin:
         (broker,) = await admin.brokers()
         await broker.put_topic(TopicConfig("orders", 2, 2))
-        await admin.everywhere(lambda server: server.delete_topic("orders"))
+        await admin.ask_name_servers(lambda server: server.delete_topic("orders"))
     finding = await the_one(cluster.namesrv)
     assert (finding.level, finding.where) == ("warning", "topic orders")
 
@@ -235,7 +235,7 @@ async def behind(cluster: Cluster) -> Cluster:
 async def test_lag_that_does_not_shrink(behind: Cluster) -> None:
     finding = await the_one(behind.namesrv)
     assert (finding.level, finding.where) == ("warning", "group billing")
-    assert finding.problem == f"is {MANY_BEHIND + 100} messages behind in orders, and does not get nearer"
+    assert finding.problem == f"is {MANY_BEHIND + 100} messages behind in orders, and the lag does not shrink"
 
 
 async def test_lag_that_grows(behind: Cluster) -> None:

@@ -12,7 +12,7 @@ from bench.bars import BARS, is_reached
 from bench.growth import DECADES
 from bench.loads import topics_of
 from bench.stored import STEP_NAMES
-from bench.workloads import SETS, WORKLOADS, Flush, choose, families
+from bench.workloads import SETS, WORKLOADS, FlushKind, choose, families
 
 from .results import workload
 
@@ -104,7 +104,7 @@ def test_many_topics_have_the_names_the_generator_makes() -> None:
 
 
 def test_sync_flush_has_workloads_of_its_own() -> None:
-    assert [one.name for one in WORKLOADS if one.flush is Flush.SYNC] == ["raw-sync-64", "java-sync-64"]
+    assert [one.name for one in WORKLOADS if one.flush is FlushKind.SYNC] == ["raw-sync-64", "java-sync-64"]
 
 
 @pytest.mark.parametrize("module", [bars, cold, loads, machine, page, recovery])

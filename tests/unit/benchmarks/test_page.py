@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from bench import page
 from bench.page import BEGIN, END, NotAResult, merged_rows, put_between, read, without_runs
-from bench.results import Run
+from bench.results import MeasuredRun
 from bench.stored import STEP_NAMES
 from bench.summary import peer_rows
 
 from .results import document, run
 
 
-def pair(name: str, ours: float, peer: float, **more: float) -> list[Run]:
+def pair(name: str, ours: float, peer: float, **more: float) -> list[MeasuredRun]:
     return [run("rocketline", name, 0, ours, **more), run("apache", name, 0, peer, cpu=20.0)]
 
 

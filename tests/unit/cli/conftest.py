@@ -1,4 +1,4 @@
-"""The command line, as a child process and, where that makes no difference, quicker in this one."""
+"""Runs the command line as a child process or, where that makes no difference, faster in this one."""
 
 from __future__ import annotations
 

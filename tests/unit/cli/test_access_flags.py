@@ -108,7 +108,7 @@ def test_a_plain_server_asked_for_tls_is_told_in_one_line(called: Callable[..., 
 
 def test_secrets_that_are_not_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="is not a text"):
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
         client_access("shop", tmp_path / "secret", environment={})
 
 

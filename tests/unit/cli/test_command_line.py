@@ -84,7 +84,7 @@ def _failing(error: BaseException) -> Callable[..., None]:
         (ExceptionGroup("several", [ConfigError("the first")]), "error: the first"),
         (
             KeyError("x"),
-            "error: unforeseen KeyError: 'x'; run again with --debug and report what it shows",
+            "error: unexpected KeyError: 'x'; run again with --debug and report what it shows",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""`rocketline completion`: what the scripts offer, asked of the shells themselves."""
+"""`rocketline completion`: the suggestions of the scripts, tested in the shells."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.demo import command as demo
-from rocketline.cli.demo.command import Outcome
+from rocketline.cli.demo.command import PartResult
 from rocketline.cli.demo.screen import PlainScreen, Screen
 from rocketline.cli.servers.child import cli_command, cli_environment
 
@@ -52,8 +52,8 @@ def test_a_terminal_gets_bars_and_a_table() -> None:
 
 
 def test_a_loss_is_a_failure(called: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def loses(*_: object) -> Outcome:
-        return Outcome([("lost", "1")], ["message 7 was lost"])
+    async def loses(*_: object) -> PartResult:
+        return PartResult([("lost", "1")], ["message 7 was lost"])
 
     monkeypatch.setattr(demo, "PARTS", (loses,))
     result = called("demo")

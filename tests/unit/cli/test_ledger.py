@@ -1,10 +1,10 @@
-"""The books of a journey find what is lost, double, changed or made up."""
+"""The ledger of a journey finds messages that are lost, duplicated, changed or invented."""
 
 from __future__ import annotations
 
 import pytest
 
-from rocketline.cli.demo.journey import verdict
+from rocketline.cli.demo.journey import problems_in
 from rocketline.cli.demo.ledger import Ledger
 from rocketline.message import MessageQueue
 
@@ -27,7 +27,7 @@ def test_a_journey_without_loss(ledger: Ledger) -> None:
     assert ledger.all_arrived
     assert (ledger.sent, ledger.acknowledged, ledger.consumed, ledger.duplicates) == (3, 3, 3, 0)
     assert ledger.lost() == []
-    assert verdict(ledger) == []
+    assert problems_in(ledger) == []
 
 
 def test_a_lost_message_is_found_behind_a_duplicate(ledger: Ledger) -> None:
@@ -35,7 +35,7 @@ def test_a_lost_message_is_found_behind_a_duplicate(ledger: Ledger) -> None:
         ledger.arrive(ledger.body(number))
     assert (ledger.consumed, ledger.duplicates, ledger.lost()) == (2, 1, [1])
     assert not ledger.all_arrived
-    (problem,) = verdict(ledger)
+    (problem,) = problems_in(ledger)
     assert "1 acknowledged messages were never consumed, the first is number 1" in problem
 
 
@@ -45,7 +45,7 @@ def test_what_nobody_sent_is_invented(ledger: Ledger) -> None:
     for strange in (b"", b"short", body[:-1], other_end, other_start, ledger.body(3), Ledger(3, 40).body(0)):
         assert ledger.arrive(strange) is None
     assert (ledger.invented, ledger.consumed) == (7, 0)
-    assert any("7 messages were consumed that nobody sent" in problem for problem in verdict(ledger))
+    assert any("7 messages were consumed that were not sent" in problem for problem in problems_in(ledger))
 
 
 def test_a_message_that_was_not_acknowledged_may_arrive_or_not() -> None:
@@ -57,7 +57,7 @@ def test_a_message_that_was_not_acknowledged_may_arrive_or_not() -> None:
     assert ledger.lost() == []
     assert ledger.place_of(0) == (QUEUE, 0)
     assert ledger.place_of(1) is None
-    (problem,) = verdict(ledger)
+    (problem,) = problems_in(ledger)
     assert problem == "1 of 2 messages were not acknowledged"
 
 

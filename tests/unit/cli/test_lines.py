@@ -1,4 +1,4 @@
-"""Lines come as they are written, and a writer that stays silent holds nobody up."""
+"""Lines arrive as they are written, and a silent writer blocks nothing."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.patience import PATIENCE_S
 from tests.unit.cli.test_servers import serving
 
-from rocketline.cli.logs import AUDIT, JsonFormatter, LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.logs import AUDIT, JsonFormatter, LogFormat, LoggingOptions, LogLevel, log_to_stderr
 from rocketline.cli.servers.child import cli_command, cli_environment
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -33,7 +33,7 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str
 
 
 def test_quiet_by_default(stderr: Lines) -> None:
-    log_to_stderr()
+    log_to_stderr(LoggingOptions())
     log = logging.getLogger("rocketline.somewhere")
     log.info("what happens")
     log.warning("what is wrong")
@@ -53,7 +53,7 @@ def test_quiet_by_default(stderr: Lines) -> None:
     ],
 )
 def test_levels(stderr: Lines, verbose: int, level: LogLevel | None, shown: list[str]) -> None:
-    log_to_stderr(verbose, level)
+    log_to_stderr(LoggingOptions(verbose, level))
     log = logging.getLogger("rocketline.somewhere")
     for name in ("debug", "info", "warning"):
         getattr(log, name)("%s", name)
@@ -61,13 +61,13 @@ def test_levels(stderr: Lines, verbose: int, level: LogLevel | None, shown: list
 
 
 def test_with_errors_only_changes_are_not_told(stderr: Lines) -> None:
-    log_to_stderr(level=LogLevel.error)
+    log_to_stderr(LoggingOptions(level=LogLevel.error))
     logging.getLogger(AUDIT).info("who did it")
     assert stderr() == []
 
 
 def test_json_is_one_object_a_line(stderr: Lines) -> None:
-    log_to_stderr(log_format=LogFormat.json)
+    log_to_stderr(LoggingOptions(format=LogFormat.json))
     log = logging.getLogger("rocketline.somewhere")
     log.warning("two\nlines of %s", "Grüße")
     try:

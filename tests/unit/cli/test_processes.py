@@ -1,4 +1,4 @@
-"""`rocketline up --processes`: the parent with children that stand in for brokers, then the command as users start it."""
+"""`rocketline up --processes`: the parent with fake child processes, then the command as users start it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.patience import PATIENCE_S
 
 from rocketline import ConsumeFrom, Message, MessageQueue, MessageView, Producer, PushConsumer
 from rocketline.admin import Admin
-from rocketline.cli.servers.broker_process import Logs
+from rocketline.cli.logs import LoggingOptions
 from rocketline.cli.servers.child import ChildCluster
 from rocketline.cli.servers.plan import plan_cluster
 from rocketline.cli.servers.processes import ProcessCluster
@@ -42,7 +42,7 @@ print('{"address":"127.0.0.1:7"}', flush=True)
 def fake(tmp_path: Path, code: str, count: int = 1) -> ProcessCluster:
     """A cluster whose brokers are a few lines of Python."""
     plan = plan_cluster(tmp_path, {}, count=count)
-    return ProcessCluster(plan, Logs(), command=(sys.executable, "-S", "-c", code), pauses_s=(0.0, 0.0))
+    return ProcessCluster(plan, LoggingOptions(), command=(sys.executable, "-S", "-c", code), pauses_s=(0.0, 0.0))
 
 
 async def _until(condition: Callable[[], bool]) -> None:
@@ -85,7 +85,7 @@ os.rmdir({str(folder)!r})
     [
         ("import sys; sys.exit(3)", r"broker-a ended with exit code 3 before it served"),
         ("import os; os.kill(os.getpid(), 9)", r"broker-a was ended by signal 9 \(Killed\) before it served"),
-        ("print('hello')", r"not an answer: b'hello"),
+        ("print('hello')", r"not a start report: b'hello"),
     ],
 )
 async def test_one_that_ends_without_a_word_is_named(tmp_path: Path, code: str, reason: str) -> None:

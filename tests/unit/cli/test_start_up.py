@@ -1,4 +1,4 @@
-"""Verbs and servers start quickly because they import little: what must stay out of their way is named here."""
+"""Verbs and servers start quickly because they import little: modules they must not import."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ class TestRebuild:
         lines = result.stdout.splitlines()
         assert lines[0].startswith(f"{root}: 33 records in")
         assert lines[1] == "  consume queues  3 queues, 34 messages"
-        assert lines[3].startswith("  passed over     log offset 4096 to")
+        assert lines[3].startswith("  skipped         log offset 4096 to")
         assert lines[4].endswith("records/s")
 
     def test_sizes_come_from_the_files(self, called: Call, clean: Path) -> None:

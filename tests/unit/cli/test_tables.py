@@ -1,4 +1,4 @@
-"""Results as people and scripts see them."""
+"""Results as text, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rocketline.cli.tables import Ms, Table, facts, said, show
+from rocketline.cli.tables import Ms, Table, facts, sentence, show
 
 TABLE = Table(
     ("name", "count", "when"), [("a[red]", 5, Ms(0)), ("b\x1b[31m", 12, Ms(1_700_000_000_123))], about="2 rows"
@@ -33,10 +33,10 @@ def test_json_keeps_types(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(capsys.readouterr().out)
     assert rows[0] == {"name": "a[red]", "count": 5, "when": 0}
     assert rows[1]["when"] == 1_700_000_000_123
-    show([TABLE, said("a word"), facts([("k", "v")], "settings")], "json")
+    show([TABLE, sentence("a word"), facts([("k", "v")], "settings")], "json")
     tables = json.loads(capsys.readouterr().out)
     assert tables["settings"] == [{"name": "k", "value": "v"}]
-    show([said("done"), said("twice")], "json")
+    show([sentence("done"), sentence("twice")], "json")
     assert json.loads(capsys.readouterr().out) == {"message": "done twice"}
 
 

@@ -1,4 +1,4 @@
-"""The one entry for all expressions, and TAG expressions behind it."""
+"""Compiling expressions of all types, and TAG expressions."""
 
 from __future__ import annotations
 

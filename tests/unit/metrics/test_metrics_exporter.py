@@ -1,4 +1,4 @@
-"""The settings of metrics, and the ways out other than the page: a log, a collector."""
+"""The settings of metrics, and the exporters other than the page: a log, a collector."""
 
 from __future__ import annotations
 

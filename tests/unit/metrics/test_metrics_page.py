@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics page, also for those who mean no good."""
+"""The HTTP server of the metrics page, also with malicious clients."""
 
 from __future__ import annotations
 

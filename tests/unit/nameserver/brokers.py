@@ -1,4 +1,4 @@
-"""Brokers as a name server sees them: registrations made in one line."""
+"""Short functions that make registrations of brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Apache's brokers, clients and tools asked Apache's name server, asked of ours: the answers mean the same."""
+"""Recorded requests of Apache's brokers, clients and tools to Apache's name server: ours gives equivalent answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name server on a real port: every request, its answer, and what connections that close take with them."""
+"""A name server on a real port: every request and its answer, and what is removed when connections close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route tables, driven directly: who is known, what a route shows, and how brokers leave."""
+"""The route tables, called directly: registration, routes, and how brokers are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster that tests start: real, small, gone afterwards."""
+"""`LocalCluster`: real servers with small files, removed afterwards."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rocketline.errors import ConfigError, RocketlineError
 from rocketline.message import Message, MessageView
 from rocketline.testing.disks import MemoryDisk
 from rocketline.testing.sim import ProcessDied, SimLoop, SimWorld, belongs_to, run_world
-from rocketline.testing.sim.network import Connection
+from rocketline.testing.sim.network import SimConnection
 
 
 class Ear(asyncio.Protocol):
@@ -56,7 +56,7 @@ async def connected(world: SimWorld) -> tuple[Ear, Ear]:
     return ear, ears[0]
 
 
-def the_connection(world: SimWorld) -> Connection:
+def the_connection(world: SimWorld) -> SimConnection:
     (connection,) = world.network.connections.values()
     return connection
 
@@ -82,7 +82,7 @@ class TestTime:
         async def scenario(world: SimWorld) -> None:
             await world.loop.create_future()
 
-        with pytest.raises(RuntimeError, match="nothing is left"):
+        with pytest.raises(RuntimeError, match="the simulation is stuck"):
             run_world(scenario)
 
 

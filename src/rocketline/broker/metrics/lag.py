@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rocketline.broker.metrics.labels import exists, flag, is_derived, system_flag
 from rocketline.broker.parts import BrokerParts
-from rocketline.metrics.families import A_TURN, Family, gauge, in_turns
+from rocketline.metrics.families import ITEMS_PER_TURN, Family, gauge, in_turns
 from rocketline.protocol.names import retry_topic
 
 POP = "CONSUME_POP"
@@ -123,7 +123,7 @@ class _Scrape:
         for queue_id in range(count):
             self._add(behind, pair, queue_id)
             self._queues -= 1
-            if self._queues % A_TURN == 0:
+            if self._queues % ITEMS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return behind
 

@@ -1,1 +1,1 @@
-"""The command `demo`: a cluster at work, and a check of every message."""
+"""The command `demo`: sends and consumes messages on a real cluster, and checks every one."""

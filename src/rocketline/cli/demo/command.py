@@ -1,7 +1,7 @@
-"""`rocketline demo`: a real cluster at work, and the sum at the end.
+"""`rocketline demo`: messages through a real cluster, and a summary at the end.
 
-The servers run in a process of their own, as in life; producers and consumers run here. The demonstration has parts, done
-one after the other on the same cluster. Each gives rows for the summary and says what went wrong.
+The servers run in a process of their own, as in production; producers and consumers run here. The demonstration has parts,
+run one after the other on the same cluster. Each returns rows for the summary, and problems.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAIL_EVERY = 200
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything is shown."""
+    """The numbers of messages, clients and orders."""
 
     messages: int
     producers: int
@@ -34,33 +34,33 @@ class Scale:
 
 
 @dataclass
-class Outcome:
-    """What a part of the demonstration has to show for itself."""
+class PartResult:
+    """Rows for the summary, and problems, of one part of the demonstration."""
 
     rows: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-Part = Callable[["ChildCluster", "Screen", Scale], Awaitable[Outcome]]
+Part = Callable[["ChildCluster", "Screen", Scale], Awaitable[PartResult]]
 
 
 def demo(
-    messages: Annotated[int, typer.Option(min=1, help="How many messages travel.")] = 20_000,
-    producers: Annotated[int, typer.Option(min=1, max=64, help="Producers at work.")] = 8,
-    consumers: Annotated[int, typer.Option(min=1, max=64, help="Consumers of one group.")] = 4,
-    orders: Annotated[int, typer.Option(min=0, help="Orders that become tables on Spark; 0: leave Spark out.")] = 2000,
+    messages: Annotated[int, typer.Option(min=1, help="How many messages to send.")] = 20_000,
+    producers: Annotated[int, typer.Option(min=1, max=64, help="Number of producers.")] = 8,
+    consumers: Annotated[int, typer.Option(min=1, max=64, help="Number of consumers, all in one group.")] = 4,
+    orders: Annotated[int, typer.Option(min=0, help="Orders that Spark makes into tables; 0: without Spark.")] = 2000,
     verbose: Verbose = 0,
 ) -> None:
-    """Start a cluster, move messages through it while the group changes, and count.
+    """Start a cluster, send and consume messages while the group changes, and count.
 
-    Ends with exit code 1 when a message was lost.
+    Exit code 1 when a message was lost.
     """
     from rocketline.cli.demo.screen import open_screen
-    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.logs import LoggingOptions, log_to_stderr
     from rocketline.cli.servers.child import ChildCluster
     from rocketline.cli.servers.serving import run
 
-    log_to_stderr(verbose)
+    log_to_stderr(LoggingOptions(verbose))
     scale = Scale(messages, producers, consumers, orders)
     with TemporaryDirectory(prefix="rocketline-demo-") as folder, open_screen() as screen:
         screen.say("starting a name server and a broker")
@@ -73,9 +73,11 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _play(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
+async def _play(cluster: ChildCluster, screen: Screen, scale: Scale) -> PartResult:
     screen.say(f"ready after {cluster.start_s:.2f} s: name server at {cluster.namesrv}")
-    whole = Outcome([("cluster ready after", f"{cluster.start_s:.2f} s"), ("its memory, idle", _memory(cluster))])
+    whole = PartResult(
+        [("cluster ready after", f"{cluster.start_s:.2f} s"), ("its memory when idle", _memory(cluster))]
+    )
     for part in PARTS:
         outcome = await part(cluster, screen, scale)
         whole.rows += outcome.rows
@@ -84,9 +86,9 @@ async def _play(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
     return whole
 
 
-async def _messages_travel(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
-    """Producers and consumers, a consumer leaving and another joining, some deliveries failing the first time."""
-    from rocketline.cli.demo.journey import JourneyPlan, read_back, travel
+async def _send_and_consume(cluster: ChildCluster, screen: Screen, scale: Scale) -> PartResult:
+    """Send and consume while one consumer leaves and another joins; some first deliveries fail."""
+    from rocketline.cli.demo.journey import JourneyPlan, read_back, run_journey
     from rocketline.cli.demo.ledger import Ledger
 
     plan = JourneyPlan(scale.messages, scale.producers, scale.consumers, fail_every=FAIL_EVERY)
@@ -95,33 +97,33 @@ async def _messages_travel(cluster: ChildCluster, screen: Screen, scale: Scale) 
     async with screen.progress(
         plan.messages, lambda: {"acknowledged": ledger.acknowledged, "consumed": ledger.consumed}
     ):
-        report = await travel(cluster.namesrv, plan, ledger, screen.say)
+        report = await run_journey(cluster.namesrv, plan, ledger, screen.say)
     screen.say("reading every queue back from its beginning")
     stored, problems = await read_back(cluster.namesrv, plan.topic, ledger)
     rows = [
         ("messages sent", f"{ledger.sent:,}"),
         ("acknowledged", f"{ledger.acknowledged:,}"),
         ("consumed", f"{ledger.consumed:,}"),
-        ("failed once, came again", f"{ledger.retried:,}"),
+        ("failed once, delivered again", f"{ledger.retried:,}"),
         ("duplicates", f"{ledger.duplicates:,}"),
         ("lost", f"{len(ledger.lost()):,}"),
         ("read back from the queues", f"{stored:,}"),
         ("sent per second", f"{ledger.acknowledged / max(report.produce_s, 1e-9):,.0f}"),
         ("sent and consumed per second", f"{ledger.consumed / max(report.total_s, 1e-9):,.0f}"),
     ]
-    return Outcome(rows, report.problems + problems)
+    return PartResult(rows, report.problems + problems)
 
 
-async def _orders_become_tables(cluster: ChildCluster, screen: Screen, scale: Scale) -> Outcome:
-    """Orders on their way through Spark to bronze, silver and gold tables, and the totals back to a topic."""
+async def _orders_become_tables(cluster: ChildCluster, screen: Screen, scale: Scale) -> PartResult:
+    """Let Spark make orders into bronze, silver and gold tables, and send the totals to a topic."""
     from rocketline.cli.demo.orders import orders_to_tables
 
     if not scale.orders:
-        return Outcome()
-    return Outcome(*await orders_to_tables(cluster, screen, scale.orders))
+        return PartResult()
+    return PartResult(*await orders_to_tables(cluster, screen, scale.orders))
 
 
-PARTS: tuple[Part, ...] = (_messages_travel, _orders_become_tables)
+PARTS: tuple[Part, ...] = (_send_and_consume, _orders_become_tables)
 
 
 def _memory(cluster: ChildCluster) -> str:

@@ -1,7 +1,7 @@
-"""Many messages from producers to consumers while the group changes, and a check that nothing went wrong on the way.
+"""Sends many messages to consumers while their group changes, and checks that none was lost, changed or misplaced.
 
-What must hold at the end: every acknowledged message was consumed at least once, none was consumed that nobody sent, and
-the queues, read back from their beginning, hold consecutive offsets with each message where its producer was told.
+Checked at the end: every acknowledged message was consumed at least once, no message was consumed that was not sent, and the
+queues, read from their beginning, have consecutive offsets with each message at the acknowledged place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketline.message import Message, MessageQueue, MessageView
 Tell = Callable[[str], None]
 
 RETRY_LEVEL = 1
-"""A second, the shortest delay."""
+"""One second, the shortest delay."""
 
 MAX_PROBLEMS = 20
 OPEN_LIMIT_S = 10.0
@@ -29,7 +29,7 @@ AUDIT_GROUP = "journey_audit"
 
 @dataclass(frozen=True)
 class JourneyPlan:
-    """How many of everything."""
+    """Numbers, names and limits of a journey."""
 
     messages: int = 20_000
     producers: int = 8
@@ -43,28 +43,27 @@ class JourneyPlan:
     batch: int = 1
     """Messages in one request."""
     fail_every: int = 0
-    """The first delivery of every so manieth message fails; 0: none."""
+    """The first delivery of every N-th message fails; 0: none."""
     patience_s: float = 30.0
     """How long nothing may arrive before the rest counts as lost."""
 
 
 @dataclass
 class JourneyReport:
-    """How it went; the counts are in the ledger."""
+    """Times and problems of a journey; the counts are in the ledger."""
 
-    ledger: Ledger
     produce_s: float = 0.0
     total_s: float = 0.0
-    stored: int = 0
-    """Messages found when the queues were read back."""
     problems: list[str] = field(default_factory=list)
 
 
-async def travel(namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = lambda event: None) -> JourneyReport:
-    """Move all messages of the ledger; `tell` hears what happens on the way."""
+async def run_journey(
+    namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = lambda event: None
+) -> JourneyReport:
+    """Send and consume all messages of the ledger; `tell` is called with a line for each event."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    report = JourneyReport(ledger)
+    report = JourneyReport()
     await open_topic(namesrv, plan, ledger)
     async with Readers(namesrv, plan, ledger, tell) as readers:
         members = asyncio.create_task(readers.change_members())
@@ -78,14 +77,14 @@ async def travel(namesrv: str, plan: JourneyPlan, ledger: Ledger, tell: Tell = l
             members.cancel()
             await asyncio.gather(members, return_exceptions=True)
     report.total_s = loop.time() - started
-    report.problems += verdict(ledger)
+    report.problems += problems_in(ledger)
     return report
 
 
 async def open_topic(namesrv: str, plan: JourneyPlan, ledger: Ledger) -> None:
     """Send message 0 and wait until the name server knows the topic.
 
-    Brokers make a topic when its first message comes; consumers that were there before look for it twice a minute only.
+    Brokers create a topic with its first message; consumers that started before look for it only twice a minute.
     """
     await _produce(namesrv, "journey_opener", range(1), plan, ledger)
     async with PullConsumer(namesrv, group=AUDIT_GROUP) as consumer, asyncio.timeout(OPEN_LIMIT_S):
@@ -97,23 +96,23 @@ async def open_topic(namesrv: str, plan: JourneyPlan, ledger: Ledger) -> None:
                 await asyncio.sleep(0.05)
 
 
-def verdict(ledger: Ledger) -> list[str]:
-    """What the books say is wrong."""
+def problems_in(ledger: Ledger) -> list[str]:
+    """The problems that the ledger shows."""
     problems = []
     lost = ledger.lost()
     if lost:
         problems.append(f"{len(lost)} acknowledged messages were never consumed, the first is number {lost[0]}")
     if ledger.invented:
-        problems.append(f"{ledger.invented} messages were consumed that nobody sent")
+        problems.append(f"{ledger.invented} messages were consumed that were not sent")
     if ledger.acknowledged < ledger.messages:
         problems.append(f"{ledger.messages - ledger.acknowledged} of {ledger.messages} messages were not acknowledged")
     return problems
 
 
 async def send_all(namesrv: str, plan: JourneyPlan, ledger: Ledger, changed: asyncio.Event) -> list[str]:
-    """All producers at once, each with its share of what is left after message 0; the sends that failed for good.
+    """Send all messages after message 0, shared out between the producers; returns the sends that failed finally.
 
-    The last third waits until the group has changed, so that this happens on the way on the fastest machine too.
+    The last third waits until the group has changed, so that the change falls into the journey on fast machines too.
     """
     shares = [range(1 + first, plan.messages, plan.producers) for first in range(plan.producers)]
     failures = await asyncio.gather(
@@ -132,7 +131,7 @@ async def _produce(
     failures: list[str] = []
 
     async def send_some(producer: Producer) -> None:
-        # All of a producer's lanes take from one iterator, so each request is sent once.
+        # The concurrent sends of a producer share one iterator, so each request is sent once.
         for numbers in requests:
             if changed is not None and numbers[0] > plan.messages * 2 // 3:
                 await _wait_for(changed, plan.patience_s)
@@ -180,7 +179,7 @@ class Readers:
         self._ledger = ledger
         self._tell = tell
         self.changed = asyncio.Event()
-        """Set when the group is complete again."""
+        """Set when one consumer has left and another has joined."""
         self._moved = asyncio.Event()
         self._members: list[AsyncExitStack] = []
 
@@ -212,7 +211,7 @@ class Readers:
         )
 
     async def until_all_arrived(self) -> None:
-        """Until everything acknowledged arrived, or nothing more did for too long."""
+        """Wait until all acknowledged messages arrived, or none did for `patience_s`."""
         while not self._ledger.all_arrived:
             self._moved.clear()
             try:
@@ -252,7 +251,7 @@ class Readers:
 
 
 async def read_back(namesrv: str, topic: str, ledger: Ledger) -> tuple[int, list[str]]:
-    """(messages in all queues of a topic, what is wrong with them), read from the beginning without a group's help."""
+    """(number of messages in all queues of a topic, problems), read from the beginning and not as a group."""
     found: dict[tuple[MessageQueue, int], int] = {}
     problems: list[str] = []
     async with PullConsumer(namesrv, group=AUDIT_GROUP, from_where=ConsumeFrom.FIRST, auto_commit=False) as consumer:
@@ -285,7 +284,7 @@ def _check_stored(
     expected[queue] = offset + 1
     number = ledger.number_of(message.body)
     if number is None:
-        problems.append(f"{queue}: nobody sent the message at offset {offset}")
+        problems.append(f"{queue}: the message at offset {offset} was not sent")
     else:
         found[queue, offset] = number
     return problems
@@ -294,7 +293,7 @@ def _check_stored(
 def _misplaced(ledger: Ledger, found: dict[tuple[MessageQueue, int], int]) -> list[str]:
     places = ((number, ledger.place_of(number)) for number in range(ledger.messages))
     return [
-        f"message {number} is not at {place[0]} offset {place[1]}, where its producer was told"
+        f"message {number} is not at {place[0]} offset {place[1]}, as acknowledged"
         for number, place in places
         if place is not None and found.get(place) != number
     ]

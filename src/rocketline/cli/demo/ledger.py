@@ -1,7 +1,7 @@
-"""Who sent what, where it was stored, and how often it arrived: the books of a journey.
+"""The ledger of a journey: which messages were sent, where they were stored, and how often they arrived.
 
-Messages are numbers. Each has one body that only this journey can have made, so a message that was changed on the way, or
-that nobody sent, is noticed when it arrives.
+Messages are numbered. The body of each contains a random id of the journey, so a message that was changed, or that nobody
+sent, is noticed when it arrives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILLERS = tuple(bytes([value]) for value in range(256))
 
 
 class Ledger:
-    """The fate of every message of one journey."""
+    """Sends, acknowledgements and arrivals of the messages of one journey."""
 
     def __init__(self, messages: int, body_bytes: int = 128) -> None:
         self.messages = messages
@@ -41,7 +41,7 @@ class Ledger:
         return _HEAD.pack(self._run, number) + _FILLERS[number & 0xFF] * self._filler_bytes
 
     def number_of(self, body: bytes) -> int | None:
-        """Which message this is; None when it was changed or is not of this journey."""
+        """The number of the message with this body; None when it was changed or is not of this journey."""
         if len(body) < MIN_BODY_BYTES:
             return None
         run, number = _HEAD.unpack_from(body)
@@ -49,7 +49,7 @@ class Ledger:
         return number if known and body == self.body(number) else None
 
     def send(self, number: int) -> bytes:
-        """Note that a message is on its way; its body."""
+        """Record that a message is sent; returns its body."""
         self._sent[number] = 1
         self.sent += 1
         return self.body(number)
@@ -60,7 +60,7 @@ class Ledger:
         self._places[number] = (queue, queue_offset)
 
     def arrive(self, body: bytes) -> int | None:
-        """Note that a message was consumed; its number, or None for one that nobody sent."""
+        """Record that a message was consumed; returns its number, or None for one that nobody sent."""
         number = self.number_of(body)
         if number is None:
             self.invented += 1
@@ -73,7 +73,7 @@ class Ledger:
         return number
 
     def place_of(self, number: int) -> tuple[MessageQueue, int] | None:
-        """Queue and offset that the producer was told, when it was told."""
+        """(queue, offset) in the acknowledgement; None without one."""
         return self._places[number]
 
     def lost(self) -> list[int]:
@@ -82,5 +82,5 @@ class Ledger:
 
     @property
     def all_arrived(self) -> bool:
-        """Cheap enough to ask after every message: exact as soon as all sends have ended."""
+        """Whether all acknowledged messages arrived; exact once all sends have ended."""
         return self.consumed >= self.acknowledged

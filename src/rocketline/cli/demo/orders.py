@@ -1,7 +1,7 @@
-"""The part of the demonstration that ends on Spark: orders are sent, and become tables.
+"""The Spark part of the demonstration: orders are sent, and made into tables.
 
-Spark runs in a process of its own, with `rocketline pipeline medallion`. Without Java or the extra `spark` this part says so
-and is left out: the rest of the demonstration needs neither.
+`rocketline pipeline medallion` runs in a process of its own. Without Java or the extra `spark` this part is left out with a
+message: the rest of the demonstration needs neither.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def orders_to_tables(
         check_libraries()
         check_java()
     except ConfigError as error:
-        screen.say(f"no tables today: {error}")
+        screen.say(f"no tables: {error}")
         return [("orders made into tables", "left out, see above")], []
     sent = await _send(cluster.namesrv, orders)
     folder = mkdtemp(prefix="rocketline-tables-")
@@ -67,7 +67,7 @@ async def _send(namesrv: str, orders: int) -> int:
 
 
 async def _medallion(namesrv: str, folder: str, screen: Screen) -> tuple[int, list[str]]:
-    """Exit code, and the table at the end; what is told on the way is shown as it comes."""
+    """(exit code, lines of the result table); progress is shown while it runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "rocketline.cli", "pipeline", "medallion", folder, "--namesrv", namesrv, "--topic", TOPIC,
         "--to-topic", TOTALS_TOPIC, "--master", "local[2]",
@@ -90,6 +90,6 @@ async def _medallion(namesrv: str, folder: str, screen: Screen) -> tuple[int, li
 async def _tell(stderr: asyncio.StreamReader, screen: Screen) -> None:
     async for raw in stderr:
         line = raw.decode(errors="replace").rstrip()
-        # Spark's own start-up remarks are not for this screen.
+        # Without Spark's own start-up messages.
         if line and "WARN" not in line and "log4j" not in line and "setLogLevel" not in line:
             screen.say(f"  {line}")

@@ -1,4 +1,4 @@
-"""What the demonstration shows: bars and a table on a terminal, plain lines elsewhere."""
+"""Output of the demonstration: progress bars and a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PlainScreen:
 
 
 class RichScreen:
-    """For people at a terminal."""
+    """Bars and tables on a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -98,7 +98,7 @@ class RichScreen:
 
 @asynccontextmanager
 async def _repeated(show: Callable[[], None], every_s: float) -> AsyncIterator[None]:
-    """Run `show` now and then while the context lasts."""
+    """Call `show` every `every_s` seconds while the context lasts."""
 
     async def repeat() -> None:
         while True:

@@ -1,1 +1,1 @@
-"""The commands `store` and `pipeline`."""
+"""The commands `store` and `pipeline`: work on files of a store, and Spark jobs."""

@@ -1,4 +1,4 @@
-"""`rocketline pipeline`: the ready jobs on Spark. Each tells how far it is on stderr and prints a table at the end."""
+"""`rocketline pipeline`: ready-made Spark jobs. Each reports its progress on stderr and prints a table at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocketline.pipelines.outcome import Outcome
 
 pipeline_app = typer.Typer(
-    no_args_is_help=True, help="Ready jobs on Spark; they need Java and the extra `spark` of rocketline."
+    no_args_is_help=True, help="Ready-made Spark jobs; they need Java and the extra `spark` of rocketline."
 )
 
 Master = Annotated[
@@ -37,13 +37,13 @@ ToNamesrv = Annotated[
 ]
 ToTopic = Annotated[str | None, typer.Option(help="Topic to send to.", show_default="the one a message is in")]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only messages that this condition selects.")]
-Rate = Annotated[float | None, typer.Option(help="Messages a second, at most.", show_default="as fast as can be")]
+Rate = Annotated[float | None, typer.Option(help="At most this many messages per second.", show_default="unlimited")]
 Since = Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Stored before.")]
 Access = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE",
-                 help="rocketmq.tls=true and others that let clients into a cluster; repeatable. Its account: "
+                 help="rocketmq.tls=true and other options of a connection; repeatable. The account: "
                  f"{ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}."),
 ]  # fmt: skip
 Store = Annotated[
@@ -61,18 +61,20 @@ def medallion(
     to_topic: Annotated[str | None, typer.Option(help="Send totals of customers here.")] = None,
     to_namesrv: ToNamesrv = None,
     window: Annotated[str, typer.Option(help="Length of a window of the gold table.")] = "1 minute",
-    late_after: Annotated[str, typer.Option(help="An order stored so long after its time is late.")] = "5 minutes",
+    late_after: Annotated[
+        str, typer.Option(help="An order stored this long after its own time counts as late.")
+    ] = "5 minutes",
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """Orders from a topic to bronze, silver and gold tables, and the totals back to a topic."""
-    from rocketline.pipelines.medallion import Gold
+    from rocketline.pipelines.medallion import GoldSettings
     from rocketline.pipelines.medallion import medallion as run
     from rocketline.pipelines.origin import Origin
 
-    origin = Origin((topic,), namesrv=namesrv, path=path, access=_access(option))
-    gold = Gold(window, late_after, to_namesrv or namesrv, to_topic)
+    origin = Origin((topic,), namesrv=namesrv, path=path, access=spark_access(option or ()))
+    gold = GoldSettings(window, late_after, to_namesrv or namesrv, to_topic)
     _run("medallion", master, conf, lambda spark: run(spark, origin, target, _tell, gold))
 
 
@@ -83,17 +85,17 @@ def archive(
     path: StorePath = None,
     topic: Topics = None,
     pattern: Annotated[str | None, typer.Option(help="Topics by a regular expression.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
-    per_batch: Annotated[int, typer.Option(min=1, help="Messages in one batch, at most.")] = 1_000_000,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep running until interrupted.")] = False,
+    per_batch: Annotated[int, typer.Option(min=1, help="At most this many messages in one batch.")] = 1_000_000,
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Topics, or a store's files, to partitioned Parquet: exactly once, and a step further with every run."""
+    """Copy topics, or a store's files, to partitioned Parquet, exactly once; every run adds what is new."""
     from rocketline.pipelines.archive import archive as run
     from rocketline.pipelines.origin import Origin
 
-    origin = Origin(tuple(topic or ()), pattern, namesrv, path, access=_access(option))
+    origin = Origin(tuple(topic or ()), pattern, namesrv, path, access=spark_access(option or ()))
     _run("archive", master, conf, lambda spark: run(spark, origin, target, _tell, follow=follow, per_batch=per_batch))
 
 
@@ -112,7 +114,7 @@ def restore(
     """Send an archive's messages back into topics."""
     from rocketline.pipelines.archive import restore as run
 
-    access = _access(option)
+    access = spark_access(option or ())
     _run(
         "restore",
         master,
@@ -151,10 +153,12 @@ def replay(
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.replay import replay as run
 
-    origin = Origin(tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until, access=_access(option))
+    origin = Origin(
+        tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until, access=spark_access(option or ())
+    )
     target = to_namesrv or namesrv
     if target is None:
-        raise ConfigError("where to? Name the cluster to send to with --to-namesrv HOST:PORT")
+        raise ConfigError("name the cluster to send to: --to-namesrv HOST:PORT")
     _run(
         "replay",
         master,
@@ -170,19 +174,23 @@ def dlq(
     namesrv: Namesrv = None,
     path: StorePath = None,
     group: Annotated[list[str] | None, typer.Option(help="A consumer group; repeatable.", show_default="all")] = None,
-    error_property: Annotated[str | None, typer.Option(help="Property in which your programs note the reason.")] = None,
-    redrive: Annotated[str | None, typer.Option(metavar="SQL", help="Send those again that this selects.")] = None,
+    error_property: Annotated[
+        str | None, typer.Option(help="Property in which your programs store the reason.")
+    ] = None,
+    redrive: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Send the dead letters that this condition selects again.")
+    ] = None,
     to_namesrv: ToNamesrv = None,
     rate: Rate = None,
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Dead letters by group, origin, error and hour; --redrive sends some of them once more ("true": all)."""
+    """Count dead letters by group, origin, error and hour; --redrive sends some again ("true": all)."""
     from rocketline.pipelines.dlq import dlq as run
     from rocketline.pipelines.dlq import dlq_origin
 
-    access = _access(option)
+    access = spark_access(option or ())
 
     def work(spark: SparkSession) -> Outcome:
         origin = dlq_origin(namesrv, path, group or (), access)
@@ -196,17 +204,17 @@ def lag(
     namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Name server of the cluster.")],
     group: Annotated[list[str], typer.Option(help="A consumer group; repeatable.")],
     topic: Topics = None,
-    times: Annotated[int, typer.Option(min=1, help="How often to look.")] = 5,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    times: Annotated[int, typer.Option(min=1, help="How many samples to take.")] = 5,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 2.0,
     out: Out = None,
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """How far groups are behind, their rates, and when they will have caught up."""
+    """Show the lag of groups, their rates, and when they will have caught up."""
     from rocketline.pipelines.lag import lag as run
 
-    access = _access(option)
+    access = spark_access(option or ())
     _run(
         "lag",
         master,
@@ -233,7 +241,7 @@ def trace(
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.trace import trace as run
 
-    origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until, access=_access(option))
+    origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until, access=spark_access(option or ()))
     _run("trace", master, conf, lambda spark: run(spark, origin, _tell, out=out))
 
 
@@ -245,7 +253,7 @@ def audit(
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
-    """Look a store over in parallel: checksums, offsets, queues and index against the log. Exit code 1: damaged."""
+    """Check a store in parallel: checksums, offsets, queues and index. Exit code 1: damaged."""
     from rocketline.cli.jobs.store import broker_config, stores_in
     from rocketline.cli.jobs.store_text import report_lines
     from rocketline.pipelines.audit import audit as run
@@ -271,7 +279,7 @@ def rebuild(
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
-    """Build consume queues and key index of a stopped store anew, in parallel."""
+    """Rebuild consume queues and key index of a stopped store, in parallel."""
     from rocketline.cli.jobs.store import broker_config, stores_in
     from rocketline.cli.jobs.store_text import rebuild_lines
     from rocketline.pipelines.failures import explained
@@ -288,7 +296,7 @@ def rebuild(
 def package(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="A .zip for --py-files or .tar.gz for --archives.")],
 ) -> None:
-    """Write what executors of a cluster need of rocketline into one file."""
+    """Write the part of rocketline that executors need into one file."""
     from rocketline.pipelines.package import package as write
 
     parts = write(target)
@@ -299,7 +307,7 @@ def package(
 
 @pipeline_app.command()
 def project(
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there yet.")],
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Name server of the cluster.")] = "127.0.0.1:9876",
     topic: Annotated[str, typer.Option(help="Topic with orders as JSON.")] = "orders",
     to_topic: Annotated[str, typer.Option(help="Topic for parsed orders.")] = "orders_clean",
@@ -322,13 +330,6 @@ def _run(name: str, master: str | None, conf: list[str] | None, work: Callable[[
     print_outcome(outcome)
     if outcome.is_bad:
         raise typer.Exit(1)
-
-
-def _access(given: list[str] | None) -> dict[str, str]:
-    try:
-        return spark_access(given or ())
-    except ConfigError as error:
-        raise UsageProblem(str(error)) from error
 
 
 def _settings(conf: list[str] | None) -> dict[str, str]:

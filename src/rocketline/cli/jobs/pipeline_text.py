@@ -21,7 +21,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def plain_lines(outcome: Outcome) -> list[str]:
-    """The title, and columns wide enough for what is in them."""
+    """The title, then rows in aligned columns."""
     rows = [list(outcome.columns), *[[printable(value) for value in row] for row in outcome.rows]]
     widths = [max(len(row[at]) for row in rows) for at in range(len(outcome.columns))]
     lines = ["  ".join(value.ljust(width) for value, width in zip(row, widths)).rstrip() for row in rows]

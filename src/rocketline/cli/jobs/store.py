@@ -1,7 +1,7 @@
-"""`rocketline store`: looking at a store's files, and making its queues and index anew, while no broker is needed.
+"""`rocketline store`: inspecting the files of a store, and rebuilding its queues and index, without a broker.
 
-`verify` and `dump` only read. Exit codes of `verify`: 0 sound (or whole again at the next start), 1 damaged, 2 no store or
-not readable.
+`verify` and `dump` only read. Exit codes of `verify`: 0 sound (or repaired by the next start), 1 damaged, 2 no store, or one
+that cannot be read.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ DAMAGED = 1
 NOT_READABLE = 2
 
 store_app = typer.Typer(
-    no_args_is_help=True, help="Look at a store's files, or build its queues and index anew; without a broker."
+    no_args_is_help=True, help="Inspect the files of a store, or rebuild its queues and index; without a broker."
 )
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commitlog folder.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
 
 
 @store_app.command()
 def verify(folder: Folder, as_json: AsJson = False, config: ConfigFile = None, settings: Settings = None) -> None:
-    """Walk log, queues and index; change nothing. Exit code 0: sound, 1: damaged, 2: no store."""
+    """Check log, queues and index; change nothing. Exit code 0: sound, 1: damaged, 2: no store."""
     from rocketline.cli.jobs.store_text import report_json, report_lines
     from rocketline.store.tools import inspection
 
     broker = broker_config(config, settings)
     is_damaged = False
-    with _readable():
+    with _exit_2_if_unreadable():
         for store in stores_in(folder):
             report = inspection.verify(store, broker.store)
             is_damaged |= report.verdict is inspection.Verdict.DAMAGED
@@ -71,30 +71,30 @@ def dump(
     key: Annotated[str | None, typer.Option(help="Only this unique id or key.")] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or before.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.", show_default="all")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.", show_default="all")] = None,
 ) -> None:
-    """Show records, in the order of the log; damaged stretches are named and passed over."""
-    from rocketline.cli.servers.serving import reader_may_leave
+    """Show records in the order of the log; damaged parts are named and skipped."""
+    from rocketline.cli.servers.serving import stop_at_closed_output
     from rocketline.store.tools.selection import RecordSelection
 
     selection = RecordSelection(
-        offset,
-        from_offset,
-        to_offset,
-        topic,
-        queue,
-        queue_offset,
-        key,
-        _time("--since", since),
-        _time("--until", until),
+        log_offset=offset,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        topic=topic,
+        queue_id=queue,
+        queue_offset=queue_offset,
+        key=key,
+        since_ms=_time("--since", since),
+        until_ms=_time("--until", until),
     )
-    with _readable(), reader_may_leave():
+    with _exit_2_if_unreadable(), stop_at_closed_output():
         _show(islice(_selected(stores_in(folder), selection), limit), as_json)
 
 
 @store_app.command()
 def rebuild(folder: Folder, config: ConfigFile = None, settings: Settings = None) -> None:
-    """Build consume queues and key index anew from the log; the broker must be stopped."""
+    """Rebuild consume queues and key index from the log; the broker must be stopped."""
     from rocketline.broker.config import parse_delay_levels
     from rocketline.broker.delays.delay_levels import deliver_time_codes
     from rocketline.cli.jobs.store_text import rebuild_lines
@@ -102,7 +102,7 @@ def rebuild(folder: Folder, config: ConfigFile = None, settings: Settings = None
 
     broker = broker_config(config, settings)
     codes = deliver_time_codes(parse_delay_levels(broker.delay_levels))
-    with _readable():
+    with _exit_2_if_unreadable():
         stores = stores_in(folder)
     for store in stores:
         result = build(store, broker.store, codes)
@@ -148,8 +148,8 @@ def _show(found: Iterator[Record | Gap], as_json: bool) -> None:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
-    """A folder that is no store, or cannot be read, is exit code 2: 1 means that a store is damaged."""
+def _exit_2_if_unreadable() -> Iterator[None]:
+    """Exit with code 2 when a folder is no store or cannot be read; code 1 is for a damaged store."""
     from rocketline.errors import StoreError
 
     try:

@@ -1,4 +1,4 @@
-"""Reports and records of a store as a person or a script reads them."""
+"""Reports and records of a store as text and JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = (("log offset", 14), ("size", 7), ("stored", 23), ("queue", 28), ("tag
 
 _VERDICTS = {
     Verdict.SOUND: "sound",
-    Verdict.RECOVERABLE: "recoverable: it was not stopped cleanly, and the next start of a broker makes it whole",
+    Verdict.RECOVERABLE: "recoverable: it was not stopped cleanly; the next start of a broker repairs it",
     Verdict.DAMAGED: "DAMAGED",
 }
 
@@ -67,7 +67,7 @@ def rebuild_lines(store: str, result: RebuildResult) -> Iterator[str]:
     yield f"  consume queues  {_count(result.queues, 'queue')}, {_count(result.units, 'message')}"
     yield f"  key index       {_count(result.index_files, 'file')}, {_count(result.index_entries, 'entry', 'entries')}"
     for start, end, reason in result.gaps:
-        yield f"  passed over     log offset {start} to {end}: {printable(reason)}"
+        yield f"  skipped         log offset {start} to {end}: {printable(reason)}"
     yield f"  {result.seconds:.1f} s, {speed:,.0f} MiB/s, {result.records / max(result.seconds, 1e-6):,.0f} records/s"
 
 
@@ -122,7 +122,7 @@ def gap_line(gap: Gap) -> str:
 
 
 def print_table(found: Iterable[Record | Gap]) -> None:
-    """Tables of a few hundred rows each, all of the same widths, so that memory stays small however long the log is."""
+    """Print tables of `PAGE_ROWS` rows each, all of the same widths: memory stays small however long the log is."""
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -1,1 +1,1 @@
-"""The commands `produce` and `consume`."""
+"""The commands `produce` and `consume`, and messages as text."""

@@ -1,19 +1,20 @@
-"""`rocketline consume`: messages of a topic as they come.
+"""`rocketline consume`: shows messages of a topic as they arrive.
 
-With a group it is a member of that group: messages are shared with the other members and progress is kept. Without one
-it only looks: every queue is read, nothing is committed, nobody is disturbed.
+With `--group` it is a member of that group: messages are shared with the other members and progress is kept. Without it, it
+only looks: every queue is read, nothing is committed, and no group is affected.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketline.cli.access import DEFAULT_NAMESRV, client_access
 from rocketline.cli.options import (
-    DEFAULT_NAMESRV,
     AccessKey,
     CaFile,
     Insecure,
@@ -22,7 +23,6 @@ from rocketline.cli.options import (
     SecretKeyFile,
     TlsSwitch,
     Verbose,
-    given_access,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def consume(
         str | None, typer.Option(help="Read as a member of this group, and keep its progress.", show_default=False)
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Also what is stored already (a new group, or no group).")
+        bool, typer.Option("--from-beginning", help="Also messages stored before (a new group, or no group).")
     ] = False,
     tag: Annotated[str, typer.Option(metavar="EXPR", help="Tags wanted: `a || b`, `*` for all.")] = "*",
     count: Annotated[int | None, typer.Option(min=1, help="End after this many.", show_default=False)] = None,
@@ -53,75 +53,67 @@ def consume(
     verbose: Verbose = 0,
 ) -> None:
     """Show messages until Ctrl-C."""
-    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.logs import LoggingOptions, log_to_stderr
     from rocketline.cli.messages.text import message_json, message_line
-    from rocketline.cli.servers.serving import reader_may_leave, run
+    from rocketline.cli.servers.serving import run, stop_at_closed_output
 
-    log_to_stderr(verbose)
+    log_to_stderr(LoggingOptions(verbose))
     shown = message_json if output is Output.json else message_line
-    access = given_access(access_key, secret_key_file, tls, ca_file, insecure)
-    with reader_may_leave():
-        if group is None:
-            run(_look(namesrv, access, topic, tag, from_beginning, count, shown))
-        else:
-            run(_take_part(namesrv, access, topic, tag, group, from_beginning, count, shown))
+    access = client_access(access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    wanted = _Wanted(topic, tag, from_beginning, count, shown)
+    with stop_at_closed_output():
+        run(_look(namesrv, access, wanted) if group is None else _join_group(namesrv, access, group, wanted))
 
 
-async def _take_part(
-    namesrv: str,
-    access: dict[str, Any],
-    topic: str,
-    expression: str,
-    group: str,
-    from_beginning: bool,
-    count: int | None,
-    shown: Callable[[MessageView], str],
-) -> None:
+@dataclass(frozen=True)
+class _Wanted:
+    """Which messages to show, and how."""
+
+    topic: str
+    expression: str
+    from_beginning: bool
+    count: int | None
+    shown: Callable[[MessageView], str]
+
+
+async def _join_group(namesrv: str, access: dict[str, Any], group: str, wanted: _Wanted) -> None:
     from rocketline.client import ConsumeFrom, PullConsumer, PushConsumer
 
     async with PullConsumer(namesrv, group=LOOKING_GROUP, **access) as looking:
-        await looking.queues(topic)  # a member would wait for an unknown topic to appear; a person wants to be told
-    start = ConsumeFrom.FIRST if from_beginning else ConsumeFrom.LAST
+        await looking.queues(wanted.topic)  # fails for an unknown topic, for which a member would wait
+    start = ConsumeFrom.FIRST if wanted.from_beginning else ConsumeFrom.LAST
     async with PushConsumer(namesrv, group=group, from_where=start, **access) as consumer:
-        stream = consumer.messages(topic, expression)
+        stream = consumer.messages(wanted.topic, wanted.expression)
         await consumer.start()
-        _tell(f"reading {topic} as a member of group {group}")
+        _tell(f"reading {wanted.topic} as a member of group {group}")
         seen = 0
         async for message in stream:
-            print(shown(message), flush=True)
+            print(wanted.shown(message), flush=True)
             seen += 1
-            if seen == count:
-                # The last message is acknowledged by asking for another, which a closed stream does not have.
+            if seen == wanted.count:
+                # The loop acknowledges the last message when it asks for the next one; a closed stream then ends it.
                 stream.close()
 
 
-async def _look(
-    namesrv: str,
-    access: dict[str, Any],
-    topic: str,
-    expression: str,
-    from_beginning: bool,
-    count: int | None,
-    shown: Callable[[MessageView], str],
-) -> None:
+async def _look(namesrv: str, access: dict[str, Any], wanted: _Wanted) -> None:
     from rocketline.client import PullConsumer
 
     async with PullConsumer(namesrv, group=LOOKING_GROUP, auto_commit=False, **access) as consumer:
-        queues = await consumer.queues(topic)
-        consumer.assign(queues, expression)
+        queues = await consumer.queues(wanted.topic)
+        consumer.assign(queues, wanted.expression)
         for queue in queues:
-            start = consumer.begin_offset if from_beginning else consumer.end_offset
+            start = consumer.begin_offset if wanted.from_beginning else consumer.end_offset
             await consumer.seek(queue, await start(queue))
-        _tell(f"reading {len(queues)} queues of {topic}")
-        left = count
+        _tell(f"reading {len(queues)} queues of {wanted.topic}")
+        left = wanted.count
         while left is None or left:
             messages = await consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_S)
             for message in messages:
-                print(shown(message), flush=True)
+                print(wanted.shown(message), flush=True)
             if left is not None:
                 left -= len(messages)
 
 
 def _tell(text: str) -> None:
-    """Beside the messages: for the person who waits, and the script that wants to know when reading has begun."""
+    """Say on standard error that reading has begun: for a person who waits, or a script."""
     print(f"{text}, Ctrl-C ends", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Lines of a file descriptor without blocking the event loop.
+"""Reading lines of a file descriptor without blocking the event loop.
 
-The read runs in a daemon thread on the bare descriptor. A person may never press Enter: with Python's own buffered stdin,
-or a pool thread, the process could then not end.
+A daemon thread reads the descriptor itself. With Python's buffered stdin, or in a thread of a pool, the process could
+not end while it waits for a person who never presses Enter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CHUNK_BYTES = 1 << 16
 
 
 async def lines_of(descriptor: int, max_bytes: int) -> AsyncIterator[bytes]:
-    """Each line without its end; what grows beyond `max_bytes` without one is given out as it is."""
+    """Each line without its line end; a longer line than `max_bytes` is given in pieces."""
     rest = b""
     while chunk := await _read(descriptor):
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""`rocketline produce`: messages from the command line or from standard input, one a line."""
+"""`rocketline produce`: sends messages from the command line, or from standard input, one per line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
+from rocketline.cli.access import DEFAULT_NAMESRV, client_access
 from rocketline.cli.options import (
-    DEFAULT_NAMESRV,
     AccessKey,
     CaFile,
     Insecure,
@@ -24,7 +24,6 @@ from rocketline.cli.options import (
     SecretKeyFile,
     TlsSwitch,
     Verbose,
-    given_access,
 )
 from rocketline.cli.usage import UsageProblem
 
@@ -44,13 +43,13 @@ def produce(
     ] = None,
     namesrv: NameServers = DEFAULT_NAMESRV,
     tag: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="Key to find it by; may be repeated.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Key to find the messages by; may be repeated.")] = None,
     properties: Annotated[
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Send everything this many times.")] = 1,
     output: Annotated[Output, typer.Option(help="How receipts are shown.")] = Output.text,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No receipts, only the sum.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no receipts, only the total.")] = False,
     access_key: AccessKey = None,
     secret_key_file: SecretKeyFile = None,
     tls: TlsSwitch = False,
@@ -59,12 +58,12 @@ def produce(
     verbose: Verbose = 0,
 ) -> None:
     """Send messages and show where they were stored."""
-    from rocketline.cli.logs import log_to_stderr
+    from rocketline.cli.logs import LoggingOptions, log_to_stderr
     from rocketline.cli.messages.text import receipt_json, receipt_line
-    from rocketline.cli.servers.serving import reader_may_leave, run
+    from rocketline.cli.servers.serving import run, stop_at_closed_output
     from rocketline.message import Message
 
-    log_to_stderr(verbose)
+    log_to_stderr(LoggingOptions(verbose))
     template = Message(topic, b"", tag=tag, keys=key or (), properties=_pairs(properties or ()))
     if bodies:
         source = _given(template, bodies, count)
@@ -73,14 +72,14 @@ def produce(
     else:
         source = _typed(template)
     shown = receipt_json if output is Output.json else receipt_line
-    access = given_access(access_key, secret_key_file, tls, ca_file, insecure)
-    with reader_may_leave():
+    access = client_access(access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    with stop_at_closed_output():
         run(_send(namesrv, access, source, _Tally(topic, None if quiet else shown)))
 
 
 @dataclass
 class _Tally:
-    """What was acknowledged so far."""
+    """Counts and shows what was acknowledged."""
 
     topic: str
     shown: Callable[[SendReceipt], str] | None

@@ -1,7 +1,7 @@
-"""Messages as a person or a script reads them on one line.
+"""Messages and receipts as one line of text or JSON.
 
-What comes from the network never reaches a terminal raw: control characters are shown as escapes, so a body can neither
-break the line nor move the cursor.
+Control characters are shown as escapes, so that a body from the network can neither break the line nor move the cursor of a
+terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def printable(text: str) -> str:
-    r"""The text with everything that is not printable escaped.
+    r"""The text, with characters that are not printable as escapes.
 
     >>> printable("a\x1b[31mb\n")
     'a\\x1b[31mb\\n'
@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
 
 def body_text(body: bytes) -> str:
-    r"""A body on one line; bytes that are not UTF-8 as escapes.
+    r"""A body on one line, with bytes that are not UTF-8 as escapes.
 
     >>> body_text(b"gr\xc3\xbc\xc3\x9fe\xff")
     'grüße\\xff'
@@ -37,7 +37,7 @@ def body_text(body: bytes) -> str:
 
 
 def message_line(message: MessageView) -> str:
-    """When, where, marks, body."""
+    """Store time, queue and offset, tag, keys and retries if any, and the body."""
     when = datetime.fromtimestamp(message.store_ms / 1000).isoformat(" ", "milliseconds")
     parts = [when, f"{message.queue}#{message.queue_offset}"]
     if message.tag:

@@ -1,9 +1,9 @@
 """One broker of `rocketline up --processes`, alone in its process: `python -m rocketline.cli.servers.broker_process`.
 
-The parent writes one line to its standard input, an `Order`, and reads one line from its standard output, an `Answer`: the
-broker serves, or why it cannot. Standard input then stays open for as long as the broker is wanted. When it ends, because
-the parent closed it or was itself killed, the broker stops cleanly; so no broker outlives the cluster it belongs to.
-Settings come this way, and not as flags or environment, because they may be secret.
+The parent writes one line to its standard input, a `StartOrder`, and reads one line from its standard output, a
+`StartReport`: where the broker serves, or why it cannot. Standard input then stays open for as long as the broker is to run.
+When it ends, because the parent closed it or was killed, the broker stops cleanly; so no broker outlives its cluster.
+Settings come this way, and not as flags or in the environment, because they may be secret.
 """
 
 from __future__ import annotations
@@ -14,29 +14,21 @@ from contextlib import suppress
 
 import msgspec
 
-from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.logs import LoggingOptions, log_to_stderr
 
 STDIN = 0
 
 
-class Logs(msgspec.Struct, frozen=True):
-    """What the command line says about logs."""
-
-    verbose: int = 0
-    level: LogLevel | None = None
-    format: LogFormat = LogFormat.text
-
-
-class Order(msgspec.Struct, frozen=True):
-    """The broker that is wanted: its name, its settings by RocketMQ key."""
+class StartOrder(msgspec.Struct, frozen=True):
+    """The broker to start: its name, and its settings by RocketMQ key."""
 
     name: str
     settings: dict[str, str]
-    logs: Logs
+    logs: LoggingOptions
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where it serves, or why it cannot."""
+class StartReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The addresses of a broker that serves, or the reason why it cannot."""
 
     address: str = ""
     metrics_address: str = ""
@@ -44,14 +36,13 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def main() -> int:
-    """Serve as ordered; the exit code."""
+    """Run the broker of the order on standard input; returns the exit code."""
     gc.disable()  # until the work begins, in `serving.run`
     line = sys.stdin.buffer.readline()
     if not line:
         return 0  # The parent is gone already.
-    order = msgspec.json.decode(line, type=Order)
-    logs = order.logs
-    log_to_stderr(logs.verbose, logs.level, logs.format, broker=order.name)
+    order = msgspec.json.decode(line, type=StartOrder)
+    log_to_stderr(order.logs, broker=order.name)
     try:
         _serve(order)
     except Exception as error:
@@ -59,14 +50,14 @@ def main() -> int:
     return 0
 
 
-def _serve(order: Order) -> None:
+def _serve(order: StartOrder) -> None:
     from rocketline.broker.broker import Broker
     from rocketline.broker.config import BrokerConfig
     from rocketline.cli.servers.serving import run, serve
     from rocketline.settings import load
 
     broker = Broker(load(BrokerConfig, order.settings)[0])
-    run(serve(broker, lambda running: _text(Answer(running.address, running.metrics_address))), lifeline=STDIN)
+    run(serve(broker, lambda running: _text(StartReport(running.address, running.metrics_address))), lifeline=STDIN)
 
 
 def _failed(error: Exception) -> int:
@@ -75,13 +66,13 @@ def _failed(error: Exception) -> int:
     from rocketline.cli.failures import one_line
 
     getLogger(__name__).debug("the broker failed", exc_info=error)
-    # Without a parent nobody is left to be told.
+    # Without a parent nobody reads this.
     with suppress(OSError):
-        print(_text(Answer(error=one_line(error))), flush=True)
+        print(_text(StartReport(error=one_line(error))), flush=True)
     return 1
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: StartReport) -> str:
     return msgspec.json.encode(answer).decode()
 
 

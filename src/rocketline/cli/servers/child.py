@@ -1,4 +1,4 @@
-"""`rocketline up` as a child process: for the demonstration, and for tests that want a real server on the other side."""
+"""`rocketline up` as a child process: for the demonstration, and for tests that need a real server process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ChildCluster:
         return int(found[1]) * 1024 if found else None
 
     def start(self) -> None:
-        """Returns when it serves; ConfigError with its own words when it does not."""
+        """Return when it serves; ConfigError with its own error text when it does not."""
         started = monotonic()
         process = self._process = subprocess.Popen(  # noqa: S603 (our own command line)
             cli_command("up", *self._arguments),
@@ -84,7 +84,7 @@ class ChildCluster:
         self.brokers = dict(item.split("@", 1) for item in ready["brokers"].split(","))
 
     def stop(self) -> int:
-        """Stop it cleanly; its exit code."""
+        """Stop it cleanly; returns its exit code."""
         process = self._running
         process.terminate()
         try:
@@ -94,7 +94,7 @@ class ChildCluster:
         return self._ended(process)
 
     def kill(self) -> int:
-        """End it as a crash would."""
+        """Kill it, as a crash would; returns its exit code."""
         process = self._running
         process.kill()
         process.wait(STOP_LIMIT_S)
@@ -108,7 +108,7 @@ class ChildCluster:
         return process.returncode
 
     def _collect(self, process: subprocess.Popen[str]) -> None:
-        """Keeps the pipe empty, so that a child with much to say never waits for us."""
+        """Read its standard error all the time, so that it never waits for a full pipe."""
         assert process.stderr is not None
         self._stderr.extend(process.stderr)
 
@@ -120,19 +120,19 @@ class ChildCluster:
 
 
 def cli_command(*arguments: str) -> list[str]:
-    """A `rocketline` command line for this very Python."""
+    """A `rocketline` command line that runs with this Python interpreter."""
     return [sys.executable, "-m", "rocketline.cli", *arguments]
 
 
 def cli_environment() -> dict[str, str]:
-    """This environment, with the package found even when it is not installed."""
+    """The environment of this process, with this package on PYTHONPATH, in case it is not installed."""
     source = str(Path(__file__).resolve().parents[2])
     paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _first_line(process: subprocess.Popen[str], limit_s: float) -> str:
-    """The first line of its output, or what there is of it when it ends or takes too long."""
+    """The first line of its output, or the part of it that was written before it ended or took too long."""
     lines: list[str] = []
     stdout = process.stdout
     assert stdout is not None

@@ -1,8 +1,7 @@
-"""A name server and its brokers in one event loop: what `rocketline up` runs, and what tests start.
+"""A name server and its brokers on one event loop, as `rocketline up` and tests run them.
 
-`Cluster` starts a plan (name server first, since the brokers need its port) and stops it in the reverse order, so that no
-broker says goodbye to a server that is gone. A stopped broker can be started again: it keeps its folder and the port it
-had.
+`Cluster` starts a plan, the name server first because brokers need its port, and stops it in the reverse order, so that
+brokers can still unregister. A stopped broker can be started again with the same folder and port.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Cluster", "ClusterPlan", "plan_cluster"]
 
 
 class Cluster:
-    """A plan carried out; an async context manager."""
+    """The running servers of a plan; an async context manager."""
 
     def __init__(self, plan: ClusterPlan) -> None:
         self.data = plan.data
@@ -47,7 +46,7 @@ class Cluster:
         await self.close()
 
     async def start(self) -> None:
-        """All or nothing: what did start is stopped again when something cannot."""
+        """Start all servers; when one cannot start, the others are stopped again."""
         await self._name_server.start()
         try:
             for name in self._configs:
@@ -71,7 +70,7 @@ class Cluster:
         registration = replace(config.registration, namesrv=self.namesrv)
         broker = Broker(replace(config, registration=registration))
         await broker.start()
-        # Clients know the port: a restart must not change it.
+        # Clients know this port: a restart must not change it.
         self._configs[name] = replace(config, port=broker.port)
         self._running[name] = broker
 

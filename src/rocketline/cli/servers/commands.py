@@ -1,65 +1,44 @@
-"""`rocketline nameserver` and `rocketline broker`: each alone in its process, as in a real installation."""
+"""`rocketline nameserver` and `rocketline broker`: each in a process of its own, as in production."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.logs import log_to_stderr
 from rocketline.cli.servers.config_sources import merged_values
-from rocketline.cli.servers.flags import LOOPBACK, given_settings, metrics_settings
+from rocketline.cli.servers.flags import LOOPBACK, ServerFlags, given_settings, metrics_settings
 from rocketline.cli.usage import UsageProblem
 
 
-def nameserver(
-    *,
-    host: str | None,
-    port: int | None,
-    config: Path | None,
-    settings: list[str] | None,
-    metrics_port: int | None,
-    log_level: LogLevel | None,
-    log_format: LogFormat,
-    verbose: int,
-) -> None:
+def nameserver(common: ServerFlags, *, port: int | None) -> None:
     """Run a name server until Ctrl-C or SIGTERM."""
     from rocketline.cli.servers.serving import run, serve
     from rocketline.nameserver import NameServer, NameServerConfig
     from rocketline.settings import load
 
-    log_to_stderr(verbose, log_level, log_format)
-    flags = given_settings(NameServerConfig, settings)
-    flags |= _given(bindAddress=host, listenPort=port) | metrics_settings(metrics_port)
-    values = {"bindAddress": LOOPBACK, **merged_values(NameServerConfig, config, os.environ, flags)}
+    log_to_stderr(common.logs)
+    flags = given_settings(NameServerConfig, common.settings)
+    flags |= _given(bindAddress=common.host, listenPort=port) | metrics_settings(common.metrics_port)
+    values = {"bindAddress": LOOPBACK, **merged_values(NameServerConfig, common.config, os.environ, flags)}
     name_server = NameServer(load(NameServerConfig, values)[0])
     run(serve(name_server, lambda running: f"ready namesrv={running.address}{_metrics(running.metrics_address)}"))
 
 
-def broker(
-    *,
-    config: Path | None,
-    namesrv: str | None,
-    data: Path | None,
-    name: str | None,
-    host: str | None,
-    port: int | None,
-    settings: list[str] | None,
-    metrics_port: int | None,
-    log_level: LogLevel | None,
-    log_format: LogFormat,
-    verbose: int,
-) -> None:
+def broker(common: ServerFlags, *, namesrv: str | None, data: Path | None, name: str | None, port: int | None) -> None:
     """Run a broker until Ctrl-C or SIGTERM."""
     from rocketline.broker import Broker
     from rocketline.broker.config import BrokerConfig
     from rocketline.cli.servers.serving import run, serve
     from rocketline.settings import load
 
-    log_to_stderr(verbose, log_level, log_format)
-    flags = given_settings(BrokerConfig, settings)
-    flags |= _given(namesrvAddr=namesrv, storePathRootDir=data, brokerName=name, bindAddress=host, listenPort=port)
-    flags |= metrics_settings(metrics_port)
-    values = merged_values(BrokerConfig, config, os.environ, flags)
+    log_to_stderr(common.logs)
+    flags = given_settings(BrokerConfig, common.settings)
+    flags |= _given(
+        namesrvAddr=namesrv, storePathRootDir=data, brokerName=name, bindAddress=common.host, listenPort=port
+    )
+    flags |= metrics_settings(common.metrics_port)
+    values = merged_values(BrokerConfig, common.config, os.environ, flags)
     if not values.get("storePathRootDir"):
         raise UsageProblem("the broker needs a folder for its messages: --data DIR, or storePathRootDir in the file")
     if not values.get("namesrvAddr"):

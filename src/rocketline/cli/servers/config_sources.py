@@ -1,7 +1,7 @@
-"""Where a server's settings come from: flags win over the environment, that over the file, that over the defaults.
+"""The sources of a server's settings: flags win over the environment, the environment over the file, the file over defaults.
 
 Every RocketMQ key has an environment variable: `flushDiskType` is `ROCKETLINE_FLUSH_DISK_TYPE`. `NAMESRV_ADDR`, which
-RocketMQ's own tools read, counts as well. Each source is checked by itself, so that an error names the source.
+RocketMQ's own tools read, works too. Each source is checked by itself, so that an error names the source.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def variable_of(key: str) -> str:
 
 
 def file_values(path: Path | None) -> dict[str, str]:
-    """The keys of a properties file as RocketMQ has them."""
+    """The settings of a properties file."""
     if path is None:
         return {}
     try:
@@ -43,7 +43,7 @@ def file_values(path: Path | None) -> dict[str, str]:
 
 
 def environment_values(kind: type[Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """The keys that the environment sets."""
+    """The settings of the environment."""
     keys = [item.key for item in describe(kind) if item.key]
     values = {key: environ[variable_of(key)] for key in keys if variable_of(key) in environ}
     if "namesrvAddr" in keys and environ.get(NAMESRV_VARIABLE):

@@ -1,18 +1,19 @@
 """The flags of the servers `up`, `nameserver` and `broker`.
 
-They are read with argparse: typer, and what comes with it, would be a third of the time such a command takes until it
-serves, and stay in its memory for as long as it runs.
+They are read with argparse. Importing typer and its dependencies would take a third of the time until such a command serves,
+and they would stay in its memory for as long as it runs.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rocketline.cli.logs import LogFormat, LogLevel
+from rocketline.cli.logs import LogFormat, LoggingOptions, LogLevel
 from rocketline.cli.usage import Parser, UsageProblem
 from rocketline.settings import describe, ignored_keys
 
@@ -23,6 +24,7 @@ NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 MAX_PORT = 65535
 MAX_BROKERS = 26
+"""Brokers are called broker-a to broker-z."""
 
 HELP = {
     "up": "Run a name server and brokers in one process, or with --processes in one each.",
@@ -38,19 +40,38 @@ MORE_HELP = {
 }
 
 
-class Flush(StrEnum):
-    """When a send is answered."""
+class FlushMode(StrEnum):
+    """When a send is acknowledged: once the operating system has it, or once the disk has it."""
 
     asynchronous = "async"
     sync = "sync"
 
     @property
     def disk_type(self) -> str:
-        return "SYNC_FLUSH" if self is Flush.sync else "ASYNC_FLUSH"
+        return "SYNC_FLUSH" if self is FlushMode.sync else "ASYNC_FLUSH"
+
+
+@dataclass(frozen=True)
+class ServerFlags:
+    """The flags that all servers have."""
+
+    host: str | None
+    config: Path | None
+    settings: list[str] | None
+    metrics_port: int | None
+    logs: LoggingOptions
+
+
+def read_flags(parser: Parser, arguments: Sequence[str]) -> tuple[ServerFlags, dict[str, Any]]:
+    """(the flags that all servers have, the others as keyword arguments of the function that runs this server)."""
+    flags = vars(parser.parse_args(arguments))
+    logs = LoggingOptions(flags.pop("verbose"), flags.pop("log_level"), flags.pop("log_format"))
+    common = {name: flags.pop(name) for name in ("host", "config", "settings", "metrics_port")}
+    return ServerFlags(**common, logs=logs), flags
 
 
 def parser_of(server: str) -> Parser:
-    """The parser of a server's command line; what it returns are the arguments of the function of that name."""
+    """The parser of a server's command line."""
     parser = Parser(prog=f"rocketline {server}", description=f"{HELP[server]} {MORE_HELP[server]}", allow_abbrev=False)
     {"up": _add_up, "nameserver": _add_nameserver, "broker": _add_broker}[server](parser)
     _add_common(parser)
@@ -59,7 +80,7 @@ def parser_of(server: str) -> Parser:
 
 def _add_up(parser: Parser) -> None:
     add = parser.add_argument
-    add("--data", type=Path, metavar="DIR", help="Folder of the messages; without it a temporary one.")
+    add("--data", type=Path, metavar="DIR", help="Folder of the messages. Default: a temporary one.")
     add(
         "--namesrv-port", type=_port, default=NAMESRV_PORT, metavar="PORT",
         help=f"0: any free port. Default {NAMESRV_PORT}.",
@@ -69,10 +90,10 @@ def _add_up(parser: Parser) -> None:
         help=f"Port of the first broker, 0: any free ones. Default {BROKER_PORT}.",
     )  # fmt: skip
     add("--brokers", type=_count, default=1, metavar="NUMBER", help="How many brokers. Default 1.")
-    add("--processes", action="store_true", help="Every broker in a process of its own, for more cores.")
+    add("--processes", action="store_true", help="Run every broker in a process of its own, to use more cores.")
     add(
-        "--flush", type=_one_of(Flush), metavar="async|sync",
-        help="sync: a send is answered when the disk has it. Default async.",
+        "--flush", type=_one_of(FlushMode), metavar="async|sync",
+        help="sync: a send is acknowledged when the disk has it. Default async.",
     )  # fmt: skip
 
 
@@ -95,7 +116,7 @@ def _add_port(parser: Parser) -> None:
 def _add_common(parser: Parser) -> None:
     add = parser.add_argument
     add("--host", help=f"Address to listen on; 0.0.0.0: all. Default {LOOPBACK}.")
-    add("--config", "-c", type=Path, metavar="FILE", help="Settings, an unmodified RocketMQ file.")
+    add("--config", "-c", type=Path, metavar="FILE", help="Settings file; an unmodified one of RocketMQ works.")
     add(
         "--set", dest="settings", action="append", metavar="KEY=VALUE",
         help="One setting by its RocketMQ name; wins over the file.",
@@ -103,13 +124,13 @@ def _add_common(parser: Parser) -> None:
     add("--metrics-port", type=_port, metavar="PORT", help="Serve metrics for Prometheus there; 0: any free port.")
     add(
         "--log-level", type=_one_of(LogLevel), metavar="|".join(LogLevel),
-        help="What to log at least. Default warning.",
+        help="Least important level to log. Default warning.",
     )  # fmt: skip
     add(
         "--log-format", type=_one_of(LogFormat), default=LogFormat.text, metavar="|".join(LogFormat),
         help="Lines for people, or JSON.",
     )  # fmt: skip
-    add("--verbose", "-v", action="count", default=0, help="Log what happens; twice: everything.")
+    add("--verbose", "-v", action="count", default=0, help="Log what happens; -vv: everything.")
 
 
 def _number(text: str, least: int, most: int) -> int:
@@ -137,12 +158,12 @@ def _one_of(kind: type[Choice]) -> Callable[[str], Choice]:
 
 
 def metrics_settings(port: int | None) -> dict[str, str]:
-    """What `--metrics-port` stands for."""
+    """The settings that `--metrics-port` stands for."""
     return {} if port is None else {"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)}
 
 
 def given_settings(kind: type[Any], given: Iterable[str] | None) -> dict[str, str]:
-    """The `--set` flags; unlike in a file, which may be Apache's own, an unknown key is a mistake here."""
+    """The `--set` flags by key. An unknown key is refused here, unlike in a file, which may be Apache's own."""
     known = {item.key for item in describe(kind)} | ignored_keys(kind).keys()
     values = {}
     for item in given or ():

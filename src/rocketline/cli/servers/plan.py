@@ -1,4 +1,4 @@
-"""What a cluster on this machine consists of: names, folders and ports, decided before anything starts."""
+"""The plan of a cluster on this machine: names, folders and ports, decided before anything starts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from rocketline.broker.config import BrokerConfig
+from rocketline.cli.servers.flags import MAX_BROKERS, MAX_PORT
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
 from rocketline.nameserver.config import NameServerConfig
 from rocketline.settings import load
 
-MAX_BROKERS = len(ascii_lowercase)
-LAST_PORT = 65535
 METRICS_PORT = MetricsConfig().port
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What is to be started, and the folder that holds all of it."""
+    """The settings of all servers of a cluster, and the folder for their data."""
 
     data: Path
     name_server: NameServerConfig
@@ -38,13 +37,13 @@ def plan_cluster(
 ) -> ClusterPlan:
     """The plan for `count` brokers with the same settings (`values` by RocketMQ key).
 
-    A single broker has `data` itself as its store, as Apache lays it out; several are called broker-a, broker-b, ... and
-    have a folder each. Ports follow each other, unless `broker_port` is 0: then each takes any free one.
+    A single broker has `data` itself as its store, as with Apache; several are called broker-a, broker-b, ... and have a
+    folder each. Their ports follow each other; with `broker_port` 0 each takes any free one.
     """
     if not 1 <= count <= MAX_BROKERS:
         raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")
-    if broker_port + count - 1 > LAST_PORT:
-        raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {LAST_PORT}")
+    if broker_port + count - 1 > MAX_PORT:
+        raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {MAX_PORT}")
     brokers = []
     for position in range(count):
         own = dict(values)

@@ -1,8 +1,9 @@
-"""`rocketline up --processes`: the name server here, every broker in a process of its own, so that each has a core.
+"""`rocketline up --processes`: the name server in this process, every broker in a process of its own, so that each has
+a core.
 
-A broker that ends unasked is started again with the port it had, after a pause that grows; one that served for a while
-starts with a clean slate. When it ends too often everything stops, and so does the command, with an exit code that says
-so. What a broker is told, and what it answers, is in `broker_process.py`.
+A broker that ends unexpectedly is started again on the same port, after a pause that grows; after `CLEAN_SLATE_S` seconds of
+service its restarts are counted from zero again. When a broker ends too often, all servers stop and the command fails.
+`broker_process.py` describes what a broker is sent and what it answers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Self
 import msgspec
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.servers.broker_process import Answer, Logs, Order
+from rocketline.cli.logs import LoggingOptions
+from rocketline.cli.servers.broker_process import StartOrder, StartReport
 from rocketline.cli.servers.child import cli_environment
 from rocketline.cli.servers.plan import ClusterPlan
 from rocketline.errors import ProcessFailed
@@ -31,17 +33,17 @@ log = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "rocketline.cli.servers.broker_process")
 RESTART_PAUSES_S = (0.2, 1.0, 2.0, 5.0, 10.0)
-"""Before each time that a broker is started again; after the last there is no other."""
+"""Pauses before each restart of a broker; there are no more restarts than pauses."""
 CLEAN_SLATE_S = 60.0
-"""A broker that served this long has all its restarts before it again."""
+"""After this long in service, a broker's restarts are counted from zero again."""
 STOP_LIMIT_S = 30.0
 """How long a broker may take to stop before it is killed."""
 
 
 class BrokerProcess:
-    """One broker and the process it is in just now."""
+    """One broker, and its current process."""
 
-    def __init__(self, config: BrokerConfig, logs: Logs, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, config: BrokerConfig, logs: LoggingOptions, command: Sequence[str] = COMMAND) -> None:
         self._config = config
         self._logs = logs
         self._command = command
@@ -55,11 +57,11 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int | None:
-        """None when it does not run."""
+        """Its process id; None when it does not run."""
         return self._process.pid if self._process else None
 
     async def start(self, namesrv: str) -> None:
-        """Returns when the broker serves; ProcessFailed, in the broker's own words, when it cannot."""
+        """Return when the broker serves; ProcessFailed, with the broker's own error text, when it cannot."""
         registration = replace(self._config.registration, namesrv=namesrv)
         settings = values_of(replace(self._config, registration=registration))
         process = self._process = await asyncio.create_subprocess_exec(
@@ -67,8 +69,8 @@ class BrokerProcess:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(Order(self.name, settings, self._logs)) + b"\n")
-        answer = _read_answer(await process.stdout.readline())
+        process.stdin.write(msgspec.json.encode(StartOrder(self.name, settings, self._logs)) + b"\n")
+        answer = _read_report(await process.stdout.readline())
         if not answer.address:
             how = await self.ended()
             raise ProcessFailed(answer.error or f"broker {self.name} {how} before it served")
@@ -76,14 +78,14 @@ class BrokerProcess:
         self._keep_ports()
 
     def _keep_ports(self) -> None:
-        """Clients and scrapers know them: a restart must not change them."""
+        """Keep the ports for restarts: clients and scrapers know them."""
         metrics = self._config.metrics
         if self.metrics_address:
             metrics = replace(metrics, port=_port_of(self.metrics_address))
         self._config = replace(self._config, port=_port_of(self.address), metrics=metrics)
 
     async def ended(self) -> str:
-        """Wait for the end of the process; how it was."""
+        """Wait for the end of the process; returns a description of how it ended."""
         process = self._process
         assert process is not None
         await process.wait()
@@ -91,7 +93,7 @@ class BrokerProcess:
         return await _ending(process)
 
     async def stop(self, limit_s: float = STOP_LIMIT_S) -> None:
-        """Stop the broker cleanly; ProcessFailed when that did not work. One that does not run is left alone."""
+        """Stop the broker cleanly, if it runs; ProcessFailed when it did not stop in time or failed."""
         process = self._process
         if process is None:
             return
@@ -104,7 +106,7 @@ class BrokerProcess:
             process.kill()
             await process.wait()
             raise ProcessFailed(
-                f"broker {self.name} did not stop within {limit_s:g} s and was killed; its next start makes the store whole"
+                f"broker {self.name} did not stop within {limit_s:g} s and was killed; its next start repairs the store"
             ) from None
         finally:
             self._process = None
@@ -113,12 +115,12 @@ class BrokerProcess:
 
 
 class ProcessCluster:
-    """A plan carried out in processes; an async context manager."""
+    """The running servers of a plan, brokers in processes; an async context manager."""
 
     def __init__(
         self,
         plan: ClusterPlan,
-        logs: Logs,
+        logs: LoggingOptions,
         *,
         command: Sequence[str] = COMMAND,
         pauses_s: Sequence[float] = RESTART_PAUSES_S,
@@ -140,20 +142,20 @@ class ProcessCluster:
         await self.close()
 
     async def start(self) -> None:
-        """All or nothing, all brokers at once: what did start is stopped again when one cannot."""
+        """Start all servers, brokers at the same time; when one cannot start, the others are stopped again."""
         await self._name_server.start()
         try:
             async with asyncio.TaskGroup() as group:
                 for broker in self.brokers:
                     group.create_task(broker.start(self.namesrv))
         except BaseException:
-            # Why it cannot start is worth more than how the others stopped.
+            # The reason why it cannot start is more useful than failures of the others to stop.
             with suppress(ProcessFailed):
                 await self.close()
             raise
 
     async def close(self) -> None:
-        """The brokers first, so that none says goodbye to a name server that is gone."""
+        """Stop the brokers first, so that they can still unregister, then the name server."""
         results = await asyncio.gather(*(broker.stop() for broker in self.brokers), return_exceptions=True)
         await self._name_server.close()
         for result in results:
@@ -161,7 +163,7 @@ class ProcessCluster:
                 raise result
 
     async def watch(self) -> None:
-        """Start brokers again that end; ProcessFailed, in a group, when one does so too often."""
+        """Restart brokers that end; an exception group with ProcessFailed when one ends too often."""
         async with asyncio.TaskGroup() as group:
             for broker in self.brokers:
                 group.create_task(self._keep_running(broker))
@@ -177,7 +179,7 @@ class ProcessCluster:
             restarts = await self._restart(broker, restarts, how)
 
     async def _restart(self, broker: BrokerProcess, restarts: int, how: str) -> int:
-        """Try until the broker serves again; how many of its restarts are used up then."""
+        """Restart a broker until it serves again; returns how many of its restarts are used up."""
         for used, pause_s in enumerate(self._pauses_s[restarts:], restarts + 1):
             log.error("broker %s %s; it is started again in %g s", broker.name, how, pause_s)
             await asyncio.sleep(pause_s)
@@ -189,7 +191,7 @@ class ProcessCluster:
             log.warning("broker %s serves again at %s, process %d", broker.name, broker.address, broker.pid)
             return used
         raise ProcessFailed(
-            f"broker {broker.name} {how}; {len(self._pauses_s)} restarts did not help, so all servers stop"
+            f"broker {broker.name} {how}; {len(self._pauses_s)} restarts did not help: all servers stop"
         )
 
 
@@ -201,23 +203,23 @@ def _port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _read_answer(line: bytes) -> Answer:
+def _read_report(line: bytes) -> StartReport:
     """
-    >>> _read_answer(b'{"address":"127.0.0.1:10911"}\\n').address
+    >>> _read_report(b'{"address":"127.0.0.1:10911"}\\n').address
     '127.0.0.1:10911'
     """
     try:
-        return msgspec.json.decode(line or b"{}", type=Answer)
+        return msgspec.json.decode(line or b"{}", type=StartReport)
     except msgspec.MsgspecError:
-        return Answer(error=f"not an answer: {line[:200]!r}")
+        return StartReport(error=f"not a start report: {line[:200]!r}")
 
 
 async def _ending(process: Process) -> str:
-    """How a process ended, with its last words."""
+    """How a process ended, with its last error text."""
     code = process.returncode
     assert code is not None
     assert process.stdout is not None
     if code < 0:
         return f"was ended by signal {-code} ({signal.strsignal(-code)})"
-    words = _read_answer((await process.stdout.read()).strip()).error
+    words = _read_report((await process.stdout.read()).strip()).error
     return f"ended with exit code {code}" + (f": {words}" if words else "")

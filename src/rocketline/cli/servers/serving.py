@@ -1,8 +1,8 @@
-"""Running until told to stop: event loop, signals and the line that says a server is ready.
+"""Running a command until it is stopped: event loop, signals, and the line that says that a server is ready.
 
-SIGTERM and Ctrl-C cancel the work, which is how everything in rocketline is stopped; a second signal ends the process at
-once, for those who cannot wait. A process that belongs to another one has a lifeline to it, a pipe that the other holds
-open: its end cancels the work as well. Standard output belongs to results, logs go to standard error.
+SIGTERM and Ctrl-C cancel the work; a second signal ends the process at once. A process that belongs to another one has a
+lifeline to it, a pipe that the other holds open: when that is closed, the work is cancelled as well. Standard output is for
+results, logs go to standard error.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import asyncio
 import gc
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
+
+from rocketline.cli.failures import discard_output
 
 T = TypeVar("T")
 
@@ -22,8 +23,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
-    """Do the work on the fastest loop there is; None when a signal, or the end of the lifeline, ended it."""
-    # What is loaded by now stays: no collection needs to look at it again.
+    """Run the work, on uvloop if it is installed; None when a signal or the end of the lifeline stopped it."""
+    # What is loaded by now stays for ever: no garbage collection needs to look at it again.
     gc.freeze()
     gc.enable()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -31,13 +32,12 @@ def run(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
 
 
 @contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """Whoever read our output has enough (`| head`): the work ends, and that is no failure."""
+def stop_at_closed_output() -> Iterator[None]:
+    """End the work without a failure when whoever read our output has left (`| head`)."""
     try:
         yield
     except* BrokenPipeError:
-        # Python flushes standard output once more at the end, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -50,13 +50,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def until_signalled(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
-    """The result of the work, or None when a signal or the end of the lifeline came first and the work wound itself up."""
+    """The result of the work, or None when a signal or the end of the lifeline came first and the work was cancelled."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
     stopped = False
 
     def stop() -> None:
-        # Once only: who is told twice, by a signal to the whole group and by the lifeline, still winds up in peace.
+        # Once only: a signal to the process group often comes together with the end of the lifeline.
         nonlocal stopped
         if not stopped:
             stopped = True
@@ -85,7 +85,7 @@ async def until_signalled(work: Coroutine[Any, Any, T], lifeline: int | None = N
 
 
 def _when_cut(lifeline: int, then: Callable[[], None]) -> None:
-    """Call `then` when nobody holds the other end any more; what comes before that means nothing."""
+    """Call `then` when nobody holds the other end of the pipe any more; bytes that come before are ignored."""
     loop = asyncio.get_running_loop()
 
     def readable() -> None:
@@ -109,7 +109,7 @@ async def serve(
     ready_line: Callable[[T], str],
     until: Callable[[T], Awaitable[None]] = _forever,
 ) -> None:
-    """Start, say so in one line on standard output, and serve until cancelled, or for as long as `until` takes."""
+    """Start a server, print its ready line, and serve until cancelled, or until `until` returns."""
     allow_many_files()
     async with server as running:
         print(ready_line(running), flush=True)
@@ -117,7 +117,7 @@ async def serve(
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files as far as this process may: every connection and every mapped file needs one."""
+    """Raise this process's limit of open files as far as allowed: every connection and every mapped file needs one."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

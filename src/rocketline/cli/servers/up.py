@@ -1,7 +1,7 @@
-"""`rocketline up`: a name server and its brokers, in this process or in one each, ready in a moment.
+"""`rocketline up`: a name server and its brokers, in this process or in a process each.
 
-Safe by default: it listens on loopback only, whatever a settings file says, until `--host` asks for more; without a data
-folder it uses a temporary one and says so.
+Safe by default: it listens on loopback only, whatever a settings file says, unless `--host` is given. Without a data folder
+it uses a temporary one and says so.
 """
 
 from __future__ import annotations
@@ -15,39 +15,33 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.logs import LogFormat, LogLevel, log_to_stderr
+from rocketline.cli.logs import LoggingOptions, log_to_stderr
 from rocketline.cli.servers.config_sources import is_loopback, log, merged_values
-from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, Flush, given_settings, metrics_settings
+from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, ServerFlags, given_settings, metrics_settings
 from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
 
 
 def up(
+    common: ServerFlags,
     *,
     data: Path | None,
     namesrv_port: int,
     broker_port: int | None,
     brokers: int,
     processes: bool,
-    config: Path | None,
-    host: str | None,
-    flush: Flush | None,
-    settings: list[str] | None,
-    metrics_port: int | None,
-    log_level: LogLevel | None,
-    log_format: LogFormat,
-    verbose: int,
+    flush: FlushMode | None,
 ) -> None:
     """Run a name server and brokers until Ctrl-C or SIGTERM."""
-    log_to_stderr(verbose, log_level, log_format)
-    flags = given_settings(BrokerConfig, settings) | metrics_settings(metrics_port)
+    log_to_stderr(common.logs)
+    flags = given_settings(BrokerConfig, common.settings) | metrics_settings(common.metrics_port)
     if flush is not None:
         flags["flushDiskType"] = flush.disk_type
-    values = merged_values(BrokerConfig, config, os.environ, flags)
+    values = merged_values(BrokerConfig, common.config, os.environ, flags)
     with _data_folder(data, values) as folder:
-        plan = _plan(folder, values, host, namesrv_port, broker_port, brokers)
+        plan = _plan(folder, values, common.host, namesrv_port, broker_port, brokers)
         if processes:
-            _run_processes(plan, verbose, log_level, log_format)
+            _run_processes(plan, common.logs)
         else:
             _run_here(plan)
 
@@ -59,16 +53,15 @@ def _run_here(plan: ClusterPlan) -> None:
     run(serve(Cluster(plan), ready_line))
 
 
-def _run_processes(plan: ClusterPlan, verbose: int, log_level: LogLevel | None, log_format: LogFormat) -> None:
-    from rocketline.cli.servers.broker_process import Logs
+def _run_processes(plan: ClusterPlan, logs: LoggingOptions) -> None:
     from rocketline.cli.servers.processes import ProcessCluster
     from rocketline.cli.servers.serving import run, serve
 
-    run(serve(ProcessCluster(plan, Logs(verbose, log_level, log_format)), ready_line, ProcessCluster.watch))
+    run(serve(ProcessCluster(plan, logs), ready_line, ProcessCluster.watch))
 
 
 class RunningBroker(Protocol):
-    """What the ready line tells of a broker."""
+    """A broker as the ready line shows it."""
 
     @property
     def name(self) -> str: ...
@@ -81,7 +74,7 @@ class RunningBroker(Protocol):
 
 
 class RunningCluster(Protocol):
-    """What the ready line is made of."""
+    """A cluster as the ready line shows it."""
 
     @property
     def namesrv(self) -> str: ...
@@ -91,7 +84,7 @@ class RunningCluster(Protocol):
 
 
 def ready_line(cluster: RunningCluster) -> str:
-    """What scripts wait for.
+    """The line that scripts wait for.
 
     >>> from types import SimpleNamespace as Some
     >>> ready_line(Some(namesrv="127.0.0.1:1", brokers=[Some(name="a", address="127.0.0.1:2", metrics_address="")]))
@@ -123,7 +116,7 @@ def _plan(
 
 
 def _local_only(values: Mapping[str, str]) -> dict[str, str]:
-    """The settings without what would open them to the network; nobody asked for that on the command line."""
+    """The settings without those that open servers to the network; ConfigError for one that asks for it explicitly."""
     local = dict(values)
     bind = local.pop("bindAddress", LOOPBACK)
     if not is_loopback(bind):
@@ -134,7 +127,7 @@ def _local_only(values: Mapping[str, str]) -> dict[str, str]:
     advertised = local.pop("brokerIP1", LOOPBACK)
     if not is_loopback(advertised):
         log.warning(
-            "brokerIP1=%s is ignored: nobody there can reach %s; --host opens the servers", advertised, LOOPBACK
+            "brokerIP1=%s is ignored: %s cannot be reached from there; --host opens the servers", advertised, LOOPBACK
         )
     return local
 
@@ -154,7 +147,7 @@ def _data_folder(given: Path | None, values: Mapping[str, str]) -> Iterator[Path
 
 
 def _check_writable(folder: Path) -> None:
-    """Said before anything starts, so that the error names the folder and not one of the files in it."""
+    """Checked before anything starts, so that the error names the folder and not one of the files in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):

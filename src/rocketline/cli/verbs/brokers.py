@@ -1,4 +1,4 @@
-"""Brokers: how they are, what they are set to, and cleaning up."""
+"""Verbs about brokers: their state, their settings, and cleaning up."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, facts, said
+from rocketline.cli.tables import Ms, Table, facts, sentence
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BROKER, CLUSTER, all_or_chosen, chosen_brokers
+from rocketline.cli.verbs.common import BROKER, CLUSTER, CLUSTER_BROKERS, all_or_chosen, chosen_brokers
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin, AdminBroker
@@ -24,7 +24,7 @@ MORE_COLUMNS = ("cluster", "broker", "in yesterday", "out yesterday", "in today"
     "clusterList",
     "Clusters and their brokers, each with its load, disk and age of data.",
     Flag("m", "moreStats", "Totals of yesterday and today instead.", switch=True),
-    Flag("i", "interval", "As --watch.", kind=float),
+    Flag("i", "interval", "Repeat after this many seconds, as --watch.", kind=float),
     CLUSTER,
     aliases=("clusters", "brokers"),
 )
@@ -41,19 +41,19 @@ async def cluster_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
         if name in info.broker_addr_table
         for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
     ]
-    answers = await admin.attempts(broker.runtime_info() for *_, broker in places)
+    answers = await admin.gather_or_errors(broker.runtime_info() for *_, broker in places)
     for (cluster, name, broker_id, broker), found in zip(places, answers):
         if isinstance(found, RocketlineError):
             empty = [None] * (len(table.columns) - 5)
             table.rows.append((cluster, name, broker_id, broker.address, str(found), *empty)[: len(table.columns)])
         elif args.more_stats:
-            table.rows.append((cluster, name, *_days(found)))
+            table.rows.append((cluster, name, *_day_totals(found)))
         else:
-            table.rows.append((cluster, name, broker_id, broker.address, *_load(found)))
+            table.rows.append((cluster, name, broker_id, broker.address, *_load_columns(found)))
     yield table
 
 
-def _load(info: dict[str, str]) -> list[object]:
+def _load_columns(info: dict[str, str]) -> list[object]:
     oldest_ms = _number(info, "earliestMessageTimeStamp")
     waits = (info.get(f"{pool}ThreadPoolQueueHeadWaitTimeMills", "?") for pool in ("send", "pull"))
     timer = (info.get(key, "?") for key in ("timerReadBehind", "timerOffsetBehind", "timerCongestNum"))
@@ -70,7 +70,7 @@ def _load(info: dict[str, str]) -> list[object]:
     ]
 
 
-def _days(info: dict[str, str]) -> list[int]:
+def _day_totals(info: dict[str, str]) -> list[int]:
     def grown(kind: str, since: str, until: str) -> int:
         return int(_number(info, f"msg{kind}Total{until}") - _number(info, f"msg{kind}Total{since}"))
 
@@ -96,7 +96,7 @@ def _first_rate(info: dict[str, str], key: str) -> float:
         return 0.0
 
 
-@verb("brokerStatus", "Everything a broker says of itself.", BROKER, CLUSTER)
+@verb("brokerStatus", "All runtime information of brokers.", BROKER, CLUSTER)
 async def broker_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await all_or_chosen(admin, args)
     for broker, info in zip(brokers, await admin.gather(broker.runtime_info() for broker in brokers)):
@@ -124,63 +124,48 @@ async def update_broker_config(admin: Admin, args: Args) -> AsyncIterator[Table]
     brokers = await chosen_brokers(admin, args, slaves=args.update_all_broker)
     for broker in brokers:
         await broker.update_config({args.key: args.value})
-        yield said(f"{_title(broker)}: {args.key}={args.value}")
+        yield sentence(f"{_title(broker)}: {args.key}={args.value}")
 
 
-async def _clean(admin: Admin, args: Args, code: int, what: str) -> AsyncIterator[Table]:
-    for broker in await all_or_chosen(admin, args):
-        await broker.clean_up(code)
-        yield said(f"{_title(broker)}: {what}")
+def _declare_clean_up(name: str, help: str, code: str, outcome: str) -> None:
+    """Declare a verb that sends a request without fields to brokers; `code` is its name in `RequestCode`."""
+
+    @verb(name, help, BROKER, CLUSTER_BROKERS)
+    async def run(admin: Admin, args: Args) -> AsyncIterator[Table]:
+        from rocketline.protocol.codes import RequestCode
+
+        for broker in await all_or_chosen(admin, args):
+            await broker.clean_up(RequestCode[code])
+            yield sentence(f"{_title(broker)}: {outcome}")
 
 
-@verb(
+_declare_clean_up(
     "cleanExpiredCQ",
-    "Delete queue files that only list messages that are gone.",
-    BROKER,
-    Flag("c", "cluster", "All brokers of this cluster."),
+    "Delete queue files that list only messages that are gone.",
+    "CLEAN_EXPIRED_CONSUMEQUEUE",
+    "expired queue files are being deleted",
 )
-async def clean_expired_cq(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.protocol.codes import RequestCode
-
-    async for table in _clean(
-        admin, args, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, "expired queue files are being deleted"
-    ):
-        yield table
-
-
-@verb(
+_declare_clean_up(
     "deleteExpiredCommitLog",
     "Delete expired log files now, whatever the hour.",
-    BROKER,
-    Flag("c", "cluster", "All brokers of this cluster."),
+    "DELETE_EXPIRED_COMMITLOG",
+    "expired log files are being deleted",
 )
-async def delete_expired_commit_log(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.protocol.codes import RequestCode
-
-    async for table in _clean(admin, args, RequestCode.DELETE_EXPIRED_COMMITLOG, "expired log files are being deleted"):
-        yield table
-
-
-@verb(
+_declare_clean_up(
     "cleanUnusedTopic",
     "Delete the queues of topics that no longer exist.",
-    BROKER,
-    Flag("c", "cluster", "All brokers of this cluster."),
+    "CLEAN_UNUSED_TOPIC",
+    "queues of unknown topics are deleted",
 )
-async def clean_unused_topic(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.protocol.codes import RequestCode
-
-    async for table in _clean(admin, args, RequestCode.CLEAN_UNUSED_TOPIC, "queues of unknown topics are deleted"):
-        yield table
 
 
 @verb(
     "brokerConsumeStats",
-    "How far all groups of a broker are, queue by queue.",
+    "The progress of all groups of a broker, queue by queue.",
     Flag("b", "brokerAddr", "Address of the broker.", required=True),
-    Flag("t", "timeoutMillis", "Limit for the answer.", kind=int),
+    Flag("t", "timeoutMillis", "Time limit for the answer, in milliseconds.", kind=int),
     Flag("l", "level", "Only queues that lag at least this much.", kind=int, default=0),
-    Flag("o", "order", "Only topics in order.", kind=bool, default=False),
+    Flag("o", "order", "Only topics with ordered messages.", kind=bool, default=False),
 )
 async def broker_consume_stats(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.protocol.bodies import parse_queue_key
@@ -198,7 +183,7 @@ async def broker_consume_stats(admin: Admin, args: Args) -> AsyncIterator[Table]
                     place = (queue.topic, group, queue.broker_name, queue.queue_id)
                     table.rows.append((*place, item.broker_offset, item.consumer_offset, lag, Ms(item.last_timestamp)))
     table.rows.sort(key=lambda row: row[:4])
-    table.about = f"lag of all: {answer.total_diff}"
+    table.about = f"total lag: {answer.total_diff}"
     yield table
 
 

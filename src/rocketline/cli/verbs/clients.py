@@ -1,4 +1,4 @@
-"""Who is connected: producers, consumers, and what consumers say of themselves."""
+"""Verbs about connected clients: producers and consumers, and the state that consumers report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _brokers_of_group(admin: Admin, group: str, address: str | None) -> li
 @verb("consumerConnection", "The consumers of a group and what they subscribe to.", GROUP, BROKER)
 async def consumer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await _brokers_of_group(admin, args.consumer_group, args.broker_addr)
-    answers = await admin.any_of(brokers, lambda broker: broker.consumers(args.consumer_group))
+    answers = await admin.ask_brokers(brokers, lambda broker: broker.consumers(args.consumer_group))
     clients, topics = {}, {}
     for _, online in answers:
         for item in online.connection_set:
@@ -49,7 +49,7 @@ async def consumer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def producer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await admin.brokers_of(args.topic)
     clients = {}
-    for _, online in await admin.any_of(brokers, lambda broker: broker.producers(args.producer_group)):
+    for _, online in await admin.ask_brokers(brokers, lambda broker: broker.producers(args.producer_group)):
         for item in online.connection_set:
             clients[item.client_id] = (item.client_id, item.client_addr, item.language, item.version)
     yield Table(CONNECTION, [clients[name] for name in sorted(clients)])
@@ -58,7 +58,7 @@ async def producer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
 @verb("producer", "All producers of a broker.", Flag("b", "broker", "Address of the broker."), aliases=("producers",))
 async def producer(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = [await admin.named_broker_at(args.broker)] if args.broker else await admin.brokers()
-    table = Table(("broker", "group", *CONNECTION, "last heard of"))
+    table = Table(("broker", "group", *CONNECTION, "last heartbeat"))
     for broker, answer in zip(brokers, await admin.gather(broker.all_producers() for broker in brokers)):
         for group, members in sorted(answer.data.items()):
             for item in members:
@@ -69,11 +69,11 @@ async def producer(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "consumerStatus",
-    "How the consumers of a group are: settings, queues, rates; stacks with -s.",
+    "The state of the consumers of a group: settings, queues, rates; with -s their stacks.",
     GROUP,
     Flag("i", "clientId", "Only this client."),
     BROKER,
-    Flag("s", "jstack", "What its threads are doing.", switch=True),
+    Flag("s", "jstack", "Show the stacks of its threads.", switch=True),
     aliases=("consumer",),
 )
 async def consumer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
@@ -87,7 +87,7 @@ async def consumer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     rates = Table(("client", "topic", "pulled/s", "consumed/s", "failed/s", "consume ms"), title="rates")
     settings = Table(("client", "name", "value"), title="settings")
     stacks = Table(("client", "stacks"), title="stacks")
-    for broker, online in await admin.any_of(brokers, lambda broker: broker.consumers(args.consumer_group)):
+    for broker, online in await admin.ask_brokers(brokers, lambda broker: broker.consumers(args.consumer_group)):
         for client in (item.client_id for item in online.connection_set):
             if client in seen or args.client_id not in (None, client):
                 continue

@@ -1,4 +1,4 @@
-"""Flags and small questions that several verbs share."""
+"""Flags and functions that several verbs share."""
 
 from __future__ import annotations
 
@@ -17,19 +17,25 @@ BROKER = Flag("b", "brokerAddr", "Address of one broker, host:port.")
 CLUSTER = Flag("c", "clusterName", "All brokers of this cluster.")
 TOPIC = Flag("t", "topic", "Topic.", required=True)
 GROUP = Flag("g", "consumerGroup", "Consumer group.", required=True)
-LMQ = Flag("c", "cluster", "Only this cluster.")
+ONE_CLUSTER = Flag("c", "cluster", "Only this cluster.")
+CLUSTER_BROKERS = Flag("c", "cluster", "All brokers of this cluster.")
+IGNORED = "Accepted for compatibility with mqadmin; ignored."
+IGNORED_CLUSTER = Flag("c", "cluster", IGNORED)
 BEGIN = Flag(
-    "b", "beginTimestamp", "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.", kind=lambda text: moment(text)
+    "b",
+    "beginTimestamp",
+    "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.",
+    kind=lambda text: parse_time_ms(text),
 )
-END = Flag("e", "endTimestamp", "Stored at or before; as for the beginning.", kind=lambda text: moment(text))
+END = Flag("e", "endTimestamp", "Stored at or before; same formats.", kind=lambda text: parse_time_ms(text))
 
 PRODUCER_GROUP = "rocketline_admin_producer"
 
 
-def moment(text: str) -> int:
-    """Milliseconds of `now`, a number, Apache's `yyyy-MM-dd#HH:mm:ss:SSS`, or ISO 8601.
+def parse_time_ms(text: str) -> int:
+    """Milliseconds since 1970 of `now`, a number, Apache's `yyyy-MM-dd#HH:mm:ss:SSS`, or ISO 8601.
 
-    >>> moment("1700000000000")
+    >>> parse_time_ms("1700000000000")
     1700000000000
     """
     if text.lower() == "now":
@@ -44,12 +50,23 @@ def moment(text: str) -> int:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise ArgumentTypeError(
-            f"{text!r} is no time: now, milliseconds, 2026-05-31#12:00:00:000 or 2026-05-31T12:00:00 is expected"
+            f"{text!r} is not a time: now, milliseconds, 2026-05-31#12:00:00:000 or 2026-05-31T12:00:00 is expected"
         ) from error
 
 
+def parse_attributes(flag: str, text: str | None) -> dict[str, str]:
+    """The attributes of `+name=value,-name`, with their signs; UsageProblem when one has none."""
+    attributes = {}
+    for item in filter(None, (text or "").split(",")):
+        name, _, value = item.partition("=")
+        if name[:1] not in ("+", "-"):
+            raise UsageProblem(f"{flag} {item}: +name=value or -name is expected")
+        attributes[name] = value
+    return attributes
+
+
 async def chosen_brokers(admin: Admin, args: Args, *, slaves: bool = False) -> list[AdminBroker]:
-    """The broker of `-b`, or those of the cluster of `-c`; one of both is needed."""
+    """The broker given with `-b`, or those of the cluster given with `-c`; UsageProblem without either."""
     cluster = getattr(args, "cluster_name", None) or getattr(args, "cluster", None)
     if args.broker_addr:
         return [await admin.named_broker_at(args.broker_addr)]
@@ -59,6 +76,6 @@ async def chosen_brokers(admin: Admin, args: Args, *, slaves: bool = False) -> l
 
 
 async def all_or_chosen(admin: Admin, args: Args) -> list[AdminBroker]:
-    """As `chosen_brokers`, and without a choice every broker there is."""
+    """As `chosen_brokers`, but without `-b` and `-c` the masters of all clusters."""
     cluster = getattr(args, "cluster_name", None) or getattr(args, "cluster", None)
     return await chosen_brokers(admin, args) if args.broker_addr or cluster else await admin.brokers()

@@ -1,4 +1,4 @@
-"""Dead letters: counted, looked at, sent again, written to a file."""
+"""Verbs about dead letters: counting, showing, sending them again, exporting them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, said
+from rocketline.cli.tables import Ms, Table, sentence
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BEGIN, END, GROUP, PRODUCER_GROUP
-from rocketline.cli.verbs.messages import COUNT, body_text, message_facts, some, stretch_of
+from rocketline.cli.verbs.messages import COUNT, body_text, first_messages, message_facts, range_of
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -26,11 +26,11 @@ async def dlq_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
     yield Table(("group", "dead letters", "last"), list(rows))
 
 
-@verb("dlqShow", "The dead letters of a group; with an id all of one.", GROUP, MESSAGE_ID, BEGIN, END, COUNT)
+@verb("dlqShow", "The dead letters of a group; with -i, all details.", GROUP, MESSAGE_ID, BEGIN, END, COUNT)
 async def dlq_show(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.dead_letters import origin_id, origin_topic
 
-    letters, more = await some(_chosen(admin, args), args.max)
+    letters, more = await first_messages(_chosen(admin, args), args.max)
     if args.msg_id:
         for letter in letters:
             yield message_facts(letter)
@@ -41,7 +41,7 @@ async def dlq_show(admin: Admin, args: Args) -> AsyncIterator[Table]:
         place = (letter.message_id, origin_topic(letter), Ms(letter.store_ms))
         table.rows.append((*place, *marks, body_text(letter.body, "utf-8")))
     if more:
-        table.about = f"there are more than these {len(letters)}: say --max, -b and -e"
+        table.about = f"there are more than these {len(letters)}: use --max, -b and -e"
     yield table
 
 
@@ -49,7 +49,7 @@ async def _chosen(admin: Admin, args: Args) -> AsyncIterator[MessageView]:
     from rocketline.admin.dead_letters import origin_id, read_dead_letters
 
     wanted = {item.strip() for item in (args.msg_id or "").split(",") if item.strip()}
-    async for letter in read_dead_letters(admin, args.consumer_group, stretch_of(args)):
+    async for letter in read_dead_letters(admin, args.consumer_group, range_of(args)):
         if not wanted or wanted & {letter.message_id, letter.offset_id, origin_id(letter)}:
             yield letter
 
@@ -59,10 +59,10 @@ async def _chosen(admin: Admin, args: Args) -> AsyncIterator[MessageView]:
     "Send dead letters to their topic again; they stay among the dead letters.",
     GROUP,
     MESSAGE_ID,
-    Flag("t", "topic", "Send them here instead of where they were sent first."),
+    Flag("t", "topic", "Send them to this topic instead of their own."),
     BEGIN,
     END,
-    Flag("", "dryRun", "Only say what would be sent.", switch=True),
+    Flag("", "dryRun", "Only show what would be sent.", switch=True),
     COUNT,
     aliases=("redrive",),
 )
@@ -70,7 +70,7 @@ async def dlq_redrive(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.dead_letters import copy_of, origin_topic
     from rocketline.client import Producer
 
-    letters, more = await some(_chosen(admin, args), args.max)
+    letters, more = await first_messages(_chosen(admin, args), args.max)
     copies = [(letter, copy_of(letter, args.topic or origin_topic(letter))) for letter in letters]
     table = Table(("dead letter", "topic", "sent as", "broker", "queue", "offset"))
     if args.dry_run:
@@ -83,13 +83,13 @@ async def dlq_redrive(admin: Admin, args: Args) -> AsyncIterator[Table]:
                 table.rows.append((letter.message_id, copy.topic, receipt.message_id, *place))
     table.about = f"{len(copies)} {'would be' if args.dry_run else 'were'} sent again"
     if more:
-        table.about += f"; there are more than these {len(copies)}: say --max"
+        table.about += f"; there are more than these {len(copies)}: use --max"
     yield table
 
 
 @verb(
     "dlqExport",
-    "Write the dead letters of a group to a file, a JSON object a line.",
+    "Write the dead letters of a group to a file, one JSON object per line.",
     GROUP,
     MESSAGE_ID,
     Flag("f", "file", "The file; it must not exist.", required=True),
@@ -104,4 +104,4 @@ async def dlq_export(admin: Admin, args: Args) -> AsyncIterator[Table]:
         async for letter in _chosen(admin, args):
             file.write(message_json(letter) + "\n")
             count += 1
-    yield said(f"{count} dead letters of {args.consumer_group} are in {args.file}")
+    yield sentence(f"{count} dead letters of {args.consumer_group} are in {args.file}")

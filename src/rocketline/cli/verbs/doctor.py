@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, in plain words; and what it is made of, in files."""
+"""Verbs that look for problems of a cluster, and that export it to files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketline.cli.tables import Table, said
+from rocketline.cli.tables import Table, sentence
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, CLUSTER, all_or_chosen
 
@@ -19,9 +19,9 @@ EXPORT_FOLDER = "rocketmq-export"
 
 @verb(
     "doctor",
-    "Look for what is wrong, and say what to do; exit code 1 when something is.",
-    Flag("", "pause", "Seconds between two looks at lag; default 2.", kind=float, default=2.0),
-    exits_1=True,
+    "Look for problems and give advice; exit code 1 if there is one.",
+    Flag("", "pause", "Seconds between two readings of the lag; default 2.", kind=float, default=2.0),
+    is_check=True,
 )
 async def doctor(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.doctor import examine
@@ -29,7 +29,7 @@ async def doctor(admin: Admin, args: Args) -> AsyncIterator[Table]:
     table = Table(("level", "where", "problem", "advice"))
     async for finding in examine(admin, args.pause):
         table.rows.append((finding.level, finding.where, finding.problem, finding.advice))
-    table.about = f"{len(table.rows)} problems" if table.rows else "nothing wrong was found"
+    table.about = f"{len(table.rows)} problems" if table.rows else "no problem was found"
     yield table
 
 
@@ -40,7 +40,7 @@ def _write(folder: str, name: str, content: Any) -> Table:
     path = Path(folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
-    return said(f"written: {path}")
+    return sentence(f"written: {path}")
 
 
 @verb(

@@ -1,4 +1,4 @@
-"""Lists of topics or groups in JSON files."""
+"""Reading lists of topics or groups from JSON files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def read_list(filename: str, kind: type[T]) -> list[T]:
-    """The items of a file; ConfigError says what is wrong with it."""
+    """The items of a JSON file; ConfigError when it cannot be read or holds something else."""
     try:
         return msgspec.json.decode(Path(filename).read_bytes(), type=list[kind])  # type: ignore[valid-type]
     except OSError as error:

@@ -1,14 +1,14 @@
-"""Consumer groups: making, changing, deleting, and how far they are."""
+"""Verbs about consumer groups: creating, changing and deleting them, and their progress."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, facts, said
+from rocketline.cli.tables import Ms, Table, facts, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BROKER, CLUSTER, LMQ, all_or_chosen, chosen_brokers
+from rocketline.cli.verbs.common import BROKER, CLUSTER, ONE_CLUSTER, all_or_chosen, chosen_brokers, parse_attributes
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -23,17 +23,17 @@ GROUP_NAME = Flag("g", "groupName", "Consumer group.", required=True)
     BROKER,
     CLUSTER,
     GROUP_NAME,
-    Flag("s", "consumeEnable", "May consume at all.", kind=bool, default=True),
-    Flag("m", "consumeFromMinEnable", "May begin at the oldest message.", kind=bool, default=False),
-    Flag("d", "consumeBroadcastEnable", "May broadcast.", kind=bool, default=False),
-    Flag("o", "consumeMessageOrderly", "Consumes in order.", kind=bool, default=False),
+    Flag("s", "consumeEnable", "Whether it may consume.", kind=bool, default=True),
+    Flag("m", "consumeFromMinEnable", "Whether it may begin at the oldest message.", kind=bool, default=False),
+    Flag("d", "consumeBroadcastEnable", "Whether it may broadcast.", kind=bool, default=False),
+    Flag("o", "consumeMessageOrderly", "Whether it consumes in order.", kind=bool, default=False),
     Flag("q", "retryQueueNums", "Queues of the retry topic.", kind=int, default=1),
-    Flag("r", "retryMaxTimes", "Retries before a message is dead.", kind=int, default=16),
-    Flag("p", "groupRetryPolicy", "Pauses between retries, as JSON."),
+    Flag("r", "retryMaxTimes", "Retries before a message becomes a dead letter.", kind=int, default=16),
+    Flag("p", "groupRetryPolicy", "Delays between retries, as JSON."),
     Flag("i", "brokerId", "Broker id to read from.", kind=int, default=0),
     Flag("w", "whichBrokerWhenConsumeSlowly", "Broker id to read from when far behind.", kind=int, default=1),
     Flag("a", "notifyConsumerIdsChanged", "Tell members when one comes or goes.", kind=bool, default=True),
-    Flag("", "attributes", "+name=value,-name"),
+    Flag("", "attributes", "Attributes to set and to remove: +name=value,-name"),
     aliases=("create-group",),
 )
 async def update_sub_group(admin: Admin, args: Args) -> AsyncIterator[Table]:
@@ -53,14 +53,10 @@ async def update_sub_group(admin: Admin, args: Args) -> AsyncIterator[Table]:
     )
     if args.group_retry_policy:
         group.group_retry_policy = decode_body(GroupRetryPolicy, args.group_retry_policy.encode())
-    for item in filter(None, (args.attributes or "").split(",")):
-        name, _, value = item.partition("=")
-        if name[:1] not in ("+", "-"):
-            raise UsageProblem(f"--attributes {item}: +name=value or -name is expected")
-        group.attributes[name] = value
+    group.attributes |= parse_attributes("--attributes", args.attributes)
     for broker in await chosen_brokers(admin, args):
         await broker.put_group(group)
-        yield said(f"{broker.name} {broker.address}: group {args.group_name} is there")
+        yield sentence(f"{broker.name} {broker.address}: group {args.group_name} is created or changed")
 
 
 @verb(
@@ -77,7 +73,7 @@ async def update_sub_group_list(admin: Admin, args: Args) -> AsyncIterator[Table
     groups = read_list(args.filename, SubscriptionGroupConfig)
     for broker in await chosen_brokers(admin, args):
         await broker.put_groups(groups)
-        yield said(f"{broker.name} {broker.address}: {len(groups)} groups are there")
+        yield sentence(f"{broker.name} {broker.address}: {len(groups)} groups are created or changed")
 
 
 @verb(
@@ -86,20 +82,20 @@ async def update_sub_group_list(admin: Admin, args: Args) -> AsyncIterator[Table
     BROKER,
     CLUSTER,
     GROUP_NAME,
-    Flag("r", "removeOffset", "Its progress too.", kind=bool, default=False),
+    Flag("r", "removeOffset", "Delete its offsets too.", kind=bool, default=False),
     aliases=("delete-group",),
 )
 async def delete_sub_group(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for broker in await chosen_brokers(admin, args):
         await broker.delete_group(args.group_name, with_offsets=args.remove_offset)
-        yield said(f"{broker.name} {broker.address}: group {args.group_name} is deleted")
+        yield sentence(f"{broker.name} {broker.address}: group {args.group_name} is deleted")
     if args.cluster_name and not args.broker_addr:
-        async for table in _without_derived_topics(admin, args.cluster_name, args.group_name):
+        async for table in _delete_derived_topics(admin, args.cluster_name, args.group_name):
             yield table
 
 
-async def _without_derived_topics(admin: Admin, cluster: str, group: str) -> AsyncIterator[Table]:
-    """A group that is gone from a cluster takes its retries and dead letters along, as with Apache's tool."""
+async def _delete_derived_topics(admin: Admin, cluster: str, group: str) -> AsyncIterator[Table]:
+    """Delete the retry topic and the dead letters of a group deleted from a whole cluster, as Apache's tool does."""
     from rocketline.protocol.names import dlq_topic, retry_topic
 
     topics = (retry_topic(group), dlq_topic(group))
@@ -107,15 +103,15 @@ async def _without_derived_topics(admin: Admin, cluster: str, group: str) -> Asy
         for topic in topics:
             await broker.delete_topic(topic)
     for topic in topics:
-        await admin.everywhere(lambda server, it=topic: server.delete_topic(it, cluster))  # type: ignore[misc]
-    yield said(f"its retries and dead letters are deleted too: {', '.join(topics)}")
+        await admin.ask_name_servers(lambda server, it=topic: server.delete_topic(it, cluster))  # type: ignore[misc]
+    yield sentence(f"its retry and dead-letter topics are deleted too: {', '.join(topics)}")
 
 
 @verb("getConsumerConfig", "The settings of a consumer group on every broker.", GROUP_NAME, aliases=("group-config",))
 async def get_consumer_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
     import msgspec
 
-    for broker, group in await admin.any_of(await admin.brokers(), lambda broker: broker.group(args.group_name)):
+    for broker, group in await admin.ask_brokers(await admin.brokers(), lambda broker: broker.group(args.group_name)):
         yield facts(sorted(msgspec.to_builtins(group).items()), f"{broker.name} {broker.address}")
 
 
@@ -131,11 +127,11 @@ async def group_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "consumerProgress",
-    "How far a group is behind, queue by queue; without a group, all groups.",
+    "The lag of a group, queue by queue; without -g, of all groups.",
     Flag("g", "groupName", "Consumer group."),
     Flag("t", "topicName", "Only this topic."),
-    Flag("s", "showClientIP", "Which consumer has each queue.", kind=bool, default=False),
-    LMQ,
+    Flag("s", "showClientIP", "Show which consumer holds each queue.", kind=bool, default=False),
+    ONE_CLUSTER,
     aliases=("lag", "progress"),
 )
 async def consumer_progress(admin: Admin, args: Args) -> AsyncIterator[Table]:
@@ -167,13 +163,13 @@ async def _queues(admin: Admin, progress: GroupProgress, with_clients: bool) -> 
 
 
 async def _owners(admin: Admin, progress: GroupProgress) -> dict[str, str]:
-    """Which client holds each queue, as the clients themselves say."""
+    """Which client holds each queue, as reported by the clients."""
     from rocketline.protocol.bodies import parse_queue_key
     from rocketline.protocol.names import retry_topic
 
     owners: dict[str, str] = {}
     brokers = await admin.brokers_of(retry_topic(progress.group))
-    for broker, online in await admin.any_of(brokers, lambda broker: broker.consumers(progress.group)):
+    for broker, online in await admin.ask_brokers(brokers, lambda broker: broker.consumers(progress.group)):
         for client in online.connection_set:
             info = await broker.running_info(progress.group, client.client_id)
             owners.update((str(parse_queue_key(key)), client.client_id) for key in info.mq_table)
@@ -182,7 +178,7 @@ async def _owners(admin: Admin, progress: GroupProgress) -> dict[str, str]:
 
 @verb(
     "whoConsumes",
-    "The groups that consume a topic, and how far behind each is.",
+    "The groups that consume a topic, and the lag of each.",
     Flag("t", "topic", "Topic.", required=True),
     aliases=("topic-groups",),
 )
@@ -190,9 +186,9 @@ async def who_consumes(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.progress import all_progress
 
     brokers = await admin.brokers_of(args.topic)
-    answers = await admin.any_of(brokers, lambda broker: broker.groups_of_topic(args.topic))
+    answers = await admin.ask_brokers(brokers, lambda broker: broker.groups_of_topic(args.topic))
     names = {name for _, groups in answers for name in groups}
-    # One request to each broker, however many groups there are.
+    # One request per broker, however many groups there are.
     found = {item.group: item.in_topic(args.topic) for item in await all_progress(admin)}
     table = Table(("group", "lag", "in flight"))
     for name in sorted(names):
@@ -206,7 +202,7 @@ async def who_consumes(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "setConsumeMode",
-    "Whether a group pulls a topic or pops it.",
+    "Let a group pull a topic, or pop it.",
     BROKER,
     CLUSTER,
     Flag("t", "topicName", "Topic.", required=True),
@@ -220,4 +216,4 @@ async def set_consume_mode(admin: Admin, args: Args) -> AsyncIterator[Table]:
         raise UsageProblem(f"-m {args.mode}: PULL or POP is expected")
     for broker in await chosen_brokers(admin, args):
         await broker.set_request_mode(args.topic_name, args.group_name, mode, args.pop_share_queue_num)
-        yield said(f"{broker.name} {broker.address}: {args.group_name} uses {mode} for {args.topic_name}")
+        yield sentence(f"{broker.name} {broker.address}: {args.group_name} uses {mode} for {args.topic_name}")

@@ -1,4 +1,4 @@
-"""Messages: finding them, and reading stretches of a topic."""
+"""Verbs about messages: finding them, and reading parts of a topic."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rocketline.cli.tables import Ms, Table, facts, said
+from rocketline.cli.tables import Ms, Table, facts, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BEGIN, END, LMQ, PRODUCER_GROUP, TOPIC, moment
+from rocketline.cli.verbs.common import BEGIN, END, IGNORED, IGNORED_CLUSTER, PRODUCER_GROUP, TOPIC, parse_time_ms
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
-    from rocketline.admin.messages import Stretch
+    from rocketline.admin.messages import MessageRange
     from rocketline.message import MessageView
 
 MAX_SHOWN = 1000
-"""Messages of a stretch that are shown unless asked for more: a topic may have millions."""
+"""Messages shown unless asked for more: a topic may have millions."""
 
 BODY_FORMAT = Flag("f", "bodyFormat", "Character set of the body; default UTF-8.", default="utf-8")
 COUNT = Flag("", "max", f"Messages shown at most; default {MAX_SHOWN}.", kind=int, default=MAX_SHOWN)
@@ -27,11 +27,11 @@ def body_text(body: bytes, charset: str) -> str:
     try:
         return body.decode(charset, "backslashreplace")
     except LookupError as error:
-        raise UsageProblem(f"{charset!r} is no character set") from error
+        raise UsageProblem(f"{charset!r} is not a character set") from error
 
 
 def message_facts(message: MessageView, charset: str = "utf-8", title: str = "") -> Table:
-    """Everything about one message."""
+    """All that is known of one message."""
     pairs: list[tuple[str, Any]] = [
         ("offset id", message.offset_id),
         ("topic", message.topic),
@@ -53,7 +53,7 @@ def message_facts(message: MessageView, charset: str = "utf-8", title: str = "")
     return facts(pairs, title or message.message_id)
 
 
-def message_rows(messages: list[MessageView], *, with_body: bool = True, charset: str = "utf-8") -> Table:
+def message_table(messages: list[MessageView], *, with_body: bool = True, charset: str = "utf-8") -> Table:
     columns = ["id", "broker", "queue", "offset", "stored", "tag", "keys", "retries"]
     table = Table([*columns, "body"] if with_body else columns)
     for message in messages:
@@ -63,7 +63,7 @@ def message_rows(messages: list[MessageView], *, with_body: bool = True, charset
     return table
 
 
-async def _whose(admin: Admin, message: MessageView) -> Table:
+async def _consumed_by(admin: Admin, message: MessageView) -> Table:
     from rocketline.admin.messages import consumed_by
 
     return Table(("group", "state"), list(await consumed_by(admin, message)), "consumed by")
@@ -74,19 +74,19 @@ async def _whose(admin: Admin, message: MessageView) -> Table:
     "The message with a broker's offset id (or a unique id).",
     Flag("t", "topic", "Topic; needed for a unique id."),
     Flag("i", "msgId", "Ids, separated by commas.", required=True),
-    Flag("g", "consumerGroup", "Have a consumer of this group handle it now; needs -d."),
-    Flag("d", "clientId", "The consumer to do so."),
+    Flag("g", "consumerGroup", "Let a consumer of this group handle it now; needs -d."),
+    Flag("d", "clientId", "Id of that consumer."),
     Flag("s", "sendMessage", "Send it again.", kind=bool, default=False),
-    Flag("u", "unitName", "Without meaning here."),
+    Flag("u", "unitName", IGNORED),
     BODY_FORMAT,
-    LMQ,
+    IGNORED_CLUSTER,
     aliases=("message", "query-message"),
 )
 async def query_msg_by_id(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for message_id in filter(None, (item.strip() for item in args.msg_id.split(","))):
         for message in await _by_any_id(admin, args.topic, message_id):
             yield message_facts(message, args.body_format)
-            async for table in _handled(admin, args, message):
+            async for table in _requested_extras(admin, args, message):
                 yield table
 
 
@@ -103,12 +103,12 @@ async def _by_any_id(admin: Admin, topic: str | None, message_id: str) -> list[M
         return [await by_offset_id(admin, message_id)]
     except RocketlineError as error:
         failure = error
-    where = f"in topic {topic!r}" if topic else "by its place in a log (for a unique id say -t TOPIC)"
+    where = f"in topic {topic!r}" if topic else "by its place in a log (a unique id needs -t TOPIC)"
     raise ClientError(f"no message {message_id} {where}: {failure}") from failure
 
 
-async def _handled(admin: Admin, args: Args, message: MessageView) -> AsyncIterator[Table]:
-    """What else was asked for: handing it to a consumer, sending it again, or who has consumed it."""
+async def _requested_extras(admin: Admin, args: Args, message: MessageView) -> AsyncIterator[Table]:
+    """Let a consumer handle the message, or send it again, if asked to; otherwise show which groups have consumed it."""
     if args.client_id and args.consumer_group:
         broker = await admin.master(message.broker_name)
         done = await broker.consume_directly(args.consumer_group, args.client_id, message.offset_id)
@@ -119,7 +119,7 @@ async def _handled(admin: Admin, args: Args, message: MessageView) -> AsyncItera
     elif getattr(args, "send_message", False):
         yield await _sent_again(admin, message)
     else:
-        yield await _whose(admin, message)
+        yield await _consumed_by(admin, message)
 
 
 async def _sent_again(admin: Admin, message: MessageView) -> Table:
@@ -128,18 +128,18 @@ async def _sent_again(admin: Admin, message: MessageView) -> Table:
 
     async with Producer(admin.namesrv, group=PRODUCER_GROUP, **admin.client_options) as producer:
         receipt = await producer.send(copy_of(message, message.topic))
-    return said(f"sent again as {receipt.message_id} to {receipt.queue} at {receipt.queue_offset}")
+    return sentence(f"sent again as {receipt.message_id} to {receipt.queue} at {receipt.queue_offset}")
 
 
 @verb(
     "queryMsgByUniqueKey",
     "The message with a producer's unique id.",
     Flag("i", "msgId", "Unique id.", required=True),
-    Flag("g", "consumerGroup", "Have a consumer of this group handle it now; needs -d."),
-    Flag("d", "clientId", "The consumer to do so."),
+    Flag("g", "consumerGroup", "Let a consumer of this group handle it now; needs -d."),
+    Flag("d", "clientId", "Id of that consumer."),
     TOPIC,
-    Flag("a", "showAll", "All copies, when it was stored more than once.", switch=True),
-    LMQ,
+    Flag("a", "showAll", "All copies, if it was stored more than once.", switch=True),
+    IGNORED_CLUSTER,
 )
 async def query_msg_by_unique_key(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.messages import by_unique_id
@@ -150,7 +150,7 @@ async def query_msg_by_unique_key(admin: Admin, args: Args) -> AsyncIterator[Tab
         raise ClientError(f"no message {args.msg_id} in topic {args.topic!r}")
     for message in found if args.show_all else found[:1]:
         yield message_facts(message)
-        async for table in _handled(admin, args, message):
+        async for table in _requested_extras(admin, args, message):
             yield table
 
 
@@ -161,17 +161,17 @@ async def query_msg_by_unique_key(admin: Admin, args: Args) -> AsyncIterator[Tab
     Flag("k", "msgKey", "Key.", required=True),
     BEGIN,
     END,
-    Flag("m", "maxNum", "At most so many; default 64.", kind=int, default=64),
-    LMQ,
+    Flag("m", "maxNum", "At most this many; default 64.", kind=int, default=64),
+    IGNORED_CLUSTER,
 )
 async def query_msg_by_key(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.messages import FOREVER_MS, by_key
 
     end_ms = FOREVER_MS if args.end_timestamp is None else args.end_timestamp
     found = await by_key(admin, args.topic, args.msg_key, args.max_num, args.begin_timestamp or 0, end_ms)
-    table = message_rows(found)
+    table = message_table(found)
     if len(found) >= args.max_num:
-        table.about = f"there may be more than these {args.max_num}: ask for more with -m, or say -b and -e"
+        table.about = f"there may be more than these {args.max_num}: use -m, or -b and -e"
     yield table
 
 
@@ -191,17 +191,17 @@ async def query_msg_by_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
     queue = MessageQueue(args.topic, args.broker_name, args.queue_id)
     message = await by_queue_offset(admin, queue, args.offset)
     yield message_facts(message, args.body_format)
-    yield await _whose(admin, message)
+    yield await _consumed_by(admin, message)
 
 
 @verb(
     "queryMsgTraceById",
-    "What became of a message, as far as its clients wrote it down.",
+    "The trace of a message, if its clients wrote one.",
     Flag("i", "msgId", "Unique id.", required=True),
     Flag("t", "traceTopic", "Topic of the traces.", default="RMQ_SYS_TRACE_TOPIC"),
     BEGIN,
     END,
-    Flag("c", "maxNum", "At most so many; default 64.", kind=int, default=64),
+    Flag("c", "maxNum", "At most this many; default 64.", kind=int, default=64),
     aliases=("trace",),
 )
 async def query_msg_trace_by_id(admin: Admin, args: Args) -> AsyncIterator[Table]:
@@ -230,18 +230,18 @@ def _trace_row(trace: Any) -> tuple[Any, ...]:
     )
 
 
-def stretch_of(args: Args) -> Stretch:
-    from rocketline.admin.messages import Stretch
+def range_of(args: Args) -> MessageRange:
+    from rocketline.admin.messages import MessageRange
 
-    return Stretch(
+    return MessageRange(
         begin_ms=args.begin_timestamp,
         end_ms=args.end_timestamp,
         expression=getattr(args, "sub_expression", None) or "*",
     )
 
 
-async def some(messages: AsyncIterator[MessageView], most: int) -> tuple[list[MessageView], bool]:
-    """The first messages, and whether there are more."""
+async def first_messages(messages: AsyncIterator[MessageView], most: int) -> tuple[list[MessageView], bool]:
+    """(the first `most` messages, whether there are more)."""
     found: list[MessageView] = []
     async for message in messages:
         if len(found) >= most:
@@ -250,10 +250,10 @@ async def some(messages: AsyncIterator[MessageView], most: int) -> tuple[list[Me
     return found, False
 
 
-def _shown(found: list[MessageView], more: bool, args: Args, *, with_body: bool = True) -> Table:
-    table = message_rows(found, with_body=with_body, charset=getattr(args, "charset_name", None) or "utf-8")
+def _limited_table(found: list[MessageView], more: bool, args: Args, *, with_body: bool = True) -> Table:
+    table = message_table(found, with_body=with_body, charset=getattr(args, "charset_name", None) or "utf-8")
     if more:
-        table.about = f"there are more than these {len(found)}: say --max, -b and -e"
+        table.about = f"there are more than these {len(found)}: use --max, -b and -e"
     return table
 
 
@@ -270,15 +270,15 @@ EXPRESSION = Flag("s", "subExpression", "Tags wanted: `a || b`.", default="*")
     BEGIN,
     END,
     Flag("d", "printBody", "With bodies.", kind=bool, default=True),
-    Flag("l", "lmqParentTopic", "Without meaning here."),
+    Flag("l", "lmqParentTopic", IGNORED),
     COUNT,
     aliases=("messages",),
 )
 async def print_msg(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.messages import read_topic
 
-    found, more = await some(read_topic(admin, args.topic, stretch_of(args)), args.max)
-    yield _shown(found, more, args, with_body=args.print_body)
+    found, more = await first_messages(read_topic(admin, args.topic, range_of(args)), args.max)
+    yield _limited_table(found, more, args, with_body=args.print_body)
 
 
 @verb(
@@ -293,54 +293,58 @@ async def print_msg(admin: Admin, args: Args) -> AsyncIterator[Table]:
     END,
     Flag("p", "printMsg", "Show messages.", kind=bool, default=True),
     Flag("d", "printBody", "With bodies.", kind=bool, default=True),
-    Flag("f", "calculate", "How many there are of each tag.", kind=bool, default=False),
+    Flag("f", "calculate", "Count the messages of each tag.", kind=bool, default=False),
     COUNT,
 )
 async def print_msg_by_queue(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from collections import Counter
 
-    from rocketline.admin.messages import read_stretch
+    from rocketline.admin.messages import read_range
     from rocketline.message import MessageQueue
 
     broker = await admin.master(args.broker_name)
     queue = MessageQueue(args.topic, args.broker_name, args.queue_id)
-    found, more = await some(read_stretch(broker, queue, stretch_of(args)), args.max)
+    found, more = await first_messages(read_range(broker, queue, range_of(args)), args.max)
     if args.calculate:
         tags = Counter(message.tag or "" for message in found)
         yield Table(("tag", "messages"), list(tags.most_common()), "tags")
     if args.print_msg:
-        yield _shown(found, more, args, with_body=args.print_body)
+        yield _limited_table(found, more, args, with_body=args.print_body)
 
 
 @verb(
     "consumeMessage",
-    "Look at messages of a topic, without any group's progress changing.",
+    "Show messages of a topic; the progress of no group changes.",
     TOPIC,
     Flag("b", "brokerName", "Name of the broker; with -i."),
     Flag("i", "queueId", "Queue; with -b.", kind=int),
     Flag("o", "offset", "First queue offset.", kind=int),
-    Flag("g", "consumerGroup", "Without meaning here: nothing is committed."),
-    Flag("s", "beginTimestamp", "Stored at or after.", kind=moment),
-    Flag("e", "endTimestamp", "Stored at or before.", kind=moment),
-    Flag("c", "MessageNumber", "At most so many; default 128.", kind=int, default=128),
+    Flag("g", "consumerGroup", IGNORED),
+    Flag("s", "beginTimestamp", "Stored at or after.", kind=parse_time_ms),
+    Flag("e", "endTimestamp", "Stored at or before.", kind=parse_time_ms),
+    Flag("c", "MessageNumber", "At most this many; default 128.", kind=int, default=128),
 )
 async def consume_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.admin.messages import read_stretch, read_topic
+    from rocketline.admin.messages import read_range, read_topic
     from rocketline.message import MessageQueue
 
-    stretch = replace(stretch_of(args), begin_offset=args.offset)
+    wanted = replace(range_of(args), begin_offset=args.offset)
     if args.broker_name is None and args.queue_id is None:
-        messages = read_topic(admin, args.topic, stretch)
+        messages = read_topic(admin, args.topic, wanted)
     elif args.broker_name is not None and args.queue_id is not None:
         queue = MessageQueue(args.topic, args.broker_name, args.queue_id)
-        messages = read_stretch(await admin.master(args.broker_name), queue, stretch)
+        messages = read_range(await admin.master(args.broker_name), queue, wanted)
     else:
-        raise UsageProblem("-b and -i belong together: a queue is one of a broker")
-    found, _ = await some(messages, args.message_number)
-    yield message_rows(found)
+        raise UsageProblem("-b and -i belong together: each broker has its own queues")
+    found, _ = await first_messages(messages, args.message_number)
+    yield message_table(found)
 
 
-@verb("decodeMessageId", "What a broker's offset id says.", Flag("i", "messageId", "Offset id.", required=True))
+@verb(
+    "decodeMessageId",
+    "The address and the log offset in a broker's offset id.",
+    Flag("i", "messageId", "Offset id.", required=True),
+)
 async def decode_message_id(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.protocol.message_ids import parse_offset_id
 
@@ -374,7 +378,7 @@ async def query_cq(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "resumeCheckHalfMessage",
-    "Have the broker ask again about a half message it gave up on.",
+    "Let the broker check a half message again that it has given up.",
     Flag("i", "msgId", "Offset id in TRANS_CHECK_MAX_TIME_TOPIC.", required=True),
     Flag("t", "topic", "Topic."),
 )
@@ -383,4 +387,4 @@ async def resume_check_half_message(admin: Admin, args: Args) -> AsyncIterator[T
 
     broker = await admin.named_broker_at(parse_offset_id(args.msg_id)[0])
     await broker.resume_check(args.topic or "", args.msg_id)
-    yield said(f"{args.msg_id} is asked about again")
+    yield sentence(f"{args.msg_id} will be checked again")

@@ -1,21 +1,21 @@
-"""The progress of groups, changed by hand."""
+"""Verbs about the offsets of consumer groups."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, said
+from rocketline.cli.tables import Ms, Table, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import TOPIC, moment
+from rocketline.cli.verbs.common import IGNORED, TOPIC, parse_time_ms
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
     from rocketline.message import MessageQueue
 
 GROUP = Flag("g", "group", "Consumer group.", required=True)
-FORCE = Flag("f", "force", "Also forward; false: only back.", kind=bool, default=True)
+FORCE = Flag("f", "force", "Move forward too; false: only back.", kind=bool, default=True)
 
 
 def _moved(offsets: dict[MessageQueue, int]) -> Table:
@@ -25,22 +25,24 @@ def _moved(offsets: dict[MessageQueue, int]) -> Table:
 
 @verb(
     "resetOffsetByTime",
-    "Move a group to a time: what was stored since is consumed again, or what was before is left out.",
+    "Move a group to a time: back to consume again, forward to skip.",
     GROUP,
     TOPIC,
-    Flag("s", "timestamp", "now, milliseconds, 2026-05-31#12:00:00:000; -1: the end.", kind=moment, required=True),
+    Flag(
+        "s", "timestamp", "now, milliseconds, 2026-05-31#12:00:00:000; -1: the end.", kind=parse_time_ms, required=True
+    ),
     FORCE,
     Flag("b", "broker", "Only the broker at this address."),
     Flag("q", "queue", "Only this queue; needs -b.", kind=int, default=-1),
-    Flag("o", "offset", "That queue to this offset.", kind=int),
-    Flag("c", "cluster", "For C++ consumers of old; without meaning here."),
+    Flag("o", "offset", "Move that queue to this offset.", kind=int),
+    Flag("c", "cluster", IGNORED),
     aliases=("reset-offset",),
 )
 async def reset_offset_by_time(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.progress import reset
 
     if args.queue >= 0 and not args.broker:
-        raise UsageProblem("-q needs -b: a queue number means something on one broker only")
+        raise UsageProblem("-q needs -b: each broker has its own queues")
     yield _moved(
         await reset(
             admin,
@@ -57,11 +59,11 @@ async def reset_offset_by_time(admin: Admin, args: Args) -> AsyncIterator[Table]
 
 @verb(
     "skipAccumulatedMessage",
-    "Let a group leave out everything that waits for it.",
+    "Let a group skip all messages it has not consumed yet.",
     GROUP,
     TOPIC,
     FORCE,
-    Flag("c", "cluster", "Without meaning here."),
+    Flag("c", "cluster", IGNORED),
     aliases=("skip-lag",),
 )
 async def skip_accumulated_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
@@ -76,18 +78,18 @@ async def skip_accumulated_message(admin: Admin, args: Args) -> AsyncIterator[Ta
     Flag("s", "srcGroup", "The group that has it.", required=True),
     Flag("d", "destGroup", "The group that gets it.", required=True),
     TOPIC,
-    Flag("o", "offline", "Also when no consumer of it is online.", kind=bool, default=True),
+    Flag("o", "offline", "Also if no consumer of that group is online.", kind=bool, default=True),
     aliases=("clone-offset",),
 )
 async def clone_group_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for broker in await admin.brokers_of(args.topic):
         await broker.clone_offsets(args.src_group, args.dest_group, args.topic, offline=args.offline)
-        yield said(f"{broker.name}: {args.dest_group} is in {args.topic} where {args.src_group} is")
+        yield sentence(f"{broker.name}: {args.dest_group} now has the offsets of {args.src_group} in {args.topic}")
 
 
 @verb(
     "consumeTimeSpan",
-    "When what lies in each queue was stored, and when what a group read last.",
+    "Store times of the oldest, the newest and the last consumed message of each queue.",
     GROUP,
     TOPIC,
     aliases=("time-span",),
@@ -95,7 +97,7 @@ async def clone_group_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def consume_time_span(admin: Admin, args: Args) -> AsyncIterator[Table]:
     table = Table(("broker", "queue", "oldest", "newest", "consumed", "waiting s"))
     brokers = await admin.brokers_of(args.topic)
-    for _, spans in await admin.any_of(brokers, lambda broker: broker.time_spans(args.topic, args.group)):
+    for _, spans in await admin.ask_brokers(brokers, lambda broker: broker.time_spans(args.topic, args.group)):
         for span in spans.consume_time_span_set:
             queue = span.message_queue
             times = (Ms(span.min_time_stamp), Ms(span.max_time_stamp), Ms(span.consume_time_stamp))
@@ -106,7 +108,7 @@ async def consume_time_span(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "getConsumerStatus",
-    "Where each online consumer of a group stands, as it says itself.",
+    "The offsets of each online consumer of a group, as reported by it.",
     GROUP,
     TOPIC,
     Flag("i", "originClientId", "Only this client."),
@@ -116,7 +118,9 @@ async def get_consumer_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
     table = Table(("client", "broker", "queue", "offset"))
     brokers = await admin.brokers_of(args.topic)
-    call = await admin.any_of(brokers, lambda broker: broker.positions(args.topic, args.group, args.origin_client_id))
+    call = await admin.ask_brokers(
+        brokers, lambda broker: broker.positions(args.topic, args.group, args.origin_client_id)
+    )
     rows = {
         (client, queue.broker_name, queue.queue_id, offset)
         for _, status in call

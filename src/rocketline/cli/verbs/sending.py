@@ -1,4 +1,4 @@
-"""Sending messages, and how long that takes."""
+"""Verbs that send messages, and that measure how long sends take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rocketline.cli.tables import Table
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import LMQ, PRODUCER_GROUP, TOPIC
+from rocketline.cli.verbs.common import IGNORED, ONE_CLUSTER, PRODUCER_GROUP, TOPIC
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -31,7 +31,7 @@ async def send_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.message import Message, MessageQueue
 
     if (args.broker is None) != (args.qid is None):
-        raise UsageProblem("-b and -i belong together: a queue is one of a broker")
+        raise UsageProblem("-b and -i belong together: each broker has its own queues")
     queue = MessageQueue(args.topic, args.broker, args.qid) if args.broker is not None else None
     message = Message(args.topic, args.body.encode(), tag=args.tags, keys=(args.key or "").split())
     async with Producer(
@@ -59,7 +59,7 @@ async def check_msg_send_rt(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb(
     "sendMsgStatus",
-    "Send messages to a broker, to see that it takes them.",
+    "Send messages to a broker, to check that it stores them.",
     Flag("b", "brokerName", "Name of the broker.", required=True),
     Flag("s", "messageSize", "Bytes of each; default 128.", kind=int, default=128),
     Flag("c", "count", "Messages; default 50.", kind=int, default=50),
@@ -74,10 +74,10 @@ async def send_msg_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     "How long sends to each broker of a cluster take.",
     Flag("a", "amount", "Messages; default 100.", kind=int, default=100),
     Flag("s", "size", "Bytes of each; default 128.", kind=int, default=128),
-    LMQ,
-    Flag("p", "printLog", "Without meaning here.", kind=bool),
-    Flag("m", "machineRoom", "Without meaning here."),
-    Flag("i", "interval", "As --watch.", kind=float),
+    ONE_CLUSTER,
+    Flag("p", "printLog", IGNORED, kind=bool),
+    Flag("m", "machineRoom", IGNORED),
+    Flag("i", "interval", "Repeat after this many seconds, as --watch.", kind=float),
 )
 async def cluster_rt(admin: Admin, args: Args) -> AsyncIterator[Table]:
     table = Table(("broker", "sends", "failed", "mean ms", "worst ms"))

@@ -1,14 +1,21 @@
-"""Topics: which there are, where they live, what is in them; making, changing and deleting them."""
+"""Verbs about topics: listing, creating, changing and deleting them, and what they hold."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, said
-from rocketline.cli.usage import UsageProblem
+from rocketline.cli.tables import Ms, Table, sentence
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BROKER, CLUSTER, LMQ, TOPIC, chosen_brokers
+from rocketline.cli.verbs.common import (
+    BROKER,
+    CLUSTER,
+    IGNORED,
+    IGNORED_CLUSTER,
+    TOPIC,
+    chosen_brokers,
+    parse_attributes,
+)
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin, AdminBroker
@@ -24,7 +31,7 @@ RETRY, DEAD = "%RETRY%", "%DLQ%"
     aliases=("topics",),
 )
 async def topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    names = await admin.first(lambda server: server.topics())
+    names = await admin.ask_name_server(lambda server: server.topics())
     if not args.cluster_model:
         yield Table(("topic",), [(name,) for name in names])
         return
@@ -38,9 +45,13 @@ async def topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 
 async def _clusters_of_topics(admin: Admin) -> dict[str, list[str]]:
-    """One request per cluster instead of one per topic."""
+    """The clusters of each topic, by one request per cluster."""
     clusters = await admin.clusters()
-    lists = await admin.gather(admin.first(lambda server, it=cluster: server.topics(it)) for cluster in clusters)  # type: ignore[misc]
+
+    def topics_of(cluster: str) -> Awaitable[list[str]]:
+        return admin.ask_name_server(lambda server: server.topics(cluster))
+
+    lists = await admin.gather(topics_of(cluster) for cluster in clusters)
     table: dict[str, list[str]] = {}
     for cluster, topics in zip(clusters, lists):
         for topic in topics:
@@ -58,7 +69,7 @@ async def _groups_of_topics(admin: Admin) -> dict[str, list[str]]:
     return table
 
 
-@verb("topicRoute", "The brokers and queues of a topic.", TOPIC, Flag("l", "list", "As ever.", switch=True))
+@verb("topicRoute", "The brokers and queues of a topic.", TOPIC, Flag("l", "list", IGNORED, switch=True))
 async def topic_route(admin: Admin, args: Args) -> AsyncIterator[Table]:
     route = await admin.route(args.topic)
     groups = {group.broker_name: group for group in route.broker_datas}
@@ -81,19 +92,21 @@ def _permission(perm: int) -> str:
     return "".join(letter for bit, letter in ((4, "R"), (2, "W"), (1, "X")) if perm & bit) or "none"
 
 
-@verb("topicClusterList", "The clusters a topic lives in.", TOPIC)
+@verb("topicClusterList", "The clusters that have a topic.", TOPIC)
 async def topic_cluster_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
     route = await admin.route(args.topic)
     yield Table(("cluster",), [(name,) for name in sorted({group.cluster for group in route.broker_datas})])
 
 
-@verb("topicStatus", "How many messages each queue of a topic has, and when the last came.", TOPIC, LMQ)
+@verb(
+    "topicStatus", "How many messages each queue of a topic has, and when the last was stored.", TOPIC, IGNORED_CLUSTER
+)
 async def topic_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.protocol.bodies import parse_queue_key
 
     table = Table(("broker", "queue", "min offset", "max offset", "messages", "last stored"))
     rate = 0.0
-    for _, stats in await admin.any_of(
+    for _, stats in await admin.ask_brokers(
         await admin.brokers_of(args.topic), lambda broker: broker.topic_stats(args.topic)
     ):
         rate += stats.topic_put_tps
@@ -116,25 +129,25 @@ async def topic_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     Flag("r", "readQueueNums", "Queues to read; default 8.", kind=int),
     Flag("w", "writeQueueNums", "Queues to write; default 8.", kind=int),
     Flag("p", "perm", "2 write, 4 read, 6 both.", kind=int),
-    Flag("o", "order", "Messages in order: the name servers fix the queues.", kind=bool),
-    Flag("a", "attributes", "+message.type=FIFO,-name"),
-    Flag("u", "unit", "Topic of a unit.", kind=bool),
-    Flag("s", "hasUnitSub", "Consumed by units.", kind=bool),
+    Flag("o", "order", "Ordered messages: name servers keep its queues fixed.", kind=bool),
+    Flag("a", "attributes", "Attributes to set and to remove: +message.type=FIFO,-name"),
+    Flag("u", "unit", "It belongs to a unit.", kind=bool),
+    Flag("s", "hasUnitSub", "It is consumed by units.", kind=bool),
     aliases=("create-topic",),
 )
 async def update_topic(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await chosen_brokers(admin, args)
     for broker in brokers:
-        await broker.put_topic(_wanted(args))
-        yield said(f"{broker.name} {broker.address}: topic {args.topic} is there")
+        await broker.put_topic(_topic_config(args))
+        yield sentence(f"{broker.name} {broker.address}: topic {args.topic} is created or changed")
     if args.order:
-        conf = ";".join(f"{broker.name}:{_wanted(args).write_queue_nums}" for broker in brokers)
-        await admin.everywhere(lambda server: server.put_kv("ORDER_TOPIC_CONFIG", args.topic, conf))
-        yield said(f"order configuration: {conf}")
+        conf = ";".join(f"{broker.name}:{_topic_config(args).write_queue_nums}" for broker in brokers)
+        await admin.ask_name_servers(lambda server: server.put_kv("ORDER_TOPIC_CONFIG", args.topic, conf))
+        yield sentence(f"order configuration: {conf}")
 
 
-def _wanted(args: Args) -> TopicConfig:
-    """The topic as asked for; what is not said has Apache's default, also for a topic that exists."""
+def _topic_config(args: Args) -> TopicConfig:
+    """The topic as the flags say; a missing flag means Apache's default, even if the topic exists with another value."""
     from rocketline.protocol.bodies import TopicConfig
 
     flags = (1 if args.unit else 0) | (2 if args.has_unit_sub else 0)
@@ -146,11 +159,7 @@ def _wanted(args: Args) -> TopicConfig:
         topic_sys_flag=flags,
         order=bool(args.order),
     )
-    for item in filter(None, (args.attributes or "").split(",")):
-        name, _, value = item.partition("=")
-        if name[:1] not in ("+", "-"):
-            raise UsageProblem(f"-a {item}: +name=value or -name is expected")
-        topic.attributes[name] = value
+    topic.attributes |= parse_attributes("-a", args.attributes)
     return topic
 
 
@@ -168,26 +177,28 @@ async def update_topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
     topics = read_list(args.filename, TopicConfig)
     for broker in await chosen_brokers(admin, args):
         await broker.put_topics(topics)
-        yield said(f"{broker.name} {broker.address}: {len(topics)} topics are there")
+        yield sentence(f"{broker.name} {broker.address}: {len(topics)} topics are created or changed")
 
 
 @verb(
     "updateTopicPerm",
-    "Change who may use a topic: 2 write, 4 read, 6 both.",
+    "Change the permission of a topic: 2 write, 4 read, 6 both.",
     BROKER,
     CLUSTER,
     TOPIC,
     Flag("p", "perm", "2, 4 or 6.", kind=int, required=True),
 )
 async def update_topic_perm(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    for broker in await _where_topic_is(admin, args):
+    for broker in await _brokers_with_topic(admin, args):
         topic = await broker.topic(args.topic)
         before, topic.perm, topic.attributes = topic.perm, args.perm, {}
         await broker.put_topic(topic)
-        yield said(f"{broker.name} {broker.address}: {args.topic} {_permission(before)} -> {_permission(args.perm)}")
+        yield sentence(
+            f"{broker.name} {broker.address}: {args.topic} {_permission(before)} -> {_permission(args.perm)}"
+        )
 
 
-async def _where_topic_is(admin: Admin, args: Args) -> list[AdminBroker]:
+async def _brokers_with_topic(admin: Admin, args: Args) -> list[AdminBroker]:
     if args.broker_addr:
         return await chosen_brokers(admin, args)
     brokers = await admin.brokers_of(args.topic)
@@ -206,9 +217,9 @@ async def _where_topic_is(admin: Admin, args: Args) -> list[AdminBroker]:
 async def delete_topic(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await admin.brokers(args.cluster_name)
     await admin.gather(broker.delete_topic(args.topic) for broker in brokers)
-    await admin.everywhere(lambda server: server.delete_topic(args.topic, args.cluster_name))
-    await admin.everywhere(lambda server: server.delete_kv("ORDER_TOPIC_CONFIG", args.topic))
-    yield said(f"topic {args.topic} is deleted from {len(brokers)} brokers of {args.cluster_name}")
+    await admin.ask_name_servers(lambda server: server.delete_topic(args.topic, args.cluster_name))
+    await admin.ask_name_servers(lambda server: server.delete_kv("ORDER_TOPIC_CONFIG", args.topic))
+    yield sentence(f"topic {args.topic} is deleted from {len(brokers)} brokers of {args.cluster_name}")
 
 
 @verb(
@@ -227,13 +238,13 @@ async def stats_all(admin: Admin, args: Args) -> AsyncIterator[Table]:
         for queue, item in progress.queues.items():
             groups = lags.setdefault(queue.topic, {})
             groups[progress.group] = groups.get(progress.group, 0) + max(0, item.broker_offset - item.consumer_offset)
-    names = [args.topic] if args.topic else await admin.first(lambda server: server.topics())
+    names = [args.topic] if args.topic else await admin.ask_name_server(lambda server: server.topics())
     shown = [name for name in names if not name.startswith((RETRY, DEAD))]
     brokers = await admin.brokers()
-    puts = await admin.gather(_counted(admin, brokers, "TOPIC_PUT_NUMS", name) for name in shown)
+    puts = await admin.gather(_sum_counter(admin, brokers, "TOPIC_PUT_NUMS", name) for name in shown)
     pairs = [(name, group) for name in shown for group in sorted(lags.get(name, {}))]
     keys = [f"{name}@{group}" for name, group in pairs]
-    gets = dict(zip(pairs, await admin.gather(_counted(admin, brokers, "GROUP_GET_NUMS", key) for key in keys)))
+    gets = dict(zip(pairs, await admin.gather(_sum_counter(admin, brokers, "GROUP_GET_NUMS", key) for key in keys)))
     for name, (put_rate, put_day) in zip(shown, puts):
         rows = [(group, gets[name, group]) for group in sorted(lags.get(name, {}))] or [("", (0.0, 0))]
         for group, (rate, day) in rows:
@@ -242,8 +253,8 @@ async def stats_all(admin: Admin, args: Args) -> AsyncIterator[Table]:
     yield table
 
 
-async def _counted(admin: Admin, brokers: list[AdminBroker], name: str, key: str) -> tuple[float, int]:
-    """(per second over the last minute, sum of the last day) over all brokers; one that has no such counter adds none."""
+async def _sum_counter(admin: Admin, brokers: list[AdminBroker], name: str, key: str) -> tuple[float, int]:
+    """(messages per second in the last minute, messages in the last day) of all brokers that have this counter."""
     from rocketline.errors import RocketlineError
 
     rate, day = 0.0, 0
@@ -259,7 +270,7 @@ async def _counted(admin: Admin, brokers: list[AdminBroker], name: str, key: str
 
 @verb(
     "allocateMQ",
-    "How the queues of a topic would be shared by consumers at these addresses.",
+    "How consumers at these addresses would share the queues of a topic.",
     TOPIC,
     Flag("i", "ipList", "Addresses, separated by commas.", required=True),
 )

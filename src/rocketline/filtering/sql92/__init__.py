@@ -1,9 +1,11 @@
-"""RocketMQ's SQL92 filter language: text -> tokens -> tree -> closures, with Apache's results and oddities.
+"""RocketMQ's SQL92 filter language: text -> tokens -> tree -> closures, with the same results as Apache's, oddities
+included.
 
-No LIKE and no arithmetic; only `NULL`, booleans, numbers, strings and properties, which are always text. Logic has three
-values, and an expression may fail on a message: a property that is not the number it is compared with. Only true selects.
+There is no LIKE and no arithmetic; only `NULL`, booleans, numbers, strings and properties, which are always text. Logic has
+three values. An expression may fail on a message, for example when a property compared with a number is not a number. A
+message matches only if the result is true.
 """
 
-from rocketline.filtering.sql92.selecting import SqlFilter
+from rocketline.filtering.sql92.sql_filter import SqlFilter
 
 __all__ = ["SqlFilter"]

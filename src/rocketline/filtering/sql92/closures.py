@@ -1,7 +1,7 @@
-"""From a tree to functions: each node becomes a closure that takes the message and returns its value.
+"""Compiles a tree to closures: the function of a node takes a message and returns the value of the node.
 
-How a property is read is the caller's: from a mapping, or from the bytes of a stored record. Kinds are known here, so every
-conversion is chosen once, and a test of a property against a literal is one call.
+The caller decides how a property is read: from a mapping, or from the bytes of a stored record. Kinds of values are known at
+compile time, so every conversion is chosen once, and a test of a property against a literal is one call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from rocketline.filtering.sql92.tree import (
     AnyOf,
     Equal,
     IsNull,
-    Kind,
     Literal,
     Negated,
     Node,
@@ -28,31 +27,32 @@ from rocketline.filtering.sql92.tree import (
     Property,
     TextTest,
     Truth,
+    ValueKind,
     kind_of,
 )
 
 T = TypeVar("T")
 Evaluate = Callable[[T], Any]
 ReadProperty = Callable[[str], Callable[[T], str | None]]
-"""The reader of a property, by its name."""
+"""From the name of a property to the function that reads it."""
 
 Convert = Callable[[Any], Any]
 Compare = Callable[[Any, Any], bool]
 
 MAX_LEVELS = 100
-"""Each level is a call inside a call when a message is tested."""
+"""Each level is a nested call when a message is tested."""
 
-_FROM_TEXT: dict[Kind, Convert] = {
-    Kind.INT32: whole_number(32),
-    Kind.INT64: whole_number(64),
-    Kind.DOUBLE: double,
-    Kind.BOOLEAN: boolean,
+_FROM_TEXT: dict[ValueKind, Convert] = {
+    ValueKind.INT32: whole_number(32),
+    ValueKind.INT64: whole_number(64),
+    ValueKind.DOUBLE: double,
+    ValueKind.BOOLEAN: boolean,
 }
 _COMPARE: dict[str, Compare] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
-def compiled(node: Node, read: ReadProperty[T], level: int = 0) -> Evaluate[T]:
-    """The function of a tree; it may raise FilterFailed for a message."""
+def compile_tree(node: Node, read: ReadProperty[T], level: int = 0) -> Evaluate[T]:
+    """The function of a tree; called with a message, it may raise FilterFailed."""
     if level > MAX_LEVELS:
         raise InvalidExpression(f"SQL92 expression: operators nested deeper than {MAX_LEVELS} levels")
     level += 1
@@ -62,42 +62,42 @@ def compiled(node: Node, read: ReadProperty[T], level: int = 0) -> Evaluate[T]:
         case Property(name):
             return read(name)
         case Negated(inner):
-            return _negated(compiled(inner, read, level), kind_of(inner))
+            return _negated(compile_tree(inner, read, level), kind_of(inner))
         case Truth(inner):
-            return _truth(compiled(inner, read, level))
+            return _truth(compile_tree(inner, read, level))
         case Not(Equal(Property(name), Literal(value, kind))):
             return _equals_literal(read(name), value, kind, operator.ne)
         case Not(inner):
-            return _not(compiled(inner, read, level))
+            return _not(compile_tree(inner, read, level))
         case AllOf(
             (Ordered(">=", Property(name), Literal() as low), Ordered("<=", Property(other), Literal() as high))
         ) if name == other:
             return _between(read(name), low, high)
         case AllOf(terms):
-            return _joined([compiled(term, read, level) for term in terms], deciding=False)
+            return _joined([compile_tree(term, read, level) for term in terms], deciding=False)
         case AnyOf(terms):
-            return _joined([compiled(term, read, level) for term in terms], deciding=True)
+            return _joined([compile_tree(term, read, level) for term in terms], deciding=True)
         case Equal(Property(name), Literal(value, kind)):
             return _equals_literal(read(name), value, kind, operator.eq)
         case Equal(left, right):
             same = _same(kind_of(left), kind_of(right))
-            return _equal(compiled(left, read, level), compiled(right, read, level), same)
+            return _equal(compile_tree(left, read, level), compile_tree(right, read, level), same)
         case IsNull(inner):
-            return _is_null(compiled(inner, read, level))
+            return _is_null(compile_tree(inner, read, level))
         case Ordered(sign, Property(name), Literal(value, kind)):
             return _ordered_literal(read(name), _FROM_TEXT[kind], _COMPARE[sign], value)
         case Ordered(sign, left, right):
             convert = _for_order(kind_of(left), kind_of(right))
-            return _ordered(compiled(left, read, level), compiled(right, read, level), convert, _COMPARE[sign])
+            return _ordered(compile_tree(left, read, level), compile_tree(right, read, level), convert, _COMPARE[sign])
         case OneOf(inner, texts, negated):
-            return _one_of(compiled(inner, read, level), texts, negated)
+            return _one_of(compile_tree(inner, read, level), texts, negated)
         case TextTest(test, inner, search, negated):
             if not search:
                 return lambda message: False
-            return _text_test(compiled(inner, read, level), test, search, negated)
+            return _text_test(compile_tree(inner, read, level), test, search, negated)
 
 
-def _negated(inner: Evaluate[T], kind: Kind) -> Evaluate[T]:
+def _negated(inner: Evaluate[T], kind: ValueKind) -> Evaluate[T]:
     if kind in NUMBERS:
         return lambda message: None if (value := inner(message)) is None else -value
 
@@ -116,7 +116,7 @@ def _not(inner: Evaluate[T]) -> Evaluate[T]:
 
 
 def _joined(terms: list[Evaluate[T]], deciding: bool) -> Evaluate[T]:
-    """AND is decided by false, OR by true; else one null makes null. In order, up to the term that decides."""
+    """AND (`deciding` is False) or OR (True): the first deciding term gives the result; otherwise one null makes null."""
 
     if len(terms) == 2:
         return _pair(terms[0], terms[1], deciding)
@@ -151,8 +151,8 @@ def _is_null(inner: Evaluate[T]) -> Evaluate[T]:
     return lambda message: inner(message) is None
 
 
-def _equals_literal(read: Evaluate[T], literal: Any, kind: Kind, compare: Compare) -> Evaluate[T]:
-    if kind is Kind.TEXT:
+def _equals_literal(read: Evaluate[T], literal: Any, kind: ValueKind, compare: Compare) -> Evaluate[T]:
+    if kind is ValueKind.TEXT:
         if compare is operator.eq:  # the most frequent test of all
             return lambda message: None if (text := read(message)) is None else text == literal
         return lambda message: None if (text := read(message)) is None else compare(text, literal)
@@ -165,7 +165,7 @@ def _ordered_literal(read: Evaluate[T], convert: Convert, compare: Compare, lite
 
 
 def _between(read: Evaluate[T], low: Literal, high: Literal) -> Evaluate[T]:
-    """Two comparisons of one property, which is then read once."""
+    """Two comparisons of one property, which is read only once."""
     above, below = _FROM_TEXT[low.kind], _FROM_TEXT[high.kind]
     least: Any = low.value
     most: Any = high.value
@@ -185,24 +185,24 @@ def _equal(left: Evaluate[T], right: Evaluate[T], same: Compare) -> Evaluate[T]:
     def evaluate(message: T) -> bool | None:
         first, second = left(message), right(message)
         if first is None:
-            # Two missing properties are equal to Apache; one is unknown on the left and different on the right.
+            # For Apache two missing properties are equal; one missing on the left gives null, on the right false.
             return True if second is None else None
         return False if second is None else same(first, second)
 
     return evaluate
 
 
-def _same(left: Kind, right: Kind) -> Compare:
-    """How two values that are there are compared for equality."""
-    if left is right or not (left is Kind.TEXT or right is Kind.TEXT):
+def _same(left: ValueKind, right: ValueKind) -> Compare:
+    """The equality test for two values that are not null."""
+    if left is right or not (left is ValueKind.TEXT or right is ValueKind.TEXT):
         if left in NUMBERS and right in NUMBERS:
-            return _as_doubles if Kind.DOUBLE in (left, right) else operator.eq
+            return _as_doubles if ValueKind.DOUBLE in (left, right) else operator.eq
         return operator.eq if left is right else _never
-    if left is Kind.BOOLEAN:
+    if left is ValueKind.BOOLEAN:
         return _cannot_compare
-    if Kind.NULL in (left, right):
+    if ValueKind.NULL in (left, right):
         return _never
-    if left is Kind.TEXT:
+    if left is ValueKind.TEXT:
         parse = _FROM_TEXT[right]
         return lambda first, second: bool(parse(first) == second)
     parse = _FROM_TEXT[left]
@@ -222,15 +222,15 @@ def _cannot_compare(first: Any, second: Any) -> bool:
     raise FilterFailed(f"{first} on the left cannot be compared with {str(second)[:40]!r}")
 
 
-def _for_order(left: Kind, right: Kind) -> tuple[Convert | None, Convert | None]:
-    """What turns both values into something with an order; None: they have it."""
-    if left is Kind.TEXT and right is Kind.TEXT:
+def _for_order(left: ValueKind, right: ValueKind) -> tuple[Convert | None, Convert | None]:
+    """Conversions that make both values comparable by order; None where none is needed."""
+    if left is ValueKind.TEXT and right is ValueKind.TEXT:
         return double_rank, double_rank
-    if left is Kind.TEXT:
+    if left is ValueKind.TEXT:
         return _FROM_TEXT.get(right), None
-    if right is Kind.TEXT:
+    if right is ValueKind.TEXT:
         return None, _FROM_TEXT.get(left)
-    if Kind.DOUBLE in (left, right):
+    if ValueKind.DOUBLE in (left, right):
         return float, float
     return None, None
 
@@ -260,7 +260,7 @@ def _one_of(read: Evaluate[T], texts: frozenset[str], negated: bool) -> Evaluate
 
 
 def _text_test(inner: Evaluate[T], test: str, search: str, negated: bool) -> Evaluate[T]:
-    """False for what is missing or no text, negated or not."""
+    """A search in a text; false for a value that is missing or no text, also when negated."""
     if test == "CONTAINS":
         return lambda message: isinstance(text := inner(message), str) and (search in text) is not negated
     if test == "STARTSWITH":

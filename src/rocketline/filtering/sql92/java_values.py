@@ -1,7 +1,7 @@
 """Numbers and booleans from the text of a property, by the rules of Java's parsers.
 
-Java takes decimal digits of all scripts for whole numbers, blanks around doubles and their `d` and `f` suffixes; it takes no
-underscores. `FilterFailed` stands for its NumberFormatException.
+For whole numbers Java accepts decimal digits of all scripts; for doubles it accepts blanks around them and the suffixes
+`d` and `f`; it accepts no underscores. `FilterFailed` stands for its NumberFormatException.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MAX_DIGITS = 19
 
 
 def whole_number(bits: int) -> Callable[[str], int]:
-    """A parser of whole numbers of so many bits."""
+    """A parser of signed whole numbers of `bits` bits."""
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
     surely_fits = len(str(high)) - 1
 
     def parse(text: str) -> int:
-        # The usual case; also keeps int() away from what only Python takes.
+        # The usual case, without the forms that only Python's int() accepts.
         if len(text) <= surely_fits and text.isdigit() and text.isascii():
             return int(text)
         value = _unusual_whole(text)
@@ -41,7 +41,7 @@ def whole_number(bits: int) -> Callable[[str], int]:
 
 def _unusual_whole(text: str) -> int:
     found = _WHOLE.fullmatch(text)
-    # Java reads digits from single UTF-16 units; those beyond the basic plane are none to it.
+    # Java reads single UTF-16 units, so digits beyond the basic plane are no digits for it.
     if found is None or max(text) > "\uffff":
         raise FilterFailed(f"{text[:40]!r} is not a whole number")
     digits = found[1].lstrip("0")
@@ -52,7 +52,7 @@ def _unusual_whole(text: str) -> int:
 
 
 def double(text: str) -> float:
-    """A double to compare with a finite one; NaN is above everything to Java, so it becomes infinity here."""
+    """A double to compare with a finite one. For Java NaN is above all numbers, so it is infinity here."""
     text = text.strip(_BLANKS)
     found = _DECIMAL.fullmatch(text)
     if found is not None:

@@ -1,7 +1,7 @@
 """Tokens of an expression, one at a time.
 
-Lazy on purpose: Apache's parser stops at the end of the first complete expression and looks one token further, so what
-comes after that may be anything, and `a = 1 foo #` is `a = 1`.
+Tokens are read only as far as needed: Apache's parser stops after the first complete expression and one more token, and
+whatever follows is ignored: `a = 1 foo #` is `a = 1`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rocketline.errors import InvalidExpression
 
 MAX_CHARS = 65_536
-"""Longest expression; Apache has no limit."""
+"""Longest expression in characters; Apache has no limit."""
 
 KEYWORDS = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH")
@@ -25,7 +25,7 @@ TEXT = "a string in quotes"
 INTEGER = "a whole number"
 DECIMAL = "a number"
 
-# A line comment must end with its line; without that its dashes are signs. A 0 takes no L: what follows is a new token.
+# A line comment needs a line end, otherwise its dashes are signs. A 0 takes no suffix L: the L is a new token.
 _TOKEN = re.compile(
     r"(?P<blank>(?:[ \t\n\r\f]|--[^\n\r]*[\n\r])+)"
     r"|(?P<decimal>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
@@ -83,7 +83,7 @@ def _token(group: str | None, text: str, position: int) -> Token:
 
 
 def problem(text: str, position: int, what: str) -> InvalidExpression:
-    """An error that shows where it is, with a few words of what stands there."""
+    """An error with its position and the text found there."""
     near = text[position : position + 24]
     where = f"character {position + 1}" + (f", near {near!r}" if near else ", the end")
     return InvalidExpression(f"SQL92 expression, {where}: {what}", position)

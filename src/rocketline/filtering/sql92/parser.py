@@ -1,9 +1,9 @@
-"""From tokens to a tree, with the checks Apache makes before it has seen a message.
+"""Parses tokens to a tree, with the checks that Apache makes at compile time.
 
 Precedence, low to high: OR; AND; `= <> IS [NOT] NULL`; `> >= < <=` BETWEEN, IN, CONTAINS, STARTSWITH, ENDSWITH;
 `+ - NOT`. So `NOT a = 1` is `(NOT a) = 1`. What follows a complete expression is ignored, as by Apache: `a LIKE 'x'` is `a`.
 
-Depth, operands and lists are bounded, because a consumer's text decides what the broker does for every message.
+Depth, operands and lists are limited, because the broker evaluates an expression of a consumer for every message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from rocketline.filtering.sql92.tree import (
     AnyOf,
     Equal,
     IsNull,
-    Kind,
     Literal,
     Negated,
     Node,
@@ -28,17 +27,22 @@ from rocketline.filtering.sql92.tree import (
     Property,
     TextTest,
     Truth,
+    ValueKind,
     is_boolean,
 )
 
 MAX_DEPTH = 64
-"""Brackets and signs inside each other."""
+"""Most brackets and signs inside each other."""
 MAX_OPERANDS = 2048
 MAX_LIST = 4096
 
 _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
-_WORDS = {"TRUE": Literal(True, Kind.BOOLEAN), "FALSE": Literal(False, Kind.BOOLEAN), "NULL": Literal(None, Kind.NULL)}
+_WORDS = {
+    "TRUE": Literal(True, ValueKind.BOOLEAN),
+    "FALSE": Literal(False, ValueKind.BOOLEAN),
+    "NULL": Literal(None, ValueKind.NULL),
+}
 _ORDERS = (">", ">=", "<", "<=")
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _PREFIXES = ("+", "-", "NOT")
@@ -128,7 +132,7 @@ class _Parser:
         if negated:
             return AnyOf((self._ordered("<", left, low, sign), self._ordered(">", left, high, sign)))
         both = AllOf((self._ordered(">=", left, low, sign), self._ordered("<=", left, high, sign)))
-        # Apache looks at plain literals only: `BETWEEN 5 AND -1` is allowed, and never true.
+        # Apache checks only plain literals: `BETWEEN 5 AND -1` is allowed, and never true.
         if isinstance(low, Literal) and isinstance(high, Literal) and _is_above(low, high):
             raise problem(self._text, sign.position, f"nothing is between {low.value} and {high.value}")
         return both
@@ -182,17 +186,17 @@ class _Parser:
         if token.kind == PROPERTY:
             return Property(token.text)
         if token.kind == TEXT:
-            return Literal(_unquoted(token.text), Kind.TEXT)
+            return Literal(_unquoted(token.text), ValueKind.TEXT)
         if token.kind == INTEGER:
             return self._integer(token)
         if token.kind == DECIMAL:
             value = float(token.text)
-            # Apache compares with the smallest double above zero, so it refuses every form of 0.0 too.
+            # Apache requires the smallest double above zero at least, so it refuses every form of 0.0 too.
             if isinf(value) or value == 0:
                 raise problem(
                     self._text, token.position, "this number is zero or does not fit a double; write 0 for zero"
                 )
-            return Literal(value, Kind.DOUBLE)
+            return Literal(value, ValueKind.DOUBLE)
         return _WORDS.get(token.kind)
 
     def _integer(self, token: Token) -> Literal:
@@ -200,7 +204,7 @@ class _Parser:
         value = int(digits) if len(digits) <= 19 else _INT64_MAX + 1
         if value > _INT64_MAX:
             raise problem(self._text, token.position, f"this number is above {_INT64_MAX}")
-        return Literal(value, Kind.INT32 if value <= _INT32_MAX else Kind.INT64)
+        return Literal(value, ValueKind.INT32 if value <= _INT32_MAX else ValueKind.INT64)
 
     def _string(self) -> str:
         token = self._token
@@ -216,7 +220,7 @@ class _Parser:
 
     def _check_equal(self, left: Node, right: Node, sign: Token) -> None:
         for side in (left, right):
-            if isinstance(side, Literal) and side.kind is Kind.NULL:
+            if isinstance(side, Literal) and side.kind is ValueKind.NULL:
                 raise problem(self._text, sign.position, "nothing equals NULL; write IS NULL or IS NOT NULL")
         if isinstance(left, Literal) and isinstance(right, Literal) and is_boolean(left) and not is_boolean(right):
             raise problem(self._text, sign.position, "TRUE and FALSE can only be compared with each other")
@@ -255,7 +259,7 @@ def _is_above(low: Literal, high: Literal) -> bool:
     first, second = low.value, high.value
     assert isinstance(first, (int, float))  # _ordered has made sure
     assert isinstance(second, (int, float))
-    if Kind.DOUBLE in (low.kind, high.kind):
+    if ValueKind.DOUBLE in (low.kind, high.kind):
         return float(first) > float(second)
     return first > second
 

@@ -1,7 +1,7 @@
-"""What an expression is made of, and of which kind its value is.
+"""The nodes of an expression tree, and the kinds of their values.
 
-Properties are text and literals show their type, so the kind of every value is known before the first message comes; only
-whether it is null is not.
+Properties are text and literals have a type, so the kind of every value is known at compile time; only whether it is null is
+not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     TEXT = auto()
     INT32 = auto()
     INT64 = auto()
@@ -19,7 +19,7 @@ class Kind(Enum):
     NULL = auto()
 
 
-NUMBERS = frozenset((Kind.INT32, Kind.INT64, Kind.DOUBLE))
+NUMBERS = frozenset((ValueKind.INT32, ValueKind.INT64, ValueKind.DOUBLE))
 
 Value = str | int | float | bool | None
 
@@ -27,7 +27,7 @@ Value = str | int | float | bool | None
 @dataclass(frozen=True, slots=True)
 class Literal:
     value: Value
-    kind: Kind
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Negated:
-    """Minus something: null unless that is a number."""
+    """Minus a value: null unless that is a number."""
 
     inner: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A property where a boolean is needed. It is text, so never true: null when missing, else false."""
+    """A property where a boolean is expected. A text is never true: null when missing, otherwise false."""
 
     inner: Property
 
@@ -104,22 +104,22 @@ class TextTest:
 Node = Literal | Property | Negated | Truth | Not | AllOf | AnyOf | Equal | IsNull | Ordered | OneOf | TextTest
 
 
-def kind_of(node: Node) -> Kind:
-    """The kind of a node's value when it is not null; NULL when it always is."""
+def kind_of(node: Node) -> ValueKind:
+    """The kind of a node's value if that is not null; NULL if it always is."""
     match node:
         case Literal():
             return node.kind
         case Property():
-            return Kind.TEXT
+            return ValueKind.TEXT
         case Negated():
             inner = kind_of(node.inner)
-            return inner if inner in NUMBERS else Kind.NULL
+            return inner if inner in NUMBERS else ValueKind.NULL
         case _:
-            return Kind.BOOLEAN
+            return ValueKind.BOOLEAN
 
 
 def is_boolean(node: Node) -> bool:
-    """Whether the language takes a node for a condition; NULL, TRUE and FALSE are."""
+    """Whether a node may be used as a condition; the literals NULL, TRUE and FALSE may."""
     if isinstance(node, Literal):
-        return node.kind in (Kind.BOOLEAN, Kind.NULL)
+        return node.kind in (ValueKind.BOOLEAN, ValueKind.NULL)
     return not isinstance(node, (Property, Negated))

@@ -1,7 +1,7 @@
-"""Options of the source `rocketmq`, checked before anything is asked of a cluster.
+"""Options of the source `rocketmq`, checked before connecting to a cluster.
 
-Names are those Kafka's source has, where it has the option; `live_source` lists them. What contradicts itself, or has no
-effect in a stream or a batch, is refused rather than ignored.
+They have the names of Kafka's source, where it has the option; `live.source` lists them. Options that contradict each
+other, or have no effect in a stream or a batch, are refused.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ONLY_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay
 
 
 @dataclass(frozen=True)
-class Topics:
-    """Which topics and queues are read: one of the three is set."""
+class TopicChoice:
+    """The topics and queues to read; exactly one of the three is set."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -38,7 +38,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading begins or ends: a word, a time for all queues, or something for each queue."""
+    """Where reading begins or ends: a word, a time for all queues, or an offset or a time for each queue."""
 
     word: str | None = None
     """earliest, latest or group."""
@@ -48,18 +48,18 @@ class Position:
 
     @property
     def named(self) -> Offsets:
-        """The queues for which the user wrote something."""
+        """The queues that the user named, with an offset or a time."""
         return self.offsets or self.times_ms
 
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """The options of the source; may be pickled."""
+    """The options of the source; can be pickled."""
 
     endpoint: Endpoint
-    topics: Topics
+    topics: TopicChoice
     start: Position | None = None
-    """None: what is usual, the end for a stream and everything for a batch."""
+    """None is the default: latest for a stream, earliest for a batch."""
     end: Position = Position("latest")
     strict_times: bool = False
     group_fallback: str = "earliest"
@@ -76,7 +76,7 @@ class LiveOptions:
 
     @staticmethod
     def parse(given: Mapping[str, str], streaming: bool | None = None) -> LiveOptions:
-        """ConfigError for what is missing, unknown or makes no sense; `streaming` is None when that is not known yet."""
+        """ConfigError for options that are missing, unknown or invalid; `streaming` is None when it is not known yet."""
         options = Options(NAME, given)
         parsed = LiveOptions(
             endpoint=_endpoint(options),
@@ -108,7 +108,7 @@ def _endpoint(options: Options) -> Endpoint:
     return replace(endpoint, batch=options.number("pullBatchSize", 1, 65_536) or endpoint.batch)
 
 
-def _topics(options: Options) -> Topics:
+def _topics(options: Options) -> TopicChoice:
     chosen = options.at_most_one("subscribe", "subscribePattern", "assign")
     names = options.names("subscribe")
     pattern, assigned = options.text("subscribePattern"), options.text("assign")
@@ -121,8 +121,10 @@ def _topics(options: Options) -> Topics:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise options.wrong(f"option 'subscribePattern' is no regular expression: {error}") from None
-    return Topics(names, pattern, None if assigned is None else Assignment.parse(assigned, f"{NAME}: option 'assign'"))
+            raise options.wrong(f"option 'subscribePattern' is not a regular expression: {error}") from None
+    return TopicChoice(
+        names, pattern, None if assigned is None else Assignment.parse(assigned, f"{NAME}: option 'assign'")
+    )
 
 
 def _position(options: Options, side: str) -> Position | None:
@@ -136,7 +138,7 @@ def _position(options: Options, side: str) -> Position | None:
     if text is None:
         return None
     if text.startswith("{"):
-        # There is no end before the first message.
+        # The earliest message (-2) is not allowed as an end.
         lowest = LATEST if side == "ending" else -2
         return Position(offsets=parse_offsets(text, f"{NAME}: option {offsets!r}", lowest))
     words = ("earliest", "latest", "group") if side == "starting" else ("latest", "group")
@@ -159,7 +161,7 @@ def _expression(options: Options) -> str | Sql:
 
 def _check_together(options: Options, parsed: LiveOptions) -> None:
     if parsed.commit_offsets and not options.given("group"):
-        raise options.wrong("commitOffsets needs the option 'group': whose progress it is")
+        raise options.wrong("commitOffsets needs the option 'group'")
     uses_group = "group" in (parsed.start.word if parsed.start else None, parsed.end.word)
     if uses_group and not options.given("group"):
         raise options.wrong("offsets of a group need the option 'group'")

@@ -1,4 +1,4 @@
-"""What travels from the driver to a task of the source `rocketmq`."""
+"""Partitions of the source `rocketmq`, which the driver sends to tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocketline.spark.live.planner import QueueRange, split_ranges
 
 @dataclass
 class LivePartition(InputPartition):
-    """What one task reads."""
+    """The range of a queue that one task reads."""
 
     part: QueueRange
 

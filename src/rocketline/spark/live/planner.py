@@ -1,13 +1,13 @@
-"""Which stretch of which queue the tasks of a batch read. Pure: positions in, ranges out.
+"""Plans which ranges of which queues the tasks of a batch read. Pure functions: offsets in, ranges out.
 
-A stream goes from position to position, and Spark writes each one down before anything is read. Therefore everything that
-decides what a batch holds must be in a position:
+A stream moves from one set of offsets to the next, and Spark saves each set before anything is read. So the offsets
+alone must determine the content of a batch:
 
-* A queue that appears is first written down with where it begins, and read from the next batch on.
-* A queue that is gone keeps its position, in case it comes back.
-* A queue that ends before the position was deleted and made again: the position goes back to where it begins.
+* A new queue is first saved with its first offset, and read from the next batch on.
+* A queue that is gone keeps its offset, in case it comes back.
+* A queue that ends before its saved offset was deleted and created again: its offset is set back to the start.
 
-What of this means that messages were lost is told in words; whether that ends the stream is the caller's choice.
+Losses of messages are described as texts; the caller decides whether they end the stream.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class QueueRange:
 
     @property
     def rows(self) -> int:
-        """At most: filters and retention may leave fewer."""
+        """The most rows it can give: filters and retention may leave fewer."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -41,14 +41,14 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class Step:
-    """Where a stream may go from a position, and what was lost on the way there."""
+    """The offsets a stream may advance to, and the losses on the way."""
 
     end: Offsets
     losses: tuple[str, ...] = ()
 
 
 def advance(start: Known, begins: Known, ends: Known) -> Step:
-    """Go on to what there is now; `begins` may leave out queues that end where the position is."""
+    """Advance to the current ends; `begins` may leave out queues that end at their offset."""
     known_topics = {queue.topic for queue in start}
     end: Offsets = {}
     losses: list[str] = []
@@ -56,35 +56,35 @@ def advance(start: Known, begins: Known, ends: Known) -> Step:
         if queue not in ends:
             end[queue] = start[queue]
             losses.append(
-                f"{queue} is not there any more: its topic was deleted or got fewer queues, or its broker is not "
+                f"{queue} does not exist any more: its topic was deleted or got fewer queues, or its broker is not "
                 "registered with the name server"
             )
         elif queue not in start:
             end[queue] = begins[queue]
             if begins[queue] and queue.topic in known_topics:
-                losses.append(f"{queue} is new and begins at {begins[queue]}: what was before is gone unread")
+                losses.append(f"{queue} is new and begins at {begins[queue]}: earlier messages are lost unread")
         elif ends[queue] < start[queue]:
             end[queue] = begins[queue]
             losses.append(
-                f"{queue} ends at {ends[queue]}, though it was read up to {start[queue]}: it was deleted and made again"
+                f"{queue} ends at {ends[queue]}, though it was read up to {start[queue]}: it was deleted and created again"
             )
         else:
             end[queue] = ends[queue]
             if queue in begins and begins[queue] > start[queue]:
-                losses.append(f"{queue} begins at {begins[queue]}: what was from {start[queue]} on is gone unread")
+                losses.append(f"{queue} begins at {begins[queue]}: messages from {start[queue]} on are lost unread")
     return Step(end, tuple(losses))
 
 
 def backlog(start: Known, begins: Known, end: Known) -> Offsets:
-    """How many messages there are to be read of each queue that has any."""
+    """The number of messages to read of each queue that has any."""
     sizes = {queue: end[queue] - max(start[queue], begins.get(queue, 0)) for queue in end if queue in start}
     return {queue: size for queue, size in sizes.items() if size > 0}
 
 
 def limited(start: Known, begins: Known, end: Known, limit: int) -> Offsets:
-    """An end that is at most `limit` messages away, shared out by how many wait in each queue.
+    """An end that is at most `limit` messages away, shared out in proportion to the backlog of each queue.
 
-    What is left over by rounding goes to queues that got nothing first, the shortest first, so that none is forgotten.
+    The remainder of rounding goes first to queues that got nothing, the shortest first, so that none is starved.
     """
     sizes = backlog(start, begins, end)
     total = sum(sizes.values())
@@ -101,7 +101,7 @@ def limited(start: Known, begins: Known, end: Known, limit: int) -> Offsets:
 
 
 def ranges_between(start: Known, end: Known) -> list[QueueRange]:
-    """What is between two positions; a queue that only one of them has, or that went back, has nothing to read."""
+    """The ranges between two sets of offsets; a queue that is only in one of them, or was set back, has none."""
     return [
         QueueRange(queue, start[queue], end[queue])
         for queue in sorted(end)
@@ -112,7 +112,8 @@ def ranges_between(start: Known, end: Known) -> list[QueueRange]:
 def split_ranges(
     ranges: Sequence[QueueRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[QueueRange]:
-    """The same messages in more ranges: none above `max_records`, and about `min_partitions` of them, large ones first."""
+    """The same messages in more ranges: none above `max_records`, and about `min_partitions` ranges; large ones are
+    split."""
     total = sum(part.rows for part in ranges)
     pieces = []
     for part in ranges:
@@ -127,8 +128,8 @@ def _cut(part: QueueRange, pieces: int) -> list[QueueRange]:
     return [QueueRange(part.queue, start, end) for start, end in pairwise(cuts)]
 
 
-def outside(wanted: Known, begins: Known, ends: Known) -> list[str]:
-    """Which wanted positions a queue does not have, in words."""
+def out_of_range(wanted: Known, begins: Known, ends: Known) -> list[str]:
+    """Descriptions of the wanted offsets that a queue does not have."""
     return [
         f"{queue} has offsets from {begins[queue]} to {ends[queue]}, not {offset}"
         for queue, offset in sorted(wanted.items())
@@ -137,5 +138,5 @@ def outside(wanted: Known, begins: Known, ends: Known) -> list[str]:
 
 
 def clamped(wanted: Known, begins: Known, ends: Known) -> Offsets:
-    """The positions nearest to the wanted ones that there are."""
+    """The wanted offsets, moved into the range that each queue has."""
     return {queue: min(max(offset, begins[queue]), ends[queue]) for queue, offset in wanted.items()}

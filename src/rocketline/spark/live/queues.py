@@ -1,4 +1,4 @@
-"""What the driver asks a cluster: which queues there are, and where positions are in them."""
+"""Queries of the driver to a cluster: which queues there are, and the offsets of positions in them."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound, Top
 from rocketline.message import MessageQueue
 from rocketline.protocol.names import is_derived
 from rocketline.protocol.namespaces import is_system_name
-from rocketline.spark.live.options import NAME, LiveOptions, Position, Topics
-from rocketline.spark.live.planner import clamped, outside
+from rocketline.spark.live.options import NAME, LiveOptions, Position, TopicChoice
+from rocketline.spark.live.planner import clamped, out_of_range
 from rocketline.spark.offsets import EARLIEST, LATEST, Offsets
 
 log = logging.getLogger(__name__)
 
 LIST_AGAIN_S = 2.0
-"""A stream that waits for messages asks for its end every few milliseconds; new queues are looked for less often."""
+"""A waiting stream asks for the ends of its queues every few milliseconds; new queues are looked for less often."""
 
-LOSS_HINT = "set failOnDataLoss=false to go on without what is gone"
+LOSS_HINT = "set failOnDataLoss=false to continue without the lost messages"
 
 
 class LiveQueues:
-    """The queues a source reads, as they are now."""
+    """The queues that a source reads."""
 
-    def __init__(self, reader: BulkReader, topics: Topics, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, reader: BulkReader, topics: TopicChoice, clock: Clock = SYSTEM_CLOCK) -> None:
         self._reader = reader
         self._topics = topics
         self._clock = clock
         self._listed: frozenset[MessageQueue] = frozenset()
         self._list_at = float("-inf")
 
-    def now(self) -> frozenset[MessageQueue]:
-        """The queues; RouteNotFound when a topic is missing and ConfigError when an assigned queue is."""
+    def current(self) -> frozenset[MessageQueue]:
+        """The queues now; RouteNotFound when a topic is missing, ConfigError when an assigned queue is."""
         queues = self._list(may_miss=False)
         if self._topics.assigned is not None and (missing := self._topics.assigned.missing(queues)):
             raise ConfigError(
-                f"{NAME}: option 'assign' names {', '.join(missing)}, which is not there: {_told(queues)}"
+                f"{NAME}: option 'assign' names {', '.join(missing)}, which does not exist: {_describe(queues)}"
             )
         if not queues and self._topics.pattern is None:
-            raise ConfigError(f"{NAME}: no queue of {', '.join(self._topics.names)} can be read: are they write-only?")
+            raise ConfigError(f"{NAME}: {', '.join(self._topics.names)}: no queue can be read; check the permission")
         return queues
 
-    def lately(self) -> frozenset[MessageQueue]:
-        """The queues as of a moment ago, for a stream that has begun: a topic that is not there any more has none."""
+    def recent(self) -> frozenset[MessageQueue]:
+        """The queues as of at most `LIST_AGAIN_S` ago, for a running stream; a deleted topic has none."""
         if self._clock.monotonic() < self._list_at:
             return self._listed
         try:
@@ -54,7 +54,7 @@ class LiveQueues:
         except RouteNotFound as error:
             if not self._listed:
                 raise
-            log.warning("the queues of the last time are used: %s", error)
+            log.warning("the queues found before are used: %s", error)
         self._list_at = self._clock.monotonic() + LIST_AGAIN_S
         return self._listed
 
@@ -64,7 +64,7 @@ class LiveQueues:
             try:
                 found.update(self._reader.queues(topic))
             except RouteNotFound as error:
-                # One that a pattern found may have gone between the list of topics and this question.
+                # A topic that a pattern found may be deleted before this request.
                 may_miss = may_miss or self._topics.pattern is not None
                 if not (may_miss and isinstance(error.__cause__, TopicNotExist)):
                     raise
@@ -80,20 +80,20 @@ class LiveQueues:
         return [name for name in names if not is_system_name(name) and not is_derived(name)]
 
 
-def _told(queues: Collection[MessageQueue]) -> str:
+def _describe(queues: Collection[MessageQueue]) -> str:
     return f"there are {', '.join(map(str, sorted(queues)[:20]))}" if queues else "there is none"
 
 
 class Resolver:
-    """Turns positions of the options into offsets."""
+    """Turns the positions in options into offsets."""
 
     def __init__(self, reader: BulkReader, options: LiveOptions) -> None:
         self._reader = reader
         self._options = options
 
-    def start(self, queues: Collection[MessageQueue], usual: str) -> Offsets:
-        """Where reading begins; `usual` is the word that counts when no option says it."""
-        return self._resolve(self._options.start or Position(usual), queues, "starting")
+    def start(self, queues: Collection[MessageQueue], default: str) -> Offsets:
+        """The offsets where reading begins; `default` is the position without an option."""
+        return self._resolve(self._options.start or Position(default), queues, "starting")
 
     def end(self, queues: Collection[MessageQueue]) -> Offsets:
         return self._resolve(self._options.end, queues, "ending")
@@ -137,17 +137,17 @@ class Resolver:
         unknown, unnamed = sorted(named.keys() - set(queues)), sorted(set(queues) - named.keys())
         if unknown:
             raise ConfigError(
-                f"{NAME}: option {option!r} names {_list(unknown)}, not among what is read: {_told(queues)}"
+                f"{NAME}: option {option!r} names {_list(unknown)}, which are not read: {_describe(queues)}"
             )
         if unnamed:
             raise ConfigError(f"{NAME}: option {option!r} must name every queue, {_list(unnamed)} are missing")
 
     def _within(self, wanted: Offsets, begins: Offsets, ends: Mapping[MessageQueue, int], side: str) -> Offsets:
-        problems = outside(wanted, begins, ends)
+        problems = out_of_range(wanted, begins, ends)
         if problems and self._options.fail_on_loss:
             raise RangeNotAvailable(
-                f"{NAME}: {side}Offsets: {'; '.join(problems[:5])}. Choose offsets that are there, or set "
-                "failOnDataLoss=false to read what there is",
+                f"{NAME}: {side}Offsets: {'; '.join(problems[:5])}. Choose existing offsets, or set "
+                "failOnDataLoss=false to read what exists",
                 0,
             )
         for problem in problems:

@@ -1,6 +1,6 @@
-"""Reading a range of a queue from its broker as Arrow batches: what a task of the source `rocketmq` does, without Spark.
+"""Reads a range of a queue from its broker as Arrow batches: the work of a task of the source `rocketmq`, without Spark.
 
-Tags are compared again as texts: the broker compares hashes.
+Tags are compared again as texts, because the broker compares only hashes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live.planner import QueueRange
 from rocketline.spark.live.queues import LOSS_HINT
 from rocketline.spark.memory import keep_memory
-from rocketline.spark.replies import gathered, moved
+from rocketline.spark.replies import joined_replies, with_queue_offsets
 from rocketline.spark.requested import RequestedColumns
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LiveReading:
-    """What is to be read of a range, and how; may be pickled."""
+    """What to read of a range, and how; can be pickled."""
 
     endpoint: Endpoint
     requested: RequestedColumns
@@ -50,10 +50,10 @@ class LiveReading:
                 self._report(faults, part)
                 wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
                 if wanted.num_rows:
-                    yield self.requested.fit(moved(wanted, reply.offset_delta))
+                    yield self.requested.fit(with_queue_offsets(wanted, reply.offset_delta))
 
     def _decoded(self, reply: BulkReply, plan: ColumnPlan) -> Iterator[Decoded]:
-        """The rows of a reply; nothing can be found in one whose records do not say where they end."""
+        """The rows of a reply; a reply with wrong record sizes gives none."""
         try:
             yield from decode(reply.records, plan)
         except CorruptRecord as error:
@@ -70,17 +70,16 @@ class LiveReading:
     def _gathered(self, part: QueueRange) -> Iterator[BulkReply]:
         with borrowed_reader(self.endpoint) as reader:
             replies = reader.read(part.queue, part.start, part.end, self.expression, skip_gone=not self.fail_on_loss)
-            yield from gathered(self._until_gone(replies, part))
+            yield from joined_replies(self._until_gone(replies, part))
 
     def _until_gone(self, replies: Iterable[BulkReply], part: QueueRange) -> Iterator[BulkReply]:
         try:
             yield from replies
         except RangeNotAvailable as error:
-            problem = (
-                f"{part} cannot be read: the queue has nothing there any more, the nearest is {error.available_offset}"
-            )
+            nearest = error.available_offset
+            problem = f"{part} cannot be read: the queue does not have it any more, the nearest offset is {nearest}"
             if self.fail_on_loss:
-                raise RangeNotAvailable(f"{problem}; {LOSS_HINT}", error.available_offset) from error
+                raise RangeNotAvailable(f"{problem}; {LOSS_HINT}", nearest) from error
             log.warning("%s", problem)
         except TopicNotExist as error:
             if self.fail_on_loss:

@@ -14,22 +14,22 @@ for all queues or each (JSON as above, milliseconds) |
 | startingOffsetsByTimestampStrategy | latest | latest or error, where no message is that late |
 | groupOffsetsFallback | earliest | earliest, latest or error, where the group has no offset |
 | endingOffsets, endingTimestamp, endingOffsetsByTimestamp | latest | batch only; exclusive |
-| failOnDataLoss | true | fail when messages that were to be read are gone; otherwise go on with a warning |
-| maxOffsetsPerTrigger | none | stream: rows of a batch, shared out by the backlog of each queue |
+| failOnDataLoss | true | fail when messages to be read are gone; otherwise continue with a warning |
+| maxOffsetsPerTrigger | none | stream: most rows of a batch, shared out by the backlog of each queue |
 | minOffsetsPerTrigger, maxTriggerDelay | none, 15m | stream: wait for that many rows, but not longer |
 | minPartitions, maxRecordsPerPartition | none | split ranges of queues into more tasks |
 | subExpression, filterType | `*`, TAG | what brokers select: tags such as `a || b`, or SQL92 |
-| group, commitOffsets | spark-rocketmq-source, false | stream: commit the progress of this group, for those who look at \
-lag; it never decides where a restarted query goes on, its checkpoint does |
+| group, commitOffsets | spark-rocketmq-source, false | stream: commit the progress of this group, for tools that show \
+lag; where a restarted query continues is decided by its checkpoint only |
 | includeProperties | true | whether there is a column `properties` |
 | checkCrc | true | whether every body is compared with its checksum |
-| pullBatchSize, pullTimeoutMs | 2048, 30000 | messages asked for at once; how long a broker may bring no progress |
+| pullBatchSize, pullTimeoutMs | 2048, 30000 | messages asked for at once; how long a broker may give nothing |
 | rocketmq.accessKey, rocketmq.secretKey, rocketmq.tls, ... | none | credentials and TLS, see `access_options` |
 
-Starting options count for new queries only. Queues and topics that appear later are read from their beginning. Columns are
-those of `columns`; a schema given by the user may have fewer of them, and what it leaves out is not decoded.
+Starting options apply to new queries only. Queues and topics that appear later are read from their beginning. Columns are
+those of `columns`; a schema given by the user may have fewer of them, and other columns are not decoded.
 
-Writing is described in `sink`.
+Options for writing are in `sink.sink`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from rocketline.spark.sink.sink import SinkOptions, TopicStreamWriter, TopicWrit
 
 
 class LiveSource(DataSource):
-    """`format("rocketmq")` of spark.read, spark.readStream, DataFrame.write and DataFrame.writeStream."""
+    """`format("rocketmq")` for spark.read, spark.readStream, DataFrame.write and DataFrame.writeStream."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,7 +84,7 @@ class LiveSource(DataSource):
 
 
 class LiveBatch(DataSourceReader):
-    """What there is between two positions, read once."""
+    """Reads the messages between two positions once."""
 
     def __init__(self, options: LiveOptions, reading: LiveReading) -> None:
         self._options = options
@@ -93,14 +93,14 @@ class LiveBatch(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with options.endpoint.reader() as reader:
-            queues = LiveQueues(reader, options.topics).now()
+            queues = LiveQueues(reader, options.topics).current()
             resolver = Resolver(reader, options)
             start, end = resolver.start(queues, "earliest"), resolver.end(queues)
         behind = sorted(queue for queue in queues if start[queue] > end[queue])
         if behind and options.fail_on_loss:
             queue = behind[0]
             raise ConfigError(
-                f"{NAME}: {queue} is to be read from {start[queue]} to {end[queue]}: it ends before it begins"
+                f"{NAME}: {queue} would be read from {start[queue]} to {end[queue]}: the end is before the start"
             )
         return partitions_of(ranges_between(start, end), options)
 

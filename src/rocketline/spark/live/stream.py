@@ -1,9 +1,9 @@
-"""The stream of the source `rocketmq`: how it goes from one position to the next.
+"""The stream reader of the source `rocketmq`: how a stream advances from one position to the next.
 
-Spark keeps one such reader on the driver for as long as a query runs, asks it for a position to go to, and writes that
-down before anything is read; `planner` has the rules. Progress of the group is committed when Spark says that a batch is
-done. It says so one batch late, and never for the last one: but it asks for the next position only when all before is
-done, so that is taken as saying so too. Whatever a killed query could not commit, its next start does.
+Spark keeps one such reader on the driver while a query runs, asks it for the next position, and saves that before
+anything is read; `planner` has the rules. The progress of the group is committed when Spark reports a batch as done. It
+does so one batch late, and never for the last one; but it asks for the next position only when all earlier batches are
+done, so that counts as a report too. Progress that a killed query could not commit is committed at its next start.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._ends: Offsets = {}
         self._committed: Offsets = {}
-        self._told: set[str] = set()
-        self._went_on_at = float("-inf")
+        self._reported: set[str] = set()
+        self._advanced_at = float("-inf")
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         reader, queues = self._open()
-        self._initial = Resolver(reader, self._options).start(queues.now(), "latest")
+        self._initial = Resolver(reader, self._options).start(queues.current(), "latest")
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -63,7 +63,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         reader, queues = self._open()
-        self._target = dict(reader.ends(queues.lately()))
+        self._target = dict(reader.ends(queues.recent()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         position = from_json(start, f"{NAME}: the position in the checkpoint")
@@ -82,7 +82,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(limit, ReadMaxRows):
                 end = limited(position, begins, end, limit.max_rows)
         if end != position:
-            self._went_on_at = self._clock.monotonic()
+            self._advanced_at = self._clock.monotonic()
         return to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -111,28 +111,28 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _ends_now(self, reader: BulkReader, queues: LiveQueues) -> Offsets:
-        listed = queues.lately()
+        listed = queues.recent()
         if self._target is None:
             return dict(reader.ends(listed))
-        # What came after the target was set is for the next run; a queue that is gone is found to be.
+        # Messages after the target are for the next run; a deleted queue must be missing here.
         return {queue: end for queue, end in self._target.items() if queue in listed}
 
     def _waits_for_more(self, position: Offsets, end: Offsets, waiting: int) -> bool:
         least = self._options.min_offsets
         if least is None or self._target is not None or waiting >= least or position.keys() != end.keys():
             return False
-        return self._clock.monotonic() - self._went_on_at < self._options.max_delay_s
+        return self._clock.monotonic() - self._advanced_at < self._options.max_delay_s
 
     def _report(self, losses: tuple[str, ...]) -> None:
         if losses and self._options.fail_on_loss:
-            raise RangeNotAvailable(f"{NAME}: {'; '.join(losses[:5])}. To go on, {LOSS_HINT}", 0)
+            raise RangeNotAvailable(f"{NAME}: {'; '.join(losses[:5])}. To continue, {LOSS_HINT}", 0)
         for loss in losses:
-            if loss not in self._told:
-                self._told.add(loss)
+            if loss not in self._reported:
+                self._reported.add(loss)
                 log.warning("%s", loss)
 
     def _commit(self, position: Offsets) -> None:
-        # Where a new query begins is not its progress: nothing was read yet.
+        # The start of a new query is no progress: nothing was read yet.
         if not self._options.commit_offsets or position == self._initial:
             return
         news = {queue: offset for queue, offset in position.items() if self._committed.get(queue) != offset}

@@ -1,15 +1,15 @@
-"""Which parts of which log files the tasks of a job read.
+"""Plans which parts of which log files the tasks of a job read.
 
-A task reads a `LogRange`: a stretch of one file that begins and ends where records do. Files begin with a record, so a
-file is a range by itself. To cut a file into smaller ones, a place must be known where a record begins, and it must be
-certain: bytes that look like a record can lie in a message's body. Consume queues know such places without anybody
-reading the log; a log without queues is walked by the sizes of its records, which reads it.
+A task reads a `LogRange`: a part of one file that begins and ends where records do. Files begin with a record, so a
+whole file is a range. To cut a file, the exact start of a record must be known: bytes that look like a record can be
+part of a message's body. Consume queues list such starts; in a log without queues, the sizes of its records are
+followed, which means reading it.
 
-How far the log goes is found once, when a job is planned: up to the last sound record at that moment. While a broker is
-writing, or after it was killed, what lies behind is unfinished and does not count; otherwise it is damage, and the last
-range goes on to the file's end so that whoever reads it finds out.
+The end of the log is determined once, when a job is planned: it is the end of the last sound record. While a broker
+writes, or after it was killed, bytes behind that are unfinished and ignored; otherwise they are damage, and the last
+range extends to the end of the file, so that its reader finds the damage.
 
-`plan_ranges` is pure: it asks a `LogView` for what it needs to know.
+`plan_ranges` reads no files itself: it gets all facts from a `LogView`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from rocketline.store.tools.folder import QUEUE_FOLDER, ChainFile, StoreFolder, 
 from rocketline.store.tools.queue_check import QueueUnits
 
 _CLOCK_STEP_MS = 600_000
-"""Store times ascend, unless somebody sets the clock back: by no more than this, if files are to be skipped by time."""
+"""Files are skipped by time only with this margin: store times ascend, unless a clock was set back."""
 
-_QUEUES_ASKED = 16
+_MAX_QUEUES = 16
 _CHUNK_BYTES = 4 << 20
 _CHECKED_BYTES = 16 << 20
-"""How much of a log's end is read record by record when no queue says where its last records are."""
+"""How much of the end of a log is checked record by record when no queue lists its last records."""
 
 
 @dataclass(frozen=True)
 class LogWindow:
-    """Which part of a log is wanted; what is None is open. Ends are exclusive."""
+    """The part of a log to read, by offsets and store times; None means no limit. Ends are exclusive."""
 
     start_offset: int | None = None
     end_offset: int | None = None
@@ -59,7 +59,7 @@ EVERYTHING = LogWindow()
 
 @dataclass(frozen=True)
 class LogRange:
-    """A stretch of one file: the records that begin from `start` on, where one does, and before `end`."""
+    """A part of one file: the records that begin from `start` on, where one does, and before `end`."""
 
     path: Path
     base: int
@@ -67,11 +67,11 @@ class LogRange:
     start: int
     end: int
     limit: int
-    """What belongs to the log ends here in this file: the last record of a range may reach so far."""
+    """The end of the log in this file: the last record of a range may extend to it."""
 
 
 class LogView(Protocol):
-    """What planning needs to know of a log."""
+    """The facts about a log that planning needs."""
 
     @property
     def files(self) -> Sequence[ChainFile]: ...
@@ -81,16 +81,16 @@ class LogView(Protocol):
         """Where the log ends."""
 
     def first_ms(self, file: ChainFile) -> int:
-        """The store time of a file's first record; 0 when that cannot be told."""
+        """The store time of the first record of a file; 0 when it cannot be read."""
 
     def start_before(self, file: ChainFile, log_offset: int) -> int:
-        """The last place up to `log_offset` where a record of this file is known to begin; at worst the file's begin."""
+        """The last known start of a record of this file up to `log_offset`; at worst the start of the file."""
 
 
 def plan_ranges(log: LogView, window: LogWindow, partition_bytes: int) -> list[LogRange]:
-    """The ranges that hold everything in the window, in order, none much larger than `partition_bytes` if that can be had.
+    """The ranges that cover the window, in order, if possible none much larger than `partition_bytes`.
 
-    The first may begin before the window, with the record its begin lies in: rows are picked when they are read.
+    The first may begin before the window, with the record that contains its start: the reader selects rows.
     """
     end = log.next_offset if window.end_offset is None else min(log.next_offset, window.end_offset)
     ranges: list[LogRange] = []
@@ -106,7 +106,7 @@ def plan_ranges(log: LogView, window: LogWindow, partition_bytes: int) -> list[L
 
 
 def _cuts(log: LogView, file: ChainFile, start: int, end: int, partition_bytes: int) -> Iterator[int]:
-    """Places to cut at, ascending; the stretches between them are as even as the known places allow."""
+    """Log offsets to cut at, ascending; the parts are as equal as the known starts of records allow."""
     pieces = -(-(end - start) // partition_bytes)
     previous = start
     for number in range(1, pieces):
@@ -117,7 +117,7 @@ def _cuts(log: LogView, file: ChainFile, start: int, end: int, partition_bytes: 
 
 
 def _files_in_time(log: LogView, window: LogWindow) -> Iterable[ChainFile]:
-    """Files that may hold records of the wanted time, by the first record of each and of its successor."""
+    """Files that may contain records of the wanted time, judged by the first records of a file and of the next one."""
     files = list(log.files)
     if window.since_ms is None and window.until_ms is None:
         return files
@@ -133,7 +133,7 @@ def _files_in_time(log: LogView, window: LogWindow) -> Iterable[ChainFile]:
 
 
 class StoredLog:
-    """The log of a store folder, looked at without changing it. Close it when planning is done."""
+    """The log of a store folder, opened read-only; close it after planning."""
 
     def __init__(self, folder: StoreFolder, disk: Disk) -> None:
         self._folder = folder
@@ -163,26 +163,26 @@ class StoredLog:
         listed = self._listed_before(segment, log_offset)
         if listed is not None:
             return listed
-        starts = self._walk(segment)
+        starts = self._starts(segment)
         found = int(np.searchsorted(starts, log_offset, "right"))
         return int(starts[found - 1]) if found else segment.base
 
     def _largest_queues(self) -> list[QueueUnits]:
-        """A few queues are enough to know places everywhere: the ones with most files."""
+        """The queues with the most files: a few are enough to find starts of records everywhere."""
         root = self._folder.root
         if root is None:
             return []
         chains = [chain_files(self._disk, path) for _, _, path in queue_folders(self._disk, root / QUEUE_FOLDER)]
         chains = [chain for chain in chains if chain and not any(file.size % UNIT_BYTES for file in chain)]
         chains.sort(key=lambda chain: sum(file.size for file in chain), reverse=True)
-        pool = MapPool(_QUEUES_ASKED)
+        pool = MapPool(_MAX_QUEUES)
         return [
             QueueUnits([Segment(self._disk, file.path, file.base, file.size, pool=pool) for file in chain])
-            for chain in chains[:_QUEUES_ASKED]
+            for chain in chains[:_MAX_QUEUES]
         ]
 
     def _listed_before(self, segment: Segment, log_offset: int) -> int | None:
-        """The last record up to an offset that some queue lists in this file and that is there."""
+        """The last record of this file up to an offset that some queue lists and that is sound."""
         listed = {_last_unit_before(queue, log_offset) for queue in self._queues}
         for found in sorted((offset for offset in listed if offset >= segment.base), reverse=True):
             try:
@@ -192,8 +192,8 @@ class StoredLog:
             return found
         return None
 
-    def _walk(self, segment: Segment) -> Positions:
-        """Where the records of a file begin, as far as its sizes lead; remembered for the file asked for last."""
+    def _starts(self, segment: Segment) -> Positions:
+        """The starts of all records of a file, found by their sizes; kept for the last file."""
         if self._walked[0] != segment.base:
             self._walked = segment.base, np.concatenate([np.empty(0, np.int64), *_walk(segment)])
         return self._walked[1]
@@ -217,11 +217,12 @@ class StoredLog:
         listed = self._listed_before(segment, segment.next_base)
         if listed is not None:
             return listed
-        starts = self._walk(segment)
+        starts = self._starts(segment)
         return int(starts[np.searchsorted(starts, starts[-1] - _CHECKED_BYTES)]) if len(starts) else segment.base
 
     def _is_unfinished(self) -> bool:
-        """Whether a broker has the store open, or was killed; on another machine its lock cannot be seen, its file can."""
+        """Whether a broker has the store open or was killed. The lock is visible only on its machine, the abort file
+        everywhere."""
         root = self._folder.root
         return root is not None and (is_locked(root / "lock") or self._disk.exists(root / "abort"))
 
@@ -232,7 +233,7 @@ def _walk(segment: Segment) -> Iterator[Positions]:
         chunk = segment.peek(position, min(_CHUNK_BYTES, segment.size - position))
         starts, stop = record_starts(chunk)
         if not stop:
-            # Larger than the chunk, or no record.
+            # A record larger than the chunk, or no record.
             size, magic = read_start(chunk, 0)
             if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= segment.size - position:
                 return

@@ -1,12 +1,12 @@
-"""Reading a `LogRange` of a commit log as Arrow batches: what a task of the source `rocketmq-log` does, without Spark.
+"""Reads a `LogRange` of a commit log as Arrow batches: the work of a task of the source `rocketmq-log`, without Spark.
 
-The file is read in chunks; in each, records are located by their sizes, picked by topic, time and offset, and only what
-is left is decoded. What is not a sound record is handled as the policy says:
+The file is read in chunks. In each, records are located by their sizes and selected by topic, time and offset; only
+these are decoded. Damage is handled by the policy:
 
-    fail      CorruptRecord, with the place and the reason
-    skip      a warning in the log, and on with the next sound record
-    report    a row for each damaged stretch: where it begins in `commitLogOffset`, how long it is in `damagedBytes`, and
-              why in `damage`; all other columns are null, and those two are null for every sound record
+    fail      raise CorruptRecord, with the log offset and the reason skip      log a warning and continue with the next
+    sound record report    give a row for each damaged part: its start in `commitLogOffset`, its length in
+    `damagedBytes` and the reason in
+              `damage`; all other columns are null. For sound records the last two columns are null
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class _Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class LogReading:
-    """What is to be read of a range; may be pickled."""
+    """What to read of a range, and how; can be pickled."""
 
     plan: ColumnPlan
-    """Columns without those of `DAMAGE_COLUMNS`."""
+    """The columns, without those of `DAMAGE_COLUMNS`."""
     topics: tuple[str, ...] = ()
-    """All of them when none is named."""
+    """Empty: all topics."""
     window: LogWindow = EVERYTHING
     on_damage: str = FAIL
     chunk_bytes: int = CHUNK_BYTES
 
     def read(self, part: LogRange, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of a range in the order of the log; with the policy `report` they end with `DAMAGE_COLUMNS`."""
+        """The rows of a range in the order of the log; with the policy `report` the last columns are `DAMAGE_COLUMNS`."""
         keep_memory()
         return _RangeReader(self, part, disk or ReadOnlyDisk()).batches()
 
@@ -81,14 +81,14 @@ class _RangeReader:
                     yield from self._damaged([found])
                     offset = found.log_offset + found.size
                     continue
-                for batch, faults in reading.plan.decode(self._picked(found.table)):
+                for batch, faults in reading.plan.decode(self._selected(found.table)):
                     if batch.num_rows:
                         yield self._with_damage_columns(batch)
                     yield from self._damaged(faults)
                 offset = found.next_log_offset
 
     def _next_chunk(self, file: BinaryIO, offset: int) -> _Chunk | Fault | None:
-        """The sound records from an offset on; or the damage there; None when the file ends with a blank."""
+        """The sound records from an offset on, or the damage there; None at the blank record that ends a file."""
         part = self._part
         chunk = _read(file, offset - part.base, min(self._reading.chunk_bytes, part.end - offset))
         table = read_table(chunk, offset)
@@ -102,13 +102,13 @@ class _RangeReader:
         return self._damage_at(offset)
 
     def _large_record(self, file: BinaryIO, offset: int) -> int:
-        """The size of a record that did not fit into a chunk; 0 when there is none."""
+        """The size of a record that does not fit into a chunk; 0 if there is none at the offset."""
         part = self._part
         head = _read(file, offset - part.base, BLANK_BYTES)
         size, magic = read_start(head, 0) if len(head) == BLANK_BYTES else (0, 0)
         return size if magic in (MAGIC_V1, MAGIC_V2) and 0 < size <= part.limit - offset else 0
 
-    def _picked(self, table: RecordTable) -> RecordTable:
+    def _selected(self, table: RecordTable) -> RecordTable:
         window, topics = self._reading.window, self._reading.topics
         offsets = table.head["log_offset"]
         if window.start_offset is not None and self._part.start < window.start_offset:
@@ -120,7 +120,7 @@ class _RangeReader:
         return table.of_topics(topics) if topics and len(table) else table
 
     def _damage_at(self, offset: int) -> Fault:
-        """What lies before the next sound record, with the reason why the first one is none."""
+        """The damage from an offset to the next sound record, with its reason."""
         part = self._part
         segment = Segment(self._disk, part.path, part.base, part.limit - part.base)
         try:
@@ -141,14 +141,14 @@ class _RangeReader:
             return
         if self._reading.on_damage == FAIL:
             raise CorruptRecord(
-                f"{self._told(faults[0])}; option onDamage=skip passes over what is damaged, onDamage=report lists it"
+                f"{self._describe(faults[0])}; option onDamage=skip leaves damaged records out, onDamage=report lists them"
             )
         for fault in faults:
-            log.warning("%s", self._told(fault))
+            log.warning("%s", self._describe(fault))
         if self._reading.on_damage == REPORT:
             yield self._damage_rows(faults)
 
-    def _told(self, fault: Fault) -> str:
+    def _describe(self, fault: Fault) -> str:
         place = f"log offset {fault.log_offset} to {fault.log_offset + fault.size}"
         return f"{self._part.path}: no sound record at {place}: {fault.reason}"
 
@@ -176,13 +176,13 @@ _BLANK = MAGIC_BLANK.to_bytes(4, "big", signed=True)
 
 
 def _opened(part: LogRange) -> BinaryIO:
-    # Kept open for the whole range: a file that the broker's retention removes meanwhile stays readable.
+    # Open for the whole range, so that it stays readable if the broker's retention removes the file.
     try:
         return part.path.open("rb", buffering=0)
     except OSError as error:
         raise StoreError(
-            f"{part.path} cannot be read here: {error.strerror}; it was there when the job was planned, so either it was "
-            "removed by retention or this executor does not see the folder of the driver"
+            f"{part.path} cannot be read here: {error.strerror}; it existed when the job was planned: either "
+            "retention removed it, or this executor does not see the folder of the driver"
         ) from error
 
 

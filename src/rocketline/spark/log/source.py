@@ -1,4 +1,4 @@
-"""The data source `rocketmq-log`: commit-log folders, of ours or Apache's broker, read directly; no broker is needed.
+"""The data source `rocketmq-log`: reads commit-log folders of our or Apache's broker directly, without a broker.
 
     spark.read.format("rocketmq-log").option("topic", "orders").load("/data/store")
 
@@ -7,11 +7,11 @@
 | path | needed | the folder given to `rocketline up --data`, a store root or a commit log; executors must see it too |
 | topic | all | a topic, or several between commas |
 | startingTimestamp, endingTimestamp | open | store times: milliseconds since 1970 or ISO 8601; the end is exclusive |
-| startingLogOffset, endingLogOffset | open | places in the log; the end is exclusive |
-| onDamage | fail | fail, skip or report: see `log_reader` |
+| startingLogOffset, endingLogOffset | open | log offsets; the end is exclusive |
+| onDamage | fail | fail, skip or report: see `log.reader` |
 | checkCrc | true | whether every body is compared with its checksum |
 | partitionBytes | 128m | how much of the log a task reads |
-| brokerName | none | what the column `brokerName` says; of several stores in a folder, the name of each one's folder |
+| brokerName | none | value of the column `brokerName`; of several stores in a folder, the name of each one's folder |
 
 The columns are `columns.COLUMNS`; a schema given by the user may have fewer, in any order, and any of
 `columns.MORE_COLUMNS`. What it leaves out is not decoded.
@@ -55,7 +55,7 @@ class LogOptions:
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> LogOptions:
-        """ConfigError for what is missing, unknown or makes no sense."""
+        """ConfigError for options that are missing, unknown or invalid."""
         options = Options(NAME, given)
         parsed = LogOptions(
             path=_local_path(options, options.required("path", "the folder of a store, as in .load('/data/store')")),
@@ -83,12 +83,12 @@ class LogOptions:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns there are unless a schema names fewer."""
+        """The columns without a schema of the user."""
         return pa.schema([*COLUMNS, *DAMAGE_COLUMNS]) if self.on_damage == REPORT else COLUMNS
 
 
 def _local_path(options: Options, path: str) -> Path:
-    """The folder a path or a file: address names."""
+    """The folder that a path or a file: URL names."""
     if "://" not in path and not path.startswith("file:"):
         return Path(path).absolute()
     address = urlsplit(path)
@@ -99,7 +99,7 @@ def _local_path(options: Options, path: str) -> Path:
 
 @dataclass
 class LogPartition(InputPartition):
-    """What one task reads."""
+    """The part of the log that one task reads."""
 
     part: LogRange
     broker_name: str | None
@@ -120,7 +120,7 @@ class LogSource(DataSource):
 
 
 class LogSourceReader(DataSourceReader):
-    """Plans on the driver, reads on executors; it travels there with its options."""
+    """Plans on the driver and reads on executors; it is pickled in between."""
 
     def __init__(self, options: LogOptions, schema: StructType) -> None:
         self._options = options

@@ -1,1 +1,1 @@
-"""The sink `rocketmq`: rows sent to topics."""
+"""The sink `rocketmq`: sends rows to topics."""

@@ -1,7 +1,7 @@
-"""Rows of a task handed on no faster than a rate, a tenth of a second's share at a time.
+"""Limits the rate of rows of a task, in pieces of a tenth of a second.
 
-It has to happen where rows are sent: Spark collects thousands of them on the way from one Python worker to another, so what
-is held back earlier arrives all at once.
+This is done where rows are sent: Spark buffers thousands of rows between Python workers, so rows delayed earlier would
+arrive all at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def paced(
     clock: Clock = SYSTEM_CLOCK,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in smaller batches, each not before its time; what was late is not caught up with in a rush."""
+    """The same rows in smaller batches, each not before it is due; time lost is not made up for."""
     most = max(1, min(MOST_ROWS, int(rows_per_second / 10)))
     due = clock.monotonic()
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Rows of a table made into messages: what the columns of a sink mean, without Spark.
+"""Makes messages from the rows of a table: the columns of the sink, without Spark.
 
-Every message gets a unique id made of what identifies the write, its task and the row's number in it. A task that is run
-again makes the same ids, so whoever reads the topic can tell a message that was stored twice.
+Every message gets a unique id made of the id of the write, the number of the task and the number of the row. A task that is
+run again makes the same ids, so that readers can recognise a message that was stored twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from rocketline.errors import ConfigError, InvalidMessage
-from rocketline.message import UNIQ_KEY, Message
+from rocketline.message import SHARDING_KEY, UNIQ_KEY, Message
 
-SHARDING_KEY = "__SHARDINGKEY"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
@@ -36,11 +35,11 @@ SINK_COLUMNS = {
     "brokerName": "string",
     "flag": "int",
 }
-"""The columns a sink understands, and their types in Spark's words."""
+"""The columns of the sink and their Spark types."""
 
 
 class OutgoingRow(NamedTuple):
-    """A message, and what the row says about its queue."""
+    """A message, and the values of its row that choose its queue."""
 
     message: Message
     sharding_key: str | None
@@ -56,7 +55,7 @@ class RowIds:
 
     @staticmethod
     def of(write: str, partition: int) -> RowIds:
-        """`write` names the query and its batch, or one write of a table."""
+        """`write` identifies the query and its batch, or one write of a table."""
         return RowIds(f"{blake2b(write.encode(), digest_size=8).hexdigest().upper()}{partition & 0xFFFFFF:06X}")
 
     def of_row(self, number: int) -> str:
@@ -68,7 +67,7 @@ class RowIds:
 
 
 def checked_columns(source: str, schema: pa.Schema, topic: str | None) -> tuple[str, ...]:
-    """The columns of a table by the names of `SINK_COLUMNS`; ConfigError for one that is missing, unknown or misused."""
+    """The columns of a table by their names in `SINK_COLUMNS`; ConfigError for one that is missing, unknown or wrong."""
     by_lower = {name.lower(): name for name in SINK_COLUMNS}
     names = []
     for field in schema:
@@ -76,7 +75,7 @@ def checked_columns(source: str, schema: pa.Schema, topic: str | None) -> tuple[
         if name is None:
             meant = get_close_matches(field.name.lower(), by_lower, n=1)
             hint = f"did you mean {by_lower[meant[0]]!r}?" if meant else f"there are {', '.join(SINK_COLUMNS)}"
-            raise ConfigError(f"{source}: column {field.name!r} cannot be written: {hint} Select what is to be sent")
+            raise ConfigError(f"{source}: column {field.name!r} cannot be written: {hint} Select the columns to send")
         if not _fits(name, field.type):
             raise ConfigError(f"{source}: column {name!r} must be {SINK_COLUMNS[name]}, not {field.type}: cast it")
         names.append(name)
@@ -85,9 +84,9 @@ def checked_columns(source: str, schema: pa.Schema, topic: str | None) -> tuple[
             f"{source}: a column 'body' is needed, binary or string: for example to_json(struct(*)) AS body"
         )
     if topic is None and "topic" not in names:
-        raise ConfigError(f"{source}: where to? Set the option 'topic', or add a column 'topic'")
+        raise ConfigError(f"{source}: set the option 'topic', or add a column 'topic'")
     if "brokerName" in names and "queueId" not in names:
-        raise ConfigError(f"{source}: column 'brokerName' has no meaning without a column 'queueId'")
+        raise ConfigError(f"{source}: column 'brokerName' has no effect without a column 'queueId'")
     if "delayMs" in names and "deliverAt" in names:
         raise ConfigError(f"{source}: columns 'delayMs' and 'deliverAt' contradict each other: keep one of them")
     return tuple(names)
@@ -111,18 +110,18 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class RowMessages:
-    """How rows become messages."""
+    """Makes messages from rows."""
 
     columns: tuple[str, ...]
     topic: str | None
-    """For all rows, whatever they say."""
+    """The topic of all rows, even if there is a column `topic`."""
 
     def of(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingRow]:
-        """The messages of a batch whose first row has this number; InvalidMessage names the row that makes none."""
+        """The messages of a batch whose first row has this number; InvalidMessage names the first wrong row."""
         values = {name: _values(name, batch.column(at)) for at, name in enumerate(self.columns)}
         if self.topic is not None:
             values["topic"] = [self.topic] * batch.num_rows
-        # Columns that are not there are null in every row.
+        # Missing columns are null in every row.
         columns = [values.get(name) or repeat(None) for name in SINK_COLUMNS]
         for number, row in zip(range(first_row, first_row + batch.num_rows), zip(*columns)):
             yield _row(row, ids.of_row(number), number)

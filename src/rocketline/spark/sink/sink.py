@@ -1,4 +1,4 @@
-"""The sink `rocketmq`: rows sent to topics, from tables and from streams.
+"""The sink `rocketmq`: sends rows of tables and of streams to topics.
 
     frame.selectExpr("to_json(struct(*)) AS body", "status AS tags").write.format("rocketmq") \\
         .option("namesrv", "127.0.0.1:9876").option("topic", "orders").mode("append").save()
@@ -6,27 +6,27 @@
 | column | meaning |
 | --- | --- |
 | body | needed: binary or string |
-| topic | where to, unless the option `topic` says it for all rows |
+| topic | the topic, unless the option `topic` sets it for all rows |
 | tags, keys, properties, flag | as of a message; `keys` may be an array |
 | shardingKey | rows with the same key go to the same queue, the one Java's producers choose, in the order of their task |
 | queueId, brokerName | the queue itself; the broker is needed where several have the topic |
-| delayMs, deliverAt | deliver later, or at a time |
+| delayMs, deliverAt | delay in milliseconds, or time of delivery |
 
 | option | default | meaning |
 | --- | --- | --- |
 | namesrv | needed | as for reading |
 | topic | none | the topic of all rows |
 | group | spark-rocketmq-sink | the producer group |
-| batchBytes | 256k | messages of this size together are one request; Apache's brokers take up to 4m |
+| batchBytes | 256k | size of a batch of messages in one request; Apache's brokers accept up to 4m |
 | maxInFlight | 8 | requests of a task that wait for their answers |
 | sendTimeoutMs | 30000 | how long a request may be tried |
-| rowsPerSecond | none | the most rows a task sends in a second; it may be a fraction |
+| rowsPerSecond | none | most rows that a task sends per second; may be a fraction |
 | rocketmq.accessKey, rocketmq.tls, ... | none | credentials and TLS, see `access_options` |
-| writeId | made up | what identifies this write: set it in `foreachBatch`, to the number of the batch and what is written |
+| writeId | random | identifies this write; in `foreachBatch` set it to a name and the number of the batch |
 
-Delivery is at least once: a task that is run again sends its rows again, with the unique ids they had the first time
-(`sink_rows`). They are made of the query and the batch in a stream, and of `writeId` otherwise; rows must come in the same
-order for that. A property `UNIQ_KEY` of a row is kept.
+Delivery is at least once: a task that is run again sends its rows again, with the same unique ids (`sink.rows`). Ids
+are made of the query and the batch in a stream, and of `writeId` otherwise; rows must come in the same order. A
+property `UNIQ_KEY` of a row is kept.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DEFAULT_GROUP = "spark-rocketmq-sink"
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of the sink, checked; may be pickled."""
+    """The options of the sink, checked; can be pickled."""
 
     endpoint: Endpoint
     rows: RowMessages
@@ -75,7 +75,7 @@ class SinkOptions:
 
     @staticmethod
     def parse(given: Mapping[str, str], schema: StructType) -> SinkOptions:
-        """ConfigError for what is missing, unknown or makes no sense, also in the table's columns."""
+        """ConfigError for options and columns that are missing, unknown or invalid."""
         options = Options(NAME, given)
         topic = options.text("topic")
         if topic is not None and (problem := topic_problem(topic)):
@@ -88,14 +88,14 @@ class SinkOptions:
             in_flight=options.number("maxInFlight", 1, 1024) or 8,
             rows_per_second=options.rate("rowsPerSecond"),
         )
-        options.text("checkpointLocation")  # Spark's own, of a stream
+        options.text("checkpointLocation")  # an option of Spark, for streams
         options.refuse_others()
         return parsed
 
 
 @dataclass
 class SentRows(WriterCommitMessage):
-    """What a task did."""
+    """Counts of what a task sent."""
 
     partition: int
     rows: int = 0
@@ -139,7 +139,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterator[pa.RecordBatch]) -> SentRows:
-    """Send the rows of a task; it returns when all of them are stored."""
+    """Send the rows of a task; returns when all are stored."""
     endpoint, ids = options.endpoint, RowIds.of(write, partition)
     topics: Counter[str] = Counter()
     first_row, rate = 0, options.rows_per_second
@@ -183,7 +183,7 @@ def _queue(writer: BulkWriter, row: OutgoingRow) -> MessageQueue:
         queue for queue in queues if queue.queue_id == row.queue_id and row.broker_name in (None, queue.broker_name)
     ]
     if len(found) != 1:
-        problem = "is on several brokers: add a column 'brokerName'" if found else "is not there"
+        problem = "is on several brokers: add a column 'brokerName'" if found else "does not exist"
         raise InvalidMessage(
             f"queue {row.queue_id} of topic {row.message.topic!r} {problem}; there are "
             f"{', '.join(map(str, queues[:10]))}"
@@ -197,7 +197,7 @@ def _partition() -> int:
 
 
 def _stream_write(write_id: str) -> str:
-    """Query and batch: the same when a batch is run again, also after a restart from the checkpoint."""
+    """An id of query and batch, which is the same when a batch is run again, also after a restart from the checkpoint."""
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
@@ -220,4 +220,4 @@ def _log_counts(what: str, messages: Sequence[WriterCommitMessage | None]) -> No
 
 def _log_failure(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     sent = sum(message.rows for message in messages if isinstance(message, SentRows))
-    log.warning("%s failed: %d messages of tasks that ended well are stored and stay so", what, sent)
+    log.warning("%s failed: %d messages of tasks that succeeded are stored and stay stored", what, sent)

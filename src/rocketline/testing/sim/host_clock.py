@@ -1,4 +1,4 @@
-"""The clock of one host of a simulation: its wall time can be set, and can run too fast or too slow."""
+"""The clock of one host of a simulation: its wall time can be set, and it can run too fast or too slow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rocketline.clock import Clock
 
 
 class HostClock:
-    """True time until told otherwise. Monotonic time is everybody's: no setting of a clock moves it."""
+    """True time until it is set or drifts. Monotonic time is the same on all hosts: setting a clock does not change it."""
 
     def __init__(self, true: Clock) -> None:
         self._true = true
@@ -25,7 +25,7 @@ class HostClock:
         self._ahead_ms += seconds * 1000
 
     def drift(self, rate: float) -> None:
-        """From now on every second is longer by that part; below zero: shorter."""
+        """From now on the clock gains `rate` seconds per second; below zero it loses them."""
         self._ahead_ms += self._drifted_ms()
         self._rate, self._since = rate, self._true.monotonic()
 

@@ -1,20 +1,20 @@
-"""An event loop whose time jumps to the next timer instead of waiting, and which knows whose work it does.
+"""An event loop on virtual time: it jumps to the next timer instead of waiting, and knows which process owns what it runs.
 
-Everything that sleeps, times out or talks over the network through asyncio works unchanged, a day in seconds:
+Code that sleeps, times out or uses the network through asyncio works unchanged; a day takes seconds:
 
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         runner.run(scenario())
 
-Work belongs to processes: what is started inside `with belongs_to("m1#2")` is the second life of a process on host m1,
-and so is everything that follows from it. A process can be
+Tasks, timers and connections belong to simulated processes: those made inside `with belongs_to("m1#2")`, and all that
+they make, belong to the second process on host m1. A process can be
 
-* frozen, as SIGSTOP does: nothing of it runs until it is thawed, then everything that came due runs at once
-* killed, as SIGKILL does. Its coroutines are cancelled, because nothing else ends them; whatever they do on their way out
-  stays without effect: the network takes nothing from them any more, nor do the threads that write files
+* frozen, as by SIGSTOP: nothing of it runs until it is thawed, then everything that is due runs at once
+* killed, as by SIGKILL. Its coroutines are cancelled, because nothing else would end them; what they do while they end
+has no
+  effect, because network and file threads accept nothing from a dead process
 
-Rules: nothing waits for real (functions for a thread run at once, in the loop), nothing is read from real sockets, and what
-could come in one order or another (timers of one moment, sets of tasks) comes in the order of its making, so that a run can
-be repeated.
+Rules: nothing waits in real time (functions for a thread run at once, in the loop) and no real socket is read. Where asyncio
+leaves the order open (timers of the same time, sets of tasks), it is the order of creation, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _owner: ContextVar[str] = ContextVar("owner", default="")
 
 @contextmanager
 def belongs_to(process: str) -> Iterator[None]:
-    """Whose tasks, timers and connections are made here."""
+    """Make tasks, timers and connections that belong to a process."""
     token = _owner.set(process)
     try:
         yield
@@ -60,14 +60,14 @@ class LoopClock(ManualClock):
         return self._loop.time()
 
 
-class _Jumping(selectors.DefaultSelector):
-    """Never waits and never looks: says how much time passed instead."""
+class _VirtualSelector(selectors.DefaultSelector):
+    """A selector that neither waits nor looks at sockets; it moves the virtual time instead."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("nothing is left that could ever happen")
+            raise RuntimeError("the simulation is stuck: no timer and no callback is left")
         if timeout > 0:
             self.now += timeout
         return []
@@ -83,7 +83,7 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """Of two for the same moment the one that was made first comes first."""
+    """A timer; of two for the same time the one that was created first runs first."""
 
     __slots__ = ("_number",)
     _loop: SimLoop
@@ -105,7 +105,7 @@ class _TimerHandle(asyncio.TimerHandle):
 
 
 class _Future(asyncio.Future[Any]):
-    """Hashed by its number: sets of them are walked in the same order in every run."""
+    """A future hashed by its number, so that sets of futures have the same order in every run."""
 
     _numbers = count()
 
@@ -121,7 +121,7 @@ class _Future(asyncio.Future[Any]):
 
 
 class _Task(asyncio.Task[Any]):
-    """The same for tasks, which are put into sets while they are made."""
+    """A task hashed by its number; asyncio puts tasks into a set while they are constructed."""
 
     _numbers = count()
     _number: int
@@ -142,21 +142,21 @@ class SimLoop(asyncio.SelectorEventLoop):
     """One loop for all processes of a simulation, with its clock and its network."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._jumping = _Jumping()
+        self._selector_clock = _VirtualSelector()
         self.frozen: dict[str, list[asyncio.Handle]] = {}
-        """Processes that stand still, and what they will do when they go on."""
-        super().__init__(self._jumping)
+        """Frozen processes, and the callbacks to run when they are thawed."""
+        super().__init__(self._selector_clock)
         self.clock = LoopClock(self)
         self.network = Network(self, seed)
         self._tasks_of: dict[str, set[asyncio.Task[Any]]] = {}
         self.set_task_factory(self._owned_task)
 
     def time(self) -> float:
-        return self._jumping.now
+        return self._selector_clock.now
 
     def block(self, seconds: float) -> None:
-        """Let time pass while nothing else can happen, as a function does that does not give the loop back."""
-        self._jumping.now += seconds
+        """Let time pass without running anything, as a function that blocks the loop does."""
+        self._selector_clock.now += seconds
 
     def create_future(self) -> asyncio.Future[Any]:
         return _Future(loop=self)
@@ -182,7 +182,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """At once, in the loop: a thread knows no virtual time."""
+        """Run a function at once, in the loop: a thread would not know the virtual time."""
         done: asyncio.Future[Any] = self.create_future()
         if self.network.is_dead(_owner.get()):
             done.cancel()
@@ -223,7 +223,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     # Processes
 
     def puts_off(self, handle: asyncio.Handle) -> bool:
-        """Whether this belongs to a process that is frozen: it then comes later."""
+        """Whether this belongs to a frozen process; it is then kept for later."""
         owner: str = handle._context.get(_owner, "")  # type: ignore[attr-defined]
         later = self.frozen.get(owner)
         if later is None:
@@ -238,7 +238,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._ready.extend(self.frozen.pop(process, ()))  # type: ignore[attr-defined]
 
     def kill(self, process: str, *, silently: bool = False) -> None:
-        """End a process; its peers see their connections closed, or with `silently` nothing at all."""
+        """Kill a process; its peers see their connections closed or, with `silently`, nothing."""
         self.network.died(process, silently)
         self.thaw(process)
         for handle in list(self._scheduled):  # type: ignore[attr-defined]

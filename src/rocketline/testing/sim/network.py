@@ -1,15 +1,16 @@
-"""A network in memory: connections with seeded latency, and everything that can happen to them.
+"""A network in memory: connections with seeded latency and faults.
 
-Bytes written at one end arrive at the other in order, a little later, at times in two pieces. What can go wrong:
+Bytes written at one end arrive at the other in order, a little later, sometimes in two pieces. Faults:
 
-* a way from one host to another is blocked: nothing arrives until it is open again, then everything does, as with a
-  network that loses packets and peers that send them again; connecting takes both ways
-* a connection is cut: both ends lose it, in the middle of what was under way
-* a process dies: its peers see their connections closed after what was under way, or, when its machine lost power, nothing;
-  then whoever writes to it hears that there is no such connection once the machine is up again
-* a peer does not read: what was written waits, and the writer is told to pause as asyncio does
+* The path from one host to another is blocked: nothing arrives until it is open again, then everything does, as with packets
+  that are lost and sent again. Connecting needs both directions.
+* A connection is cut: both ends lose it, with bytes still on the way.
+* A process dies: its peers see their connections closed after the bytes on the way or, if its machine lost power,
+nothing. Then
+  who writes to it gets a connection reset once the machine is up again.
+* A peer does not read: written bytes wait, and the writer is told to pause, as by asyncio.
 
-Time, order and lengths of all that arrives go into `trace`: equal runs have equal traces.
+Times, order and lengths of all arrivals go into the checksum `trace`: equal runs have equal traces.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ Address = tuple[str, int]
 _EVENT = struct.Struct(">dIIb")
 
 
-class _Mark:
-    """What travels between bytes."""
+class _EndMark:
+    """An event sent in line with the bytes."""
 
 
-EOF = _Mark()
-RESET = _Mark()
+EOF = _EndMark()
+RESET = _EndMark()
 
 
 def host_of(process: str) -> str:
@@ -50,12 +51,12 @@ def host_of(process: str) -> str:
 
 
 class SimListener:
-    """A port that is taken: what `socket.socket` is to a server."""
+    """A listening port; stands for a server's `socket.socket`."""
 
     def __init__(self, network: Network, process: str, address: Address) -> None:
         self.network, self.process, self.address = network, process, address
         self.factory: Callable[[], Any] | None = None
-        """None until connections are accepted: early callers wait in the backlog."""
+        """None until connections are accepted; earlier clients wait in the backlog."""
         self.context: Context = copy_context()
 
     def getsockname(self) -> Address:
@@ -66,7 +67,7 @@ class SimListener:
 
 
 class SimServer:
-    """What `asyncio.Server` is to a real loop."""
+    """Stands for `asyncio.Server`."""
 
     def __init__(self, listener: SimListener, factory: Callable[[], Any]) -> None:
         listener.factory = factory
@@ -78,7 +79,7 @@ class SimServer:
         self._listener.close()
 
     async def wait_closed(self) -> None:
-        """Closing takes no time."""
+        """Returns at once: closing takes no time."""
 
 
 class Network:
@@ -91,8 +92,8 @@ class Network:
         """Share of writes that arrive in two pieces."""
         self.trace = 0
         self.delivered = 0
-        self.connections: dict[int, Connection] = {}
-        """Those with an end that is still open, by number."""
+        self.connections: dict[int, SimConnection] = {}
+        """Connections with at least one open end, by number."""
         self._seed = seed
         self._numbers = count(1)
         self._ports = count(40_000)
@@ -103,7 +104,7 @@ class Network:
         self._dark: set[str] = set()
 
     def address_of(self, host: str) -> str:
-        """The IP of a host; hosts get theirs when they are first asked for."""
+        """The IP address of a host, assigned when it is first asked for."""
         number = len(self._addresses) + 1
         return self._addresses.setdefault(host, f"10.0.{number >> 8}.{number & 255}")
 
@@ -132,13 +133,13 @@ class Network:
         chance = self._chance(next(self._numbers))
         await asyncio.sleep(chance.uniform(*self.latency_s))
         while self._is_unreachable(own, address):  # noqa: ASYNC110 (virtual time: it costs nothing)
-            # As a real one: sent again now and then, until whoever waits gives up.
+            # As with a real network: retried until the caller gives up.
             await asyncio.sleep(LONG_S if self.is_dead(process) else 1.0)
         while (listener := self.listener_at(address)) is not None and listener.factory is None:  # noqa: ASYNC110
             await asyncio.sleep(BACKLOG_POLL_S)
         if listener is None or self.is_dead(listener.process):
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {address[0]}:{address[1]}")
-        connection = Connection(self, next(self._numbers), process, listener, factory, self.address_of(own))
+        connection = SimConnection(self, next(self._numbers), process, listener, factory, self.address_of(own))
         return connection.ends[0], connection.ends[0].protocol
 
     def _is_unreachable(self, own: str, address: Address) -> bool:
@@ -146,26 +147,26 @@ class Network:
         return bool(self._blocked and self.is_blocked(own, other)) or other in self._dark
 
     def _chance(self, number: int) -> Random:
-        """Every connection has its own dice: what others do does not change what happens to it."""
+        """Random numbers of one connection: what others do does not change what happens to it."""
         return Random(self._seed << 32 | number)
 
     def client_port(self) -> int:
         return next(self._ports)
 
-    # What goes wrong
+    # Faults
 
     def block(self, source: str, target: str, *, both: bool = True) -> None:
-        """Let nothing through from one host to another, or either way."""
+        """Block the path from one host to another, by default in both directions."""
         self._blocked.add((source, target))
         if both:
             self._blocked.add((target, source))
 
     def unblock(self, source: str | None = None, target: str | None = None) -> None:
-        """Open the ways between two hosts again, or all ways of one, or all."""
+        """Open the paths between two hosts again, or all paths of one host, or all."""
         given = {host for host in (source, target) if host is not None}
         self._blocked = {way for way in self._blocked if not given <= set(way)}
         for connection in list(self.connections.values()):
-            connection.go_on()
+            connection.deliver_arrived()
 
     def is_blocked(self, one: str, other: str) -> bool:
         return (one, other) in self._blocked or (other, one) in self._blocked
@@ -173,12 +174,12 @@ class Network:
     def lets_through(self, source: str, target: str) -> bool:
         return not self._blocked or (source, target) not in self._blocked
 
-    def cut(self, connection: Connection) -> None:
-        """Both ends lose it; some of what was under way still arrives."""
+    def cut(self, connection: SimConnection) -> None:
+        """Cut a connection: both ends lose it; some of the bytes on the way still arrive."""
         connection.cut()
 
     def died(self, process: str, silently: bool = False) -> None:
-        """Nothing comes from a process any more; `silently`: nor is there anyone to say so for it."""
+        """Close the ports and connections of a dead process; with `silently` its peers are not told."""
         self._dead.add(process)
         if silently:
             self._dark.add(host_of(process))
@@ -202,8 +203,8 @@ class Network:
         self.trace = zlib.crc32(_EVENT.pack(self.loop.time(), number, size, side), self.trace)
 
 
-class Connection:
-    """Two ends."""
+class SimConnection:
+    """A connection with its two ends."""
 
     def __init__(
         self,
@@ -220,16 +221,16 @@ class Connection:
         mine, theirs = copy_context(), listener.context.copy()
         assert listener.factory is not None
         self.ends = (
-            End(self, 0, process, mine, client, listener.address),
-            End(self, 1, listener.process, theirs, listener.address, client),
+            SimTransport(self, 0, process, mine, client, listener.address),
+            SimTransport(self, 1, listener.process, theirs, listener.address, client),
         )
         network.connections[number] = self
         theirs.run(self.ends[1].begin, listener.factory)
         self.ends[0].begin(factory)
 
-    def go_on(self) -> None:
+    def deliver_arrived(self) -> None:
         for end in self.ends:
-            self.network.loop.call_soon(end.go_on, context=end.context)
+            self.network.loop.call_soon(end.deliver_arrived, context=end.context)
 
     def cut(self) -> None:
         lost = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
@@ -242,23 +243,23 @@ class Connection:
             self.network.connections.pop(self.number, None)
 
 
-class End(asyncio.Transport):
-    """One end of a connection; what is on its way here waits in `incoming`."""
+class SimTransport(asyncio.Transport):
+    """One end of a connection; bytes on their way to it wait in `incoming`."""
 
     def __init__(
-        self, connection: Connection, side: int, process: str, context: Context, own: Address, peer: Address
+        self, connection: SimConnection, side: int, process: str, context: Context, own: Address, peer: Address
     ) -> None:
         super().__init__({"sockname": own, "peername": peer})
         self.connection, self.side, self.process, self.context = connection, side, process, context
         self.protocol: Any = None
-        self.incoming: deque[bytes | _Mark] = deque()
+        self.incoming: deque[bytes | _EndMark] = deque()
         self.incoming_bytes = 0
         self.is_lost = False
-        """The protocol was told, or died."""
+        """Whether this end is closed: its protocol was told, or its process died."""
         self._loop = connection.network.loop
         self._last_arrival = 0.0
         self._due = 0
-        """How many of `incoming` have had time to arrive."""
+        """How many items of `incoming` have arrived by now."""
         self._is_closing = False
         self._is_reading = True
         self._high, self._low = 64 * 1024, 16 * 1024
@@ -269,10 +270,10 @@ class End(asyncio.Transport):
         self.protocol.connection_made(self)
 
     @property
-    def other(self) -> End:
+    def other(self) -> SimTransport:
         return self.connection.ends[1 - self.side]
 
-    # What protocols call
+    # The interface for protocols
 
     def write(self, data: Any) -> None:
         if self._is_closing or self.is_lost or not data:
@@ -303,7 +304,7 @@ class End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._is_reading = True
-        self._loop.call_soon(self.go_on, context=self.context)
+        self._loop.call_soon(self.deliver_arrived, context=self.context)
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -314,16 +315,16 @@ class End(asyncio.Transport):
     def abort(self) -> None:
         self._end(RESET)
 
-    def _end(self, mark: _Mark) -> None:
+    def _end(self, mark: _EndMark) -> None:
         if not self._is_closing:
             self._is_closing = True
             self.other.expect(mark)
             self._loop.call_soon(self.lose, None, context=self.context)
 
-    # What the network does
+    # The interface for the network
 
-    def expect(self, data: bytes | _Mark) -> None:
-        """Something was sent here."""
+    def expect(self, data: bytes | _EndMark) -> None:
+        """Schedule the arrival of something that was sent here."""
         network = self.connection.network
         if network.is_dead(self.other.process) and data is not RESET:
             return
@@ -336,10 +337,10 @@ class End(asyncio.Transport):
 
     def _arrive(self) -> None:
         self._due += 1
-        self.go_on()
+        self.deliver_arrived()
 
-    def go_on(self) -> None:
-        """Deliver what has arrived, as far as the way is open and it is read."""
+    def deliver_arrived(self) -> None:
+        """Deliver what has arrived, if the path is open and the protocol reads."""
         network = self.connection.network
         own, peer = host_of(self.process), host_of(self.other.process)
         while self._due and self.incoming and network.lets_through(peer, own):
@@ -350,7 +351,7 @@ class End(asyncio.Transport):
                 return
             self._due -= 1
             data = self.incoming.popleft()
-            if isinstance(data, _Mark):
+            if isinstance(data, _EndMark):
                 self._finish(data)
                 return
             self._take(data)
@@ -365,7 +366,7 @@ class End(asyncio.Transport):
             if not peer.is_lost:
                 self._loop.call_soon(peer.protocol.resume_writing, context=peer.context)
 
-    def _finish(self, mark: _Mark) -> None:
+    def _finish(self, mark: _EndMark) -> None:
         if mark is EOF:
             self.protocol.eof_received()
             self.lose(None)
@@ -373,7 +374,7 @@ class End(asyncio.Transport):
             self.lose(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def _refuse(self) -> None:
-        """Somebody writes to an end that is gone: its machine says so, if it has power."""
+        """Drop bytes for a closed end; its machine answers with a reset, if it has power."""
         had_bytes = any(isinstance(item, bytes) for item in self.incoming)
         self.incoming.clear()
         self.incoming_bytes = self._due = 0
@@ -381,7 +382,7 @@ class End(asyncio.Transport):
             self.other.expect(RESET)
 
     def deliver_part(self) -> None:
-        """Some of what is under way arrives, the last of it not whole."""
+        """Deliver a part of the first bytes on the way, sometimes; drop the rest."""
         chance = self.connection.chance
         if not self.incoming or self.is_lost or not self._is_reading:
             return
@@ -393,7 +394,7 @@ class End(asyncio.Transport):
             self.context.run(self.protocol.data_received, part)
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is over at this end."""
+        """Close this end, and tell its protocol."""
         if self.is_lost:
             return
         self.is_lost = self._is_closing = True
@@ -403,7 +404,7 @@ class End(asyncio.Transport):
         self.connection.ended()
 
     def die(self, silently: bool) -> None:
-        """The process at this end is gone."""
+        """Close this end because its process died."""
         if self.is_lost:
             return
         self.is_lost = self._is_closing = True
@@ -411,9 +412,9 @@ class End(asyncio.Transport):
         self.incoming_bytes = self._due = 0
         if not silently:
             self.other.expect(RESET)
-        # Its own side of it ends too, so that nothing there waits for ever.
+        # The dead process's own protocol is told too, so that its coroutines end.
         self._loop.call_soon(self.protocol.connection_lost, None, context=self.context)
         self.connection.ended()
 
 
-__all__ = ["Connection", "Network", "SimListener", "SimServer", "host_of"]
+__all__ = ["Network", "SimConnection", "SimListener", "SimServer", "host_of"]

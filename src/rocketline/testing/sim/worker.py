@@ -1,7 +1,7 @@
-"""Does the background work of a store on virtual time, with a disk that takes its time.
+"""Runs the background work of a store on virtual time, with a delay for the disk.
 
-A round itself takes none. So what is appended between the wish for a round and the round is covered by it, as with a real
-disk, and a power cut in between finds it not flushed.
+The delay is before a round; the round itself takes no time. So a round covers what is appended during the delay, as
+with a real disk, and a power cut during the delay finds that not flushed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketline.store.flush.flusher import BackgroundTask
 
 
 class LoopWorker:
-    """Timers instead of a thread."""
+    """A worker that uses timers of the loop instead of a thread."""
 
     def __init__(self, task: BackgroundTask, chance: Random, sync_s: tuple[float, float] = (0.0005, 0.01)) -> None:
         self._task = task

@@ -1,7 +1,8 @@
 """The world of a simulation: hosts with real name servers, brokers and clients on virtual time.
 
-A host has a name, an address, and one process after the other (`m1#1`, `m1#2`, ...). A broker's disk belongs to its host and
-stays when the process dies: as it was written after a kill, as it was flushed, and perhaps a little more, after a power cut.
+A host has a name, an address, and one process after the other (`m1#1`, `m1#2`, ...). The disk of a broker belongs to
+its host and stays when the process dies: after a kill with all that was written, after a power cut with what was
+flushed, and perhaps more.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ SMALL_AND_SAFE = {
     "maxHashSlotNum": "500",
     "maxIndexNum": "2000",
 }
-"""Settings of simulated brokers unless told otherwise: what they acknowledge survives a power cut; files are small."""
+"""Default settings of simulated brokers: what they acknowledge survives a power cut, and files are small."""
 
 
 class ProcessDied(RocketlineError):
-    """A process was killed before it had done what was asked of it."""
+    """A process was killed before its work was done."""
 
 
 class SimWorld:
@@ -53,7 +54,7 @@ class SimWorld:
         self.network, self.clock = loop.network, loop.clock
         self.chance = Random(seed)
         self.brokers: dict[str, Broker] = {}
-        """Those that run, by host."""
+        """Running brokers, by host."""
         self.disks: dict[str, MemoryDisk] = {}
         self._name_servers: dict[str, NameServer] = {}
         self._name_server_hosts: list[str] = []
@@ -65,23 +66,23 @@ class SimWorld:
     # Processes
 
     def new_process(self, host: str) -> str:
-        """The next life of a host: the name its work belongs to."""
+        """The name of the next process of a host."""
         self._lives[host] += 1
         return f"{host}#{self._lives[host]}"
 
     def process_of(self, host: str) -> str:
-        """The current life of a host."""
+        """The name of the current process of a host."""
         return f"{host}#{self._lives[host]}"
 
     def address_of(self, host: str) -> str:
         return self.network.address_of(host)
 
     def clock_of(self, host: str) -> HostClock:
-        """A host's own clock, which its servers go by."""
+        """The clock of a host, which its servers use."""
         return self._clocks.setdefault(host, HostClock(self.clock))
 
     async def inside(self, process: str, work: Coroutine[Any, Any, T]) -> T:
-        """Have a process do something and wait for it; ProcessDied when it is killed before."""
+        """Run a coroutine as work of a process; ProcessDied when the process is killed before it is done."""
         with belongs_to(process):
             task = self.loop.create_task(work)
         try:
@@ -92,8 +93,8 @@ class SimWorld:
             raise
 
     def crash(self, host: str, *, power: bool = False) -> None:
-        """Kill the process of a host: the system closes its connections; with `power` nobody does, and what no flush
-        covered is lost from its disk, or some of it."""
+        """Kill the process of a host. Its connections are closed; with `power` they are not, and all or some of what was not
+        flushed is lost from its disk."""
         process = self.process_of(host)
         if host in self.disks:
             disk = self.disks[host]
@@ -105,7 +106,7 @@ class SimWorld:
             forget_session(self.loop, client_id)
 
     def owns_client(self, process: str, client_id: str) -> None:
-        """Say that a client lives in a process; if that is killed, its successor may have the same id."""
+        """Note that a client belongs to a process: after a kill, a client with the same id may be created."""
         self._clients.setdefault(process, set()).add(client_id)
 
     # Servers
@@ -116,7 +117,7 @@ class SimWorld:
         return ";".join(f"{self.address_of(host)}:{NAME_SERVER_PORT}" for host in self._name_server_hosts)
 
     async def start_name_server(self, host: str) -> None:
-        """A first or a next life of a name server; it forgets everything in between, as they do."""
+        """Start a name server as a new process; it remembers nothing of an earlier one."""
         if host not in self._name_server_hosts:
             self._name_server_hosts.append(host)
         config = NameServerConfig(host=self.address_of(host), port=NAME_SERVER_PORT)
@@ -125,8 +126,7 @@ class SimWorld:
         self._name_servers[host] = server
 
     async def start_broker(self, host: str, settings: Mapping[str, str] | None = None) -> Broker:
-        """A first or a next life of a broker, which is named as its host; `settings` by RocketMQ's keys, kept for later
-        lives."""
+        """Start a broker, named as its host, as a new process; `settings` by RocketMQ keys are kept for later starts."""
         if settings is not None or host not in self._broker_settings:
             self._broker_settings[host] = {**SMALL_AND_SAFE, **(settings or {})}
         clock = self.clock_of(host)
@@ -178,8 +178,8 @@ class SimWorld:
 def run_world(scenario: Callable[[SimWorld], Awaitable[T]], seed: int = 0) -> T:
     """Run a scenario in a new world.
 
-    The same seed gives the same run if the process has the same PYTHONHASHSEED (sets of names are walked in the order of
-    their hashes) and the scenario takes its chances from `world.chance`.
+    The same seed gives the same run if the process has the same PYTHONHASHSEED (the order of sets of names depends
+    on hashes) and the scenario takes its random numbers from `world.chance`.
     """
 
     async def main() -> T:

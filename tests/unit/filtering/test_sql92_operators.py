@@ -1,4 +1,4 @@
-"""What the language means, operator by operator; tests that compare it with Apache's are beside this one."""
+"""The meaning of each SQL92 operator; `test_sql92` compares the language with Apache's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A compiled SQL92 expression, asked about properties or about stored records.
+"""A compiled SQL92 expression, to be evaluated on properties or on stored records.
 
-A record is asked without taking it apart: its properties lie at its end as one text, and only the values that the expression
-needs are looked up there.
+A record is not decoded: its properties are one text at its end, in which only the values that the expression needs are
+looked up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocketline.errors import CorruptRecord, FilterFailed
-from rocketline.filtering.sql92.closures import compiled
+from rocketline.filtering.sql92.closures import compile_tree
 from rocketline.filtering.sql92.parser import parse
 from rocketline.protocol.properties import property_in
 from rocketline.protocol.records import Buffer, properties_part
@@ -25,14 +25,14 @@ class SqlFilter:
     __slots__ = ("_evaluate", "_evaluate_encoded", "text")
 
     def __init__(self, text: str) -> None:
-        """InvalidExpression when the text is no expression, with the position of the error."""
+        """InvalidExpression, with the position of the error, when the text is not an expression."""
         tree = parse(text)
         self.text = text
-        self._evaluate: Callable[[Mapping[str, str]], bool | None] = compiled(tree, _in_mapping)
-        self._evaluate_encoded: Callable[[str], bool | None] = compiled(tree, property_in)
+        self._evaluate: Callable[[Mapping[str, str]], bool | None] = compile_tree(tree, _in_mapping)
+        self._evaluate_encoded: Callable[[str], bool | None] = compile_tree(tree, property_in)
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """True, false or unknown; FilterFailed when a property is not what it is compared with."""
+        """True, False or None for unknown; FilterFailed when a property cannot be converted for a comparison."""
         return self._evaluate(properties)
 
     def matches(self, properties: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about routes, auto-created topics and name servers, seen on whole clusters."""
+"""Automatic topic creation and independent name servers, on whole clusters."""
 
 from __future__ import annotations
 

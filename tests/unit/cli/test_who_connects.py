@@ -1,4 +1,4 @@
-"""A row of docs/mechanisms.md about who opens connections, seen from outside the processes."""
+"""Who opens TCP connections and who only accepts them, seen from outside the processes."""
 
 from __future__ import annotations
 
