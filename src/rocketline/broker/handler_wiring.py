@@ -201,6 +201,7 @@ def _operator_parts(parts: BrokerParts) -> OperatorParts:
         address=around.address,
         server_side_reset=parts.config.server_side_reset,
         timers=parts.timers,
+        aside=parts.aside,
         config=around.changing,
         stored=around.stored,
         started_ms=around.started_ms,

@@ -30,6 +30,7 @@ from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.saved import SavedTable
+from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import WRITE, Topics, system_topics
@@ -137,9 +138,6 @@ class BrokerParts:
     def _build_tables(self) -> None:
         config, around, clock, store = self.config, self.around, self.clock, self.store
         self.disk.make_folder(around.root / "config")
-        self.delays = DelayLevels(
-            around.levels_ms, store, self.saved("delayOffset.json", DelayOffsetTable), clock, around.stored
-        )
         self.topics = Topics(
             self.saved("topics.json", TopicConfigSerializeWrapper),
             system_topics(config.cluster, config.name, config.topics, config.pop.revive_queue_count),
@@ -147,6 +145,10 @@ class BrokerParts:
             auto_create=config.topics.auto_create,
             writable=bool(config.permission & WRITE),
             off_loop=around.off_loop,
+        )
+        self.aside = SetAside(store, self.topics, around.stored)
+        self.delays = DelayLevels(
+            around.levels_ms, store, self.saved("delayOffset.json", DelayOffsetTable), clock, around.stored, self.aside
         )
         self.groups = Groups(
             self.saved("subscriptionGroup.json", SubscriptionGroupWrapper),
@@ -156,8 +158,9 @@ class BrokerParts:
         )
         self.offsets = ConsumerOffsets(self.saved("consumerOffset.json", ConsumerOffsetTable), clock)
         self.timers = Timers(
-            config.store.timers, store, self.disk, around.root, clock, around.stored, around.random, around.timer_slots
-        )
+            config.store.timers, store, self.disk, around.root, clock, around.stored, around.random, self.aside,
+            around.timer_slots,
+        )  # fmt: skip
         for table in (self.topics, self.groups, self.offsets, self.delays, self.timers):
             table.load()
         if self.after_crash:
@@ -199,6 +202,7 @@ class BrokerParts:
                 offsets=self.offsets,
                 producers=self.producers,
                 half_messages=self.half_messages,
+                aside=self.aside,
                 clock=clock,
                 stored=self.around.stored,
                 store_host=self.around.store_host,
@@ -218,6 +222,7 @@ class BrokerParts:
                 offsets=self.offsets,
                 timers=self.timers,
                 statistics=self.statistics,
+                aside=self.aside,
                 clock=self.clock,
                 random=self.around.pop_random,
                 stored=self.around.stored,
@@ -246,6 +251,7 @@ class BrokerParts:
             timers=self.timers,
             half_messages=self.half_messages,
             pops=self.pops,
+            aside=self.aside,
             clock=self.clock,
             timed=timed,
         )

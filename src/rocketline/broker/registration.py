@@ -1,6 +1,7 @@
 """Telling the name servers what this broker has: all of it at the start and every half minute, a changed topic at once.
 
-Each name server is told on its own; one that is down costs nothing but a log line, and gets everything when it is back.
+Each name server is told on its own; one that is down, or talks nonsense, costs nothing but a log line, and gets everything
+when it is back.
 """
 
 from __future__ import annotations
@@ -187,9 +188,9 @@ class Registration:
             answer = await self._client.call(address, command, timeout_s)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError.of(answer.code, answer.remark, address, "registration")
-        except RocketlineError as error:
+        except Exception as error:  # whatever it is about one of them, the others are told
             if not name_server.is_failing:
-                log.warning("name server %s: %s", address, error)
+                log.warning("name server %s: %s", address, error, exc_info=not isinstance(error, RocketlineError))
             name_server.is_failing = True
         else:
             if name_server.is_failing:

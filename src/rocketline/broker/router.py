@@ -36,6 +36,7 @@ from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.queue_time import QueueTime
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
+from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics import BrokerStatistics, FallBehind
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
@@ -153,6 +154,7 @@ class OperatorParts:
     address: str
     server_side_reset: bool
     timers: Timers
+    aside: SetAside
     config: ChangingConfig
     stored: Callable[[], None]
     started_ms: int
@@ -170,7 +172,7 @@ def operator_router(parts: OperatorParts) -> Router:
     statistics = StatisticsHandlers(store, topics, counted, FallBehind(store, offsets, clock), name)
     resets = ResetHandlers(store, topics, groups, offsets, consumers, parts.waiters, name, parts.server_side_reset)
     relays = RelayHandlers(store, topics, groups, consumers, name)
-    runtime = RuntimeInfoHandlers(store, parts.delays, parts.timers, counted, clock, parts.started_ms)
+    runtime = RuntimeInfoHandlers(store, parts.delays, parts.timers, counted, parts.aside, clock, parts.started_ms)
     configuration = ConfigurationHandlers(parts.config)
     return Router(
         {

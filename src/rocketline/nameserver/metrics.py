@@ -5,8 +5,9 @@ Apache's name server has no metrics, so the names are ours, except for what its 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 
+from rocketline.metrics.exporter import Source
 from rocketline.metrics.families import Family, gauge
 from rocketline.metrics.process import process_families
 from rocketline.nameserver.routes import RouteTable
@@ -22,7 +23,14 @@ class NameServerMetrics:
         self._timed = timed
         self._connections = connections
 
-    async def collect(self) -> AsyncIterator[Family]:
+    def sources(self) -> list[Source]:
+        timed = self._timed
+        sources: list[Source] = [("the name server", self._families), ("the process", process_families)]
+        if timed is not None:
+            sources.append(("requests", lambda: [request_family(timed)]))
+        return sources
+
+    def _families(self) -> Iterator[Family]:
         brokers = gauge("rocketline_nameserver_brokers", "Brokers that are registered.")
         topics = gauge("rocketline_nameserver_topics", "Topics they have.")
         connections = gauge("rocketline_nameserver_connections", "Connections that are open.")
@@ -30,7 +38,4 @@ class NameServerMetrics:
             brokers.add(count, cluster=cluster)
         topics.add(self._routes.topic_count)
         connections.add(self._connections())
-        for family in (brokers, topics, connections, *process_families()):
-            yield family
-        if self._timed is not None:
-            yield request_family(self._timed)
+        yield from (brokers, topics, connections)

@@ -18,6 +18,7 @@ from enum import IntEnum
 import msgspec
 
 from rocketline.errors import RemoteProtocolError
+from rocketline.protocol.numbers import MAX_INT64, read_number
 
 FIELD_END = "\x01"
 RECORD_END = "\x02"
@@ -170,6 +171,13 @@ def _optional(text: str) -> str | None:
     return None if text == NULL else text
 
 
+def _number(text: str) -> int:
+    number = read_number(text, lowest=-MAX_INT64)
+    if number is None:
+        raise ValueError(f"{text[:40]!r} is no number")
+    return number
+
+
 def _flag(text: str) -> bool:
     return text.lower() == "true"
 
@@ -177,7 +185,7 @@ def _flag(text: str) -> bool:
 def _pub(line: list[str]) -> Pub:
     has_offset_id = len(line) > 13  # the oldest clients did not write it
     return Pub(
-        int(line[1]),
+        _number(line[1]),
         line[2],
         line[3],
         line[4],
@@ -185,9 +193,9 @@ def _pub(line: list[str]) -> Pub:
         _optional(line[6]),
         _optional(line[7]),
         line[8],
-        int(line[9]),
-        int(line[10]),
-        TracedMessage(int(line[11])),
+        _number(line[9]),
+        _number(line[10]),
+        TracedMessage(_number(line[11])),
         _optional(line[12]) if has_offset_id else None,
         _flag(line[13] if has_offset_id else line[12]),
         line[14] if len(line) > 14 else None,
@@ -195,27 +203,27 @@ def _pub(line: list[str]) -> Pub:
 
 
 def _sub_before(line: list[str]) -> SubBefore:
-    return SubBefore(int(line[1]), line[2], line[3], line[4], line[5], int(line[6]), _optional(line[7]))
+    return SubBefore(_number(line[1]), line[2], line[3], line[4], line[5], _number(line[6]), _optional(line[7]))
 
 
 def _sub_after(line: list[str]) -> SubAfter:
-    outcome = int(line[6]) if len(line) > 6 else 0
+    outcome = _number(line[6]) if len(line) > 6 else 0
     dated = len(line) > 8
     return SubAfter(
         line[1],
         line[2],
-        int(line[3]),
+        _number(line[3]),
         _flag(line[4]),
         _optional(line[5]),
         outcome,
-        int(line[7]) if dated else None,
+        _number(line[7]) if dated else None,
         line[8] if dated else None,
     )
 
 
 def _end_transaction(line: list[str]) -> EndTransaction:
     return EndTransaction(
-        int(line[1]),
+        _number(line[1]),
         line[2],
         line[3],
         line[4],
@@ -223,7 +231,7 @@ def _end_transaction(line: list[str]) -> EndTransaction:
         _optional(line[6]),
         _optional(line[7]),
         line[8],
-        TracedMessage(int(line[9])),
+        TracedMessage(_number(line[9])),
         _optional(line[10]),
         line[11],
         _flag(line[12]),
@@ -231,7 +239,7 @@ def _end_transaction(line: list[str]) -> EndTransaction:
 
 
 def _recall(line: list[str]) -> Recall:
-    return Recall(int(line[1]), line[2], line[3], line[4], line[5], _flag(line[6]))
+    return Recall(_number(line[1]), line[2], line[3], line[4], line[5], _flag(line[6]))
 
 
 _READERS: dict[str, Callable[[list[str]], TraceRecord]] = {

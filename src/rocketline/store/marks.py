@@ -16,6 +16,7 @@ from zlib import crc32
 import msgspec
 
 from rocketline.errors import DiskFull, StoreError
+from rocketline.protocol.numbers import read_number
 from rocketline.protocol.records import LogEntry
 from rocketline.store.checkpoint import Checkpoint
 from rocketline.store.commit_log import CommitLog
@@ -175,9 +176,9 @@ def load_extents(disk: Disk, root: Path, mark: Mark, log_min_offset: int) -> tup
     # When the log has lost files since, the queues may have as well.
     has_all = table.log_min_offset == log_min_offset
     extents = {
-        (topic, int(queue_id)): extent if has_all else Extent(extent.max_offset, extent.max_offset, extent.max_offset)
+        (topic, queue_id): extent if has_all else Extent(extent.max_offset, extent.max_offset, extent.max_offset)
         for topic, queues in table.extents.items()
-        for queue_id, extent in queues.items()
-        if queue_id.isdecimal()
+        for text, extent in queues.items()
+        if (queue_id := read_number(text)) is not None
     }
     return extents, has_all and mark.closed and table.safe == mark.safe

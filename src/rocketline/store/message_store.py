@@ -28,7 +28,7 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, StoreReadOnly
 from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
-from rocketline.store.append_result import AppendResult, AppendStatus, StoreMessage, refused
+from rocketline.store.append_result import AppendResult, AppendStatus, StoreMessage, copy_of, refused
 from rocketline.store.commit_log import CommitLog, Lane, Places, Read, Sent
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
 from rocketline.store.damage import Damage
@@ -66,6 +66,7 @@ __all__ = [
     "RecoveryReport",
     "StoreConfig",
     "StoreMessage",
+    "copy_of",
 ]
 
 _FOREVER_MS = (1 << 63) - 1

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rocketline.clock import Clock
-from rocketline.errors import StoreError
+from rocketline.errors import BAD_ITEM, StoreError
 from rocketline.store.commit_log import CommitLog
 from rocketline.store.config import UNIT_BYTES, RetentionConfig
 from rocketline.store.consume_queue import FILLER_SIZE, ConsumeQueue
@@ -199,7 +199,7 @@ class Retention:
                 self._queue_files += 1
             if not self._remover.has_log_files:
                 self._remover.add(queue.take_ext_files())
-        except StoreError as error:
+        except (StoreError, *BAD_ITEM) as error:
             log.error("queue %s cannot follow the log now: %s", queue.file.folder, error)
             self._stuck.append(queue)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rocketline.broker.metrics.parts import MetricsParts, flag, is_system_group
-from rocketline.metrics.families import Family, gauge
+from rocketline.metrics.families import Family, counter, gauge
 from rocketline.protocol.versions import version_name
 
 REMOTING = "remoting"
@@ -32,6 +32,10 @@ def broker_families(parts: MetricsParts, permission: int) -> Iterator[Family]:
         family = gauge(name, help)
         family.add(value)
         yield family
+    aside = counter("rocketline_set_aside_total", "Items that a background worker could not handle and set aside.")
+    for worker, count in parts.aside.counts.items():
+        aside.add(count, worker=worker)
+    yield aside
 
 
 def connection_families(parts: MetricsParts, limit: int) -> Iterator[Family]:

@@ -6,6 +6,7 @@ from rocketline.broker.consumer_offsets import ConsumerOffsets
 from rocketline.broker.groups import SYSTEM_PREFIX, Groups
 from rocketline.broker.pop.pops import Pops
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
+from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics import BrokerStatistics
 from rocketline.broker.timer.timers import Timers
 from rocketline.broker.topics import Topics
@@ -31,6 +32,7 @@ class MetricsParts:
     timers: Timers
     half_messages: HalfMessages
     pops: Pops
+    aside: SetAside
     clock: Clock
     timed: TimedRouter | None
     """None: nobody takes the time of requests."""
