@@ -36,7 +36,8 @@ int open_stretch(PyObject *const *args, Stretch *stretch)
     if (as_int64(args[1], &stretch->base) || as_int64(args[2], &stretch->start) || as_int64(args[3], &stretch->end)
         || read_from(args[0], &stretch->view))
         return -1;
-    if (stretch->base <= stretch->start && stretch->start <= stretch->end && stretch->end - stretch->base <= stretch->view.len)
+    if (stretch->base <= stretch->start && stretch->start <= stretch->end
+        && (uint64_t)stretch->end - (uint64_t)stretch->base <= (uint64_t)stretch->view.len)
         return 0;
     PyErr_SetString(PyExc_ValueError, "the stretch is not in that file");
     PyBuffer_Release(&stretch->view);
@@ -112,7 +113,9 @@ static int put_unit(Groups *groups, const Listed *listed)
         PyErr_NoMemory();
         return -1;
     }
-    if (listed->queue_offset != group->first.queue_offset + group->count)
+    /* As a distance, for the number behind the last one there is does not fit. */
+    int64_t first = group->first.queue_offset;
+    if (listed->queue_offset < first || (uint64_t)listed->queue_offset - (uint64_t)first != (uint64_t)group->count)
         return 0;
     if (found.tags.at != NULL && hash_span(&tags, found.tags))
         return -1;

@@ -94,7 +94,7 @@ static int open_file(PyObject *const *args, File *file, int64_t *limit, Py_buffe
     if (as_int64(args[1], &file->slots) || as_int64(args[2], &file->number) || as_int64(args[3], limit)
         || as_int64(args[4], &file->begin_ms))
         return -1;
-    if (file->slots < 1 || file->slots > INT32_MAX || file->number < 1 || *limit > INT32_MAX) {
+    if (file->slots < 1 || file->slots > INT32_MAX || file->number < 1 || file->number > INT32_MAX || *limit > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "no index file has such numbers");
         return -1;
     }

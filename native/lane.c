@@ -173,6 +173,8 @@ static int read_head(const Lane *lane, const Send *send, PyObject *place, PyObje
         return 0;
     if (next == NULL)
         head->queue_offset = 0;
+    if (head->queue_offset < 0 || head->queue_offset > INT64_MAX - MAX_BATCH)
+        return 0;
     int born_v6 = PyBytes_GET_SIZE(lane->born_host) > 8, store_v6 = PyBytes_GET_SIZE(of(lane, STORE_HOST)) > 8;
     head->magic = MAGIC_V1;
     head->queue_id = (int32_t)send->queue_id;
@@ -367,7 +369,7 @@ EXPORT(serve_sends)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_BODY), &lane.max_body)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_RECORD), &lane.max_record))
         return NULL;
-    if (!PyList_Check(args[0]) || lane.wrote < lane.base)
+    if (!PyList_Check(args[0]) || lane.base < 0 || lane.wrote < lane.base)
         return PyErr_Format(PyExc_ValueError, "serve_sends needs a list of reads and a file that can be written to");
     if (write_to(args[2], &view))
         return NULL;
@@ -376,7 +378,9 @@ EXPORT(serve_sends)
     for (int number = ANSWER_HEAD; number < LANE_FIELDS; number++)
         lane.answer_bytes += (size_t)PyBytes_GET_SIZE(PyTuple_GET_ITEM(args[1], number));
     lane.log = view.buf;
-    if (lane.limit > lane.base + view.len)
+    if (lane.limit < lane.wrote)
+        lane.limit = lane.wrote;
+    if (lane.limit - lane.base > view.len)
         lane.limit = lane.base + view.len;
     PyObject *answers = PyList_New(0), *rests = PyList_New(0), *made = NULL;
     lane.runs = PyList_New(0);

@@ -211,6 +211,8 @@ EXPORT(measure_batch)
     int64_t shared_bytes, bodies = 0, total = 0;
     if (check_count("measure_batch", count, 2) || as_int64(args[1], &shared_bytes))
         return NULL;
+    if (shared_bytes < 0 || shared_bytes > INT32_MAX)
+        return PyErr_Format(PyExc_ValueError, "no record has %lld bytes", (long long)shared_bytes);
     PyObject *items = PySequence_Fast(args[0], "a batch is a sequence");
     if (items == NULL)
         return NULL;
@@ -287,8 +289,13 @@ static PyObject *put_items(uint8_t *at, int64_t room, Head *head, PyObject *item
             break;
         }
         int64_t done = head->log_offset - first;
-        PyObject *entry = put_item(at + done, room - done, head, &item, type, topic);
-        head->queue_offset += numbered;
+        PyObject *entry = NULL;
+        if (number && numbered && head->queue_offset == INT64_MAX)
+            PyErr_SetString(PyExc_ValueError, "the queue has no numbers for all messages of the batch");
+        else {
+            head->queue_offset += number && numbered;
+            entry = put_item(at + done, room - done, head, &item, type, topic);
+        }
         PyBuffer_Release(&item.body);
         if (entry == NULL || PyList_Append(entries, entry) < 0)
             Py_CLEAR(entries);
@@ -307,8 +314,8 @@ EXPORT(write_batch)
     if (check_count("write_batch", count, 7 + SHARED) || as_int64(args[1], &position) || as_int64(args[2], &total)
         || read_shared(args + 7, &head))
         return NULL;
-    if (!PyUnicode_Check(args[6]) || total < 0) {
-        PyErr_SetString(PyExc_TypeError, "write_batch needs a topic and a size");
+    if (!PyUnicode_Check(args[6]) || total < 0 || head.log_offset > INT64_MAX - total) {
+        PyErr_SetString(PyExc_TypeError, "write_batch needs a topic, and a size that the log has room for");
         return NULL;
     }
     PyObject *items = PySequence_Fast(args[3], "a batch is a sequence"), *entries = NULL;

@@ -59,7 +59,8 @@ static PyObject *read_row(const uint8_t *chunk, int64_t position, int64_t length
     const uint8_t *record = chunk + position;
     int32_t sys_flag = get32(record + 36);
     int64_t end = position + get32(record), body_at = position + head_bytes(sys_flag);
-    if (get32(record + 4) != MAGIC_V1 || get64(record + 28) != chunk_at + position || body_at > length)
+    if (get32(record + 4) != MAGIC_V1 || chunk_at > INT64_MAX - position || get64(record + 28) != chunk_at + position
+        || body_at > length)
         return NULL;
     int64_t body_bytes = get32(chunk + body_at - 4), topic_at = body_at + body_bytes;
     if (body_bytes < 0 || topic_at >= end || end > length)
@@ -162,6 +163,8 @@ EXPORT(pack_units)
         return NULL;
     if (!PyList_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "pack_units needs a list of rows");
+    if (expected > INT64_MAX - PyList_GET_SIZE(args[0]))
+        Py_RETURN_NONE;
     PyObject *units = PyBytes_FromStringAndSize(NULL, PyList_GET_SIZE(args[0]) * UNIT_BYTES);
     if (units == NULL)
         return NULL;
