@@ -16,7 +16,7 @@ from random import Random
 import pytest
 from tests.unit.broker.name_servers import FakeNameServer
 from tests.unit.broker.parts import PATIENCE_S, STORE_HOST, MakeParts, Parts, eventually, heartbeat, send_request
-from tests.unit.broker.popper import REVIVE_TOPIC, Popper, numbers, put
+from tests.unit.broker.popper import REVIVE_TOPIC, Popper, numbers, put, stop
 from tests.unit.broker.popper import bodies as popped_bodies
 from tests.unit.broker.transacting import COMMIT, GIVEN_UP, HALF, OP, Payer, bodies, check_after
 from tests.unit.nameserver import brokers
@@ -27,6 +27,7 @@ from rocketline.broker.background import BackgroundTasks
 from rocketline.broker.config import PopConfig, RegistrationConfig
 from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.pop.records import new_checkpoint
+from rocketline.broker.pop.recovering import copies_since
 from rocketline.broker.timer.redirect import TIMER_TOPIC
 from rocketline.broker.topics import SCHEDULE_TOPIC
 from rocketline.clock import ManualClock
@@ -491,6 +492,28 @@ async def test_check_points_that_say_what_cannot_be(parts: Parts, offset: int, p
     parts.pass_time(6)
     assert b"0" in popped_bodies(popper.pop())
     assert parts.pops.reviver.open_count <= 1
+
+
+async def test_redeliveries_taken_up_by_the_next_start(make_parts: MakeParts) -> None:
+    """A topic has no checksum: what is damaged there is passed over when the broker looks for what it redelivered."""
+    before = make_parts()
+    put(before, *numbers(3))
+    Popper(before).pop(invisible_ms=1000)
+    before.pass_time(6)
+    unit = before.store.unit_at("%RETRY%readers_orders", 0, 1)
+    assert unit is not None
+    record = before.store._log.record_at(unit.log_offset)
+    assert record is not None
+    at = bytes(record).index(b"%RETRY%")
+    record[at : at + 1] = b"\xff"
+    stop(before)
+    parts = make_parts(disk=before.disk, clock=before.clock)
+    assert copies_since(parts.store, 0, parts.topics.table).total() == 2
+    put(parts, b"later")
+    popper = Popper(parts, "others")
+    assert popped_bodies(popper.pop(invisible_ms=1000)) == [*numbers(3), b"later"]
+    parts.pass_time(6)
+    assert sorted(popped_bodies(popper.pop())) == sorted([*numbers(3), b"later"])
 
 
 async def test_check_points_that_are_refused(make_parts: MakeParts) -> None:
