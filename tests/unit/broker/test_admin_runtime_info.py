@@ -19,7 +19,7 @@ NUMBERS = [
     "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning",
     "msgGetTotalTodayNow", "dispatchBehindBytes", "pageCacheLockTimeMills", "earliestMessageTimeStamp",
     "startAcceptSendRequestTimeStamp", "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps",
-    "timerDequeueTps", "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
+    "timerDequeueTps", "rocketline.setAside", "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
     *(f"{pool}ThreadPoolQueue{what}" for pool in ("send", "pull", "litePull", "query", "ack")
       for what in ("Size", "Capacity", "HeadWaitTimeMills")),
 ]  # fmt: skip

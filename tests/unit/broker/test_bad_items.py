@@ -36,7 +36,7 @@ from rocketline.metrics.config import ExporterType, MetricsConfig
 from rocketline.metrics.exporter import MetricsExporter, Source
 from rocketline.metrics.families import Family, gauge
 from rocketline.nameserver import NameServer, NameServerConfig
-from rocketline.protocol.bodies import SQL92, DelayOffsetTable, TopicConfig, decode_file
+from rocketline.protocol.bodies import SQL92, DelayOffsetTable, KVTable, TopicConfig, decode_body, decode_file
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
@@ -659,6 +659,16 @@ def odd_families() -> Iterator[Family]:
     family = gauge("last", "Last.")
     family.add(3)
     yield family
+
+
+async def test_what_was_set_aside_is_seen_by_operators(parts: Parts) -> None:
+    for _ in range(2):
+        parts.aside.item("timers", "an item", ValueError("it is none"))
+    page = (await BrokerMetrics(parts.for_metrics(None), lambda: parts.config).exporter()._scrape(False)).decode()
+    [line] = [line for line in page.splitlines() if line.startswith("rocketline_set_aside_total")]
+    assert line.endswith('worker="timers"} 2')
+    answer = parts.peer().ask(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+    assert decode_body(KVTable, answer.body).table["rocketline.setAside"] == "2"
 
 
 async def test_metrics(caplog: pytest.LogCaptureFixture) -> None:
