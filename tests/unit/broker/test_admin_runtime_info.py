@@ -13,13 +13,14 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 
 NUMBERS = [
+    "rocketline.setAside",
     "bootTimestamp", "putMessageEntireTimeMax", "putMessageTimesTotal", "putMessageFailedTimes", "putMessageSizeTotal",
     "putMessageAverageSize", "dispatchMaxBuffer", "getMessageEntireTimeMax", "putLatency99", "putLatency999",
     "commitLogDiskRatio", "consumeQueueDiskRatio", "commitLogMinOffset", "commitLogMaxOffset", "msgPutTotalYesterdayMorning",
     "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning",
     "msgGetTotalTodayNow", "dispatchBehindBytes", "pageCacheLockTimeMills", "earliestMessageTimeStamp",
     "startAcceptSendRequestTimeStamp", "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps",
-    "timerDequeueTps", "rocketline.setAside", "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
+    "timerDequeueTps", "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
     *(f"{pool}ThreadPoolQueue{what}" for pool in ("send", "pull", "litePull", "query", "ack")
       for what in ("Size", "Capacity", "HeadWaitTimeMills")),
 ]  # fmt: skip
