@@ -328,7 +328,10 @@ EXPORT(write_batch)
     if (items == NULL)
         return NULL;
     if (write_to(args[0], &view) == 0) {
-        entries = put_items(view.buf, view.len, &head, items, !(head.sys_flag & PREPARED), args[4], args[3]);
+        if (head.log_offset > INT64_MAX - view.len)
+            PyErr_SetString(PyExc_ValueError, "no log is so long");
+        else
+            entries = put_items(view.buf, view.len, &head, items, !(head.sys_flag & PREPARED), args[4], args[3]);
         PyBuffer_Release(&view);
     }
     Py_DECREF(items);
