@@ -212,7 +212,8 @@ def test_reading_a_queue(
             segment.open()[place % (400 if of_queue else 4000)] ^= wrong
         with patch.object(reader, "verified_run", run):
             left.append([_joined(store.read("t", 0, at, most, test, None, size)) for at, most, size in asked])
-        left[-1].append((store.damage.records, store.damage.units))
+        if test is not None:  # else Python also looks at the record behind the last one, and may find it damaged
+            left[-1].append((store.damage.records, store.damage.units))
         store.close()
     assert left[0] == left[1]
 

@@ -16,8 +16,8 @@ from rocketline.spark.property_columns import read_properties
 @pytest.fixture(autouse=True)
 def only_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled function is compared with Python's in `test_compiled_columns`."""
-    if "take_properties" in _impl.TWINS:
-        monkeypatch.setattr(property_columns, "take_properties", _impl.TWINS["take_properties"][0])
+    if "take_properties" in _impl.PAIRS:
+        monkeypatch.setattr(property_columns, "take_properties", _impl.PAIRS["take_properties"][0])
 
 
 def text(*pairs: tuple[str, str]) -> bytes:
