@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from rocketline.cli.demo.ledger import Ledger
-from rocketline.client import ClientTiming, ConsumeFrom, Producer, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, Producer, PushConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageView
 
@@ -29,8 +29,10 @@ class Traffic:
         self.topic = topic
         self.failures: list[str] = []
         """Sends that nobody acknowledged, by their reasons."""
-        self._producer = Producer(namesrv, group="senders", timing=QUICK, timeout=2.0)
-        self._consumer = PushConsumer(namesrv, group="observers", from_where=ConsumeFrom.FIRST, timing=QUICK)
+        self._producer = Producer(namesrv, group="senders", timeout=2.0, options=ClientOptions(timing=QUICK))
+        self._consumer = PushConsumer(
+            namesrv, group="observers", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=QUICK)
+        )
         self._undo = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -16,7 +16,7 @@ from tests.support.slow_proxy import SlowProxy
 from tests.unit.client.fakes import FakeNameServer
 
 from rocketline.cli.servers.cluster import Cluster
-from rocketline.client import ClientTiming, Producer, PullConsumer, SendStatus
+from rocketline.client import ClientOptions, ClientTiming, Producer, PullConsumer, Retries, SendStatus, SlowBrokers
 from rocketline.message import Message
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from rocketline.testing import LocalCluster
@@ -96,11 +96,9 @@ async def test_slow_dead_and_back_again(probes: bool) -> None:
         async with Producer(
             it.name_server.address,
             group="g",
-            timing=timing,
-            avoid_slow_brokers=True,
-            latency_steps=STEPS,
-            probe_brokers=probes,
+            avoid_slow_brokers=SlowBrokers(STEPS, probe=probes),
             timeout=PATIENCE_S,
+            options=ClientOptions(timing=timing),
         ) as producer:
             await it.until_both_are_used(producer)
 
@@ -122,7 +120,7 @@ async def test_many_in_flight_when_a_broker_dies() -> None:
     async with world() as it:
         bad, _ = it.proxies
         async with Producer(
-            it.name_server.address, group="g", avoid_slow_brokers=True, latency_steps=STEPS, timeout=PATIENCE_S
+            it.name_server.address, group="g", avoid_slow_brokers=SlowBrokers(STEPS), timeout=PATIENCE_S
         ) as producer:
             await it.send(producer, 8)
             it.proxies[bad].delay_s = SLOW_S  # so that some wait for their answers when it dies
@@ -138,7 +136,11 @@ async def test_a_broker_that_hangs_does_not_use_up_the_time_of_the_other() -> No
     async with world() as it:
         bad, good = it.proxies
         async with Producer(
-            it.name_server.address, group="g", attempt_timeout=0.3, avoid_slow_brokers=True, timeout=PATIENCE_S
+            it.name_server.address,
+            group="g",
+            avoid_slow_brokers=True,
+            timeout=PATIENCE_S,
+            retries=Retries(attempt_timeout_s=0.3),
         ) as producer:
             await it.send(producer, 8)
             it.proxies[bad].delay_s = 3600.0

@@ -12,6 +12,7 @@ import pytest
 
 from rocketline.cli.servers.child import ChildCluster
 from rocketline.client import (
+    ClientOptions,
     ClientTiming,
     ConsumeFrom,
     Producer,
@@ -107,7 +108,11 @@ async def test_a_broker_stopped_between_half_and_end() -> None:
     async with (
         LocalCluster(config=QUICK) as cluster,
         TransactionalProducer(
-            cluster.namesrv, group="payers", check=outcome_in_body, timeout=1.0, timing=GREETS_OFTEN
+            cluster.namesrv,
+            group="payers",
+            check=outcome_in_body,
+            timeout=1.0,
+            options=ClientOptions(timing=GREETS_OFTEN),
         ) as producer,
     ):
 

@@ -57,8 +57,8 @@ from rocketline.store.queue.batch_dispatch import put_in_index
 from rocketline.store.queue.consume_queue import UNIT
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.reading import reader as reading
-from rocketline.store.recovery.record_runs import Row, RunReader
 from rocketline.store.recovery import record_runs
+from rocketline.store.recovery.record_runs import Row, RunReader
 from rocketline.testing.disks import MemoryDisk
 
 pytestmark = needs_twin

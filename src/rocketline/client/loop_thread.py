@@ -9,16 +9,18 @@ one opened before refuses every call there.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from rocketline.errors import ClientError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 ClientT = TypeVar("ClientT", bound=AbstractAsyncContextManager[Any])
 
 
@@ -78,6 +80,18 @@ def _forget_thread() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_thread)
+
+
+def arguments_of(client: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Gives a constructor the parameters of an async client, for type checkers and `help`."""
+
+    def decorated(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        parameters = inspect.signature(client).parameters.values()
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        constructor.__signature__ = inspect.Signature([own, *parameters])  # type: ignore[attr-defined]
+        return constructor
+
+    return decorated
 
 
 class OnLoopThread(Generic[ClientT]):

@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import msgspec
 
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, check_message, compressed, outgoing_message
+from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker, check_message
 from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.producer.send_options import Retries, SendOptions
 from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
 from rocketline.errors import InvalidMessage, NoReply
@@ -23,7 +24,7 @@ from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.replies import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY, REPLY_TO_CLIENT, TTL, reply_topic
 
-_REPLY_OPTIONS = SendOptions(retries=0)
+_REPLY_OPTIONS = SendOptions(retries=Retries(0))
 """Only the broker the request came from surely knows who asked, and it stores a reply even when nobody takes it."""
 
 
@@ -89,14 +90,13 @@ async def send_reply(
     timeout_s: float,
 ) -> SendReceipt:
     """Hand a reply to whoever asked; SendFailed when the broker could not."""
-    reply, options = reply_message(request, body, properties), _REPLY_OPTIONS
-    check_message(reply, options.max_message_bytes)
-    sent, sys_flag = compressed(body, options) if len(body) >= options.compress_over_bytes else (body, 0)
-    now_ms = session.clock.now_ms()
-    outgoing = outgoing_message(reply, group, session.unique_ids.next(), now_ms, options, sent, sys_flag)
-    outgoing.code = RequestCode.SEND_REPLY_MESSAGE_V2
+    reply = reply_message(request, body, properties)
+    check_message(reply, _REPLY_OPTIONS.max_message_bytes)
+    maker = OutgoingMaker(group, _REPLY_OPTIONS, session.unique_ids.next, session.clock.now_ms)
+    outgoing = maker.pack(reply)
+    outgoing.code, outgoing.is_plain = RequestCode.SEND_REPLY_MESSAGE_V2, False
 
     def where_it_came_from(queues: Sequence[MessageQueue]) -> MessageQueue:
         return next((queue for queue in queues if queue.broker_name == request.broker_name), queues[0])
 
-    return await Sender(session, options).send(outgoing, timeout_s, selector=where_it_came_from)
+    return await Sender(session, _REPLY_OPTIONS).send(outgoing, timeout_s, where_it_came_from)

@@ -17,56 +17,39 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from rocketline.client.address_server import REFRESH_S as ADDRESS_REFRESH_S
 from rocketline.client.incoming import CheckBack, ConsumerMember, broker_requests
-from rocketline.client.middleware import Middleware, MiddlewareClient
+from rocketline.client.middleware import MiddlewareClient
+from rocketline.client.options import ClientOptions
 from rocketline.client.pending import PendingRequests
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.route_cache import RouteCache
 from rocketline.client.routes import TopicRoute
 from rocketline.client.tasks import OwnedTasks, repeat
-from rocketline.client.timing import ClientTiming
-from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConfigError, RocketlineError, RouteNotFound
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, HeartbeatData, ProducerData
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.transport import Channel, RemotingClient
-from rocketline.transport.access import OPEN, Access
 
 log = logging.getLogger(__name__)
-
-
-class ProducerMember(Protocol):
-    """A producer as the session sees it."""
-
-    @property
-    def group(self) -> str: ...
 
 
 class ClientSession:
     """Shared by the clients of one id; made by `open_session`, left by `release`."""
 
-    def __init__(
-        self,
-        client_id: str,
-        name_servers: Sequence[str],
-        timing: ClientTiming,
-        clock: Clock,
-        middleware: Middleware | None = None,
-        access: Access = OPEN,
-    ) -> None:
+    def __init__(self, client_id: str, name_servers: Sequence[str], options: ClientOptions) -> None:
         self.client_id = client_id
-        self.middleware = middleware
-        self.access = access
-        self.timing = timing
-        self.clock = clock
+        self.middleware = middleware = options.middleware
+        self.access = access = options.access
+        self.timing = timing = options.timing
+        self.clock = clock = options.clock
         self.unique_ids = UniqueIds(client_id.partition("@")[0], clock)
-        self.producers: dict[str, ProducerMember] = {}
+        self.producers: list[str] = []
+        """Groups of the producers that are open."""
         self.consumers: dict[str, ConsumerMember] = {}
         self.broker_versions: dict[str, int] = {}
         self.checks: dict[str, CheckBack] = {}
@@ -124,16 +107,16 @@ class ClientSession:
         self.is_inherited = True
         self.remoting.disown()
 
-    def add_producer(self, producer: ProducerMember) -> None:
-        if producer.group in self.producers:
-            raise ClientError(self._taken("producer", producer.group))
-        self.producers[producer.group] = producer
+    def add_producer(self, group: str) -> None:
+        if group in self.producers:
+            raise ClientError(self._taken("producer", group))
+        self.producers.append(group)
         self._tasks.start(self.heartbeat(), "first heartbeat")
 
-    async def remove_producer(self, producer: ProducerMember) -> None:
-        if self.producers.get(producer.group) is producer:
-            del self.producers[producer.group]
-            await self._unregister(producer_group=producer.group)
+    async def remove_producer(self, group: str) -> None:
+        if group in self.producers:
+            self.producers.remove(group)
+            await self._unregister(producer_group=group)
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
         """Let the timers and the brokers know of a consumer, from the next heartbeat on."""
@@ -288,18 +271,13 @@ _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientSession]
 
 
 def open_session(
-    client_id: str,
-    name_servers: Sequence[str],
-    timing: ClientTiming | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    middleware: Middleware | None = None,
-    access: Access = OPEN,
+    client_id: str, name_servers: Sequence[str], options: ClientOptions = ClientOptions()
 ) -> ClientSession:
     """The session of a client id on this event loop; every call needs its `release`."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     session = sessions.get(client_id)
     if session is None:
-        session = ClientSession(client_id, name_servers, timing or ClientTiming(), clock, middleware, access)
+        session = ClientSession(client_id, name_servers, options)
         sessions[client_id] = session
         session._start()
     elif set(session.name_server.given) != set(name_servers):
@@ -307,12 +285,12 @@ def open_session(
             f"client id {client_id} is in use for name servers {';'.join(session.name_server.given)} and cannot "
             f"serve {';'.join(name_servers)} too: give each client its own instance_name"
         )
-    elif session.middleware is not middleware:
+    elif session.middleware is not options.middleware:
         raise ConfigError(
-            f"client id {client_id} is in use with middleware {session.middleware!r} and cannot have {middleware!r} "
+            f"client id {client_id} is in use with middleware {session.middleware!r} and cannot have {options.middleware!r} "
             "too: its clients share their connections; give each its own instance_name"
         )
-    elif session.access != access:
+    elif session.access != options.access:
         raise ConfigError(
             f"client id {client_id} is in use with other credentials or another TLS: its clients share their connections; "
             "give each its own instance_name"

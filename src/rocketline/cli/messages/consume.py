@@ -77,12 +77,12 @@ async def _take_part(
     count: int | None,
     shown: Callable[[MessageView], str],
 ) -> None:
-    from rocketline.client import ConsumeFrom, PullConsumer, PushConsumer
+    from rocketline.client import ClientOptions, ConsumeFrom, PullConsumer, PushConsumer
 
-    async with PullConsumer(namesrv, group=LOOKING_GROUP, **access) as looking:
+    async with PullConsumer(namesrv, group=LOOKING_GROUP, options=ClientOptions(**access)) as looking:
         await looking.queues(topic)  # a member would wait for an unknown topic to appear; a person wants to be told
     start = ConsumeFrom.FIRST if from_beginning else ConsumeFrom.LAST
-    async with PushConsumer(namesrv, group=group, from_where=start, **access) as consumer:
+    async with PushConsumer(namesrv, group=group, from_where=start, options=ClientOptions(**access)) as consumer:
         stream = consumer.messages(topic, expression)
         await consumer.start()
         _tell(f"reading {topic} as a member of group {group}")
@@ -104,9 +104,11 @@ async def _look(
     count: int | None,
     shown: Callable[[MessageView], str],
 ) -> None:
-    from rocketline.client import PullConsumer
+    from rocketline.client import ClientOptions, PullConsumer
 
-    async with PullConsumer(namesrv, group=LOOKING_GROUP, auto_commit=False, **access) as consumer:
+    async with PullConsumer(
+        namesrv, group=LOOKING_GROUP, auto_commit=False, options=ClientOptions(**access)
+    ) as consumer:
         queues = await consumer.queues(topic)
         consumer.assign(queues, expression)
         for queue in queues:

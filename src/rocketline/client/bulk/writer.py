@@ -30,9 +30,10 @@ from rocketline.client.bulk.channel import BulkChannel
 from rocketline.client.bulk.cluster import PAUSE_S, BulkCluster
 from rocketline.client.identity import check_group, local_ip
 from rocketline.client.producer.batching import ADDED_PROPERTIES_BYTES, ITEM_BYTES, outgoing_batch
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, check_message, outgoing_message
+from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker, check_message
 from rocketline.client.producer.queue_choice import QueuesInTurn
 from rocketline.client.producer.receipts import SendStatus, read_receipt
+from rocketline.client.producer.send_options import SendOptions
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import (
     BrokerError,
@@ -46,7 +47,6 @@ from rocketline.errors import (
     TransportError,
 )
 from rocketline.message import Message, MessageQueue
-from rocketline.protocol.command import Command
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.names import is_derived
 from rocketline.protocol.signing import Credentials
@@ -114,12 +114,12 @@ class BulkWriter:
         if batch_bytes < 1 or in_flight < 1:
             raise ConfigError(f"batch_bytes {batch_bytes}, in_flight {in_flight}: 1 or more is needed")
         self.counts = WriteCounts()
-        self._group = check_group(group)
         self._options = options or SendOptions()
         self._batch_bytes = min(batch_bytes, self._options.max_message_bytes // 2)
         self._in_flight = in_flight
         self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
-        self._ids = UniqueIds(local_ip(), clock)
+        ids = UniqueIds(local_ip(), clock)
+        self._maker = OutgoingMaker(check_group(group), self._options, ids.next, clock.now_ms)
         self._first_queue = first_queue
         self._turns: dict[str, QueuesInTurn] = {}
         self._collected: dict[tuple[str, MessageQueue | None, bool], _Collected] = {}
@@ -185,16 +185,13 @@ class BulkWriter:
         if len(messages) == 1:
             self._start(self._single(messages[0], queue, ordered))
             return
-        now_ms, options = self._cluster.clock.now_ms(), self._options
-        outgoing, _ = outgoing_batch(messages, self._group, self._ids.next, now_ms, options)
+        outgoing, _ = outgoing_batch(messages, self._maker)
         size = sum(len(message.body) for message in messages)
         self._start(_Request(outgoing, len(messages), size, queue, ordered, self._cluster.deadline()))
 
     def _single(self, message: Message, queue: MessageQueue | None, ordered: bool) -> _Request:
         check_message(message, self._options.max_message_bytes)
-        now_ms, unique_id = self._cluster.clock.now_ms(), self._ids.next()
-        outgoing = outgoing_message(message, self._group, unique_id, now_ms, self._options, message.body, 0)
-        return _Request(outgoing, 1, len(message.body), queue, ordered, self._cluster.deadline())
+        return _Request(self._maker.make(message), 1, len(message.body), queue, ordered, self._cluster.deadline())
 
     def _start(self, request: _Request) -> None:
         while len(self._under_way) >= self._in_flight or (request.ordered and self._is_busy(request.queue)):
@@ -213,9 +210,7 @@ class BulkWriter:
                 queue = request.queue or self._next_queue(request)
                 channel = self._cluster.channel(self._cluster.address_of(queue, master=True))
                 request.sent_to, request.channel = queue, channel
-                outgoing = request.outgoing
-                outgoing.ext["e"], outgoing.ext["n"] = str(queue.queue_id), queue.broker_name
-                request.opaque = channel.send(Command(outgoing.code, outgoing.ext, outgoing.body), request.deadline)
+                request.opaque = channel.send(request.outgoing.command(queue), request.deadline)
                 return
             except (TransportError, RouteNotFound) as error:
                 self._failed(request, error)

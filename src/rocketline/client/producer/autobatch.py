@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from rocketline.client.producer.batching import item_bytes, outgoing_items
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, outgoing_message
+from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.tasks import OwnedTasks
 from rocketline.errors import ConfigError, ProducerClosed
@@ -24,16 +24,18 @@ from rocketline.protocol.records import BatchItem
 
 
 @dataclass(frozen=True)
-class BatchLimits:
+class AutoBatch:
     """When a batch leaves."""
 
     linger_s: float = 0.01
+    """Longest wait of its first message for others; 0: those sent in one turn of the event loop."""
     max_bytes: int = 32 * 1024
     max_messages: int = 4096
 
     def __post_init__(self) -> None:
-        if self.linger_s < 0 or self.max_bytes < 1:
-            raise ConfigError(f"linger {self.linger_s}, batch_bytes {self.max_bytes}: at least 0 and 1 are needed")
+        if self.linger_s < 0 or self.max_bytes < 1 or self.max_messages < 1:
+            limits = f"linger_s {self.linger_s}, max_bytes {self.max_bytes}, max_messages {self.max_messages}"
+            raise ConfigError(f"{limits}: at least 0, 1 and 1 are needed")
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,12 @@ class Batch:
     def ids(self) -> list[str]:
         return [ready.message_id for ready in self.ready]
 
-    def outgoing(self, group: str, unique_id: Callable[[], str], now_ms: int, options: SendOptions) -> Outgoing:
+    def outgoing(self, maker: OutgoingMaker) -> Outgoing:
         """The request for all of them; one alone goes as an ordinary message."""
         first = self.ready[0]
         if len(self.ready) == 1:
-            return outgoing_message(first.wire, group, first.message_id, now_ms, options, first.wire.body, 0)
-        items = [ready.item for ready in self.ready]
-        return outgoing_items(first.wire, items, group, unique_id(), now_ms, options)
+            return maker.make(first.wire, unique_id=first.message_id)
+        return outgoing_items(first.wire, [ready.item for ready in self.ready], maker)
 
     def drop_cancelled(self) -> None:
         kept = [(ready, future) for ready, future in zip(self.ready, self.waiting) if not future.cancelled()]
@@ -84,7 +85,7 @@ _Key = tuple[str, MessageQueue | None, bool, float]
 class Accumulator:
     """The open batches of one producer."""
 
-    def __init__(self, send: SendBatch, limits: BatchLimits, max_request_bytes: int) -> None:
+    def __init__(self, send: SendBatch, limits: AutoBatch, max_request_bytes: int) -> None:
         self._send = send
         self._limits = limits
         self._max_bytes = min(limits.max_bytes, max_request_bytes)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from rocketline.errors import ConfigError
+from rocketline.errors import BrokerError, ConfigError, TransportError
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +28,31 @@ FAILED_S = 10.0
 """What a send that failed counts as."""
 
 
+@dataclass(frozen=True)
+class SlowBrokers:
+    """How a producer avoids brokers that were slow or failed."""
+
+    latency_steps: LatencySteps = LATENCY_STEPS
+    probe: bool = False
+    """Leave a broker that could not be reached alone until a small request of our own was answered."""
+
+    def __post_init__(self) -> None:
+        steps = tuple((float(least_s), float(unused_s)) for least_s, unused_s in self.latency_steps)
+        ascending = all(before < after for before, after in pairwise(steps))
+        if not steps or not ascending or steps[0][0] <= 0 or any(unused_s < 0 for _, unused_s in steps):
+            raise ConfigError(
+                f"latency_steps={self.latency_steps!r}: pairs (took seconds, unused seconds) are needed, the shortest first"
+            )
+
+
 class BrokerHealth:
     """What the sends of a producer found out about brokers."""
 
-    def __init__(self, time: Callable[[], float], steps: LatencySteps = LATENCY_STEPS, *, probes: bool = False) -> None:
+    def __init__(self, time: Callable[[], float], settings: SlowBrokers = SlowBrokers()) -> None:
         self._time = time
-        self._steps = _checked(steps)
+        self._steps = tuple(settings.latency_steps)
         self._shortest_s = self._steps[0][0]
-        self._probes = probes
+        self.probes = settings.probe
         self._unused_until: dict[str, float] = {}
         self._unreachable: set[str] = set()
 
@@ -45,10 +63,12 @@ class BrokerHealth:
         if seconds >= self._shortest_s:
             self._leave_alone(broker_name, seconds)
 
-    def failed(self, broker_name: str, *, reached: bool) -> None:
-        """A broker did not store a message; `reached`: it refused, so at least it is there."""
+    def failed(self, broker_name: str, error: TransportError | BrokerError) -> None:
+        """A broker did not store a message."""
+        if isinstance(error, BrokerError) and not error.retryable:
+            return  # that is about the message, not about the broker
         self._leave_alone(broker_name, FAILED_S)
-        if self._probes and not reached:
+        if self.probes and isinstance(error, TransportError):
             self._unreachable.add(broker_name)
 
     def _leave_alone(self, broker_name: str, seconds: float) -> None:
@@ -85,13 +105,3 @@ class BrokerHealth:
                 log.info("broker %s can be reached again", broker_name)
                 self._unreachable.discard(broker_name)
                 self._unused_until.pop(broker_name, None)
-
-
-def _checked(steps: LatencySteps) -> tuple[tuple[float, float], ...]:
-    found = tuple((float(least_s), float(unused_s)) for least_s, unused_s in steps)
-    ascending = all(before < after for before, after in pairwise(found))
-    if not found or not ascending or found[0][0] <= 0 or any(unused_s < 0 for _, unused_s in found):
-        raise ConfigError(
-            f"latency_steps={steps!r}: pairs (took seconds, unused seconds) are needed, the shortest first"
-        )
-    return found

@@ -20,16 +20,18 @@ import select
 import socket
 import threading
 from collections import Counter
+from collections.abc import Coroutine
 from contextlib import suppress
 from itertools import count
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, Protocol
 from weakref import WeakSet
 
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, outgoing_message, tag_and_keys
+from rocketline.client.producer.attempts import Attempts
+from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker, check_message
 from rocketline.client.producer.receipts import SendReceipt, read_receipt
-from rocketline.client.producer.send_frames import SendFrames
-from rocketline.client.producer.sender import Failure, Sender, send_command
+from rocketline.client.producer.send_hooks import SendHooks
+from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
 from rocketline.errors import BrokerError, ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
 from rocketline.message import Message, MessageQueue
@@ -59,14 +61,6 @@ MISS_COSTS = 8
 REST_READS = 256
 """When more than one in 8 answers come later than that (a broker far away, or one that flushes first, or one that has to run
 on this core), looking out is a waste: the next 256 are slept for, then one is tried."""
-
-
-class Unfinished(NamedTuple):
-    """A send that the loop must go on with."""
-
-    outgoing: Outgoing
-    left_s: float
-    failures: list[Failure]
 
 
 class DirectConnection:
@@ -172,16 +166,27 @@ class DirectConnection:
         self._socket.close()
 
 
+class ProducerOnLoop(Protocol):
+    """The producer on the event loop."""
+
+    def send(self, message: Message, *, timeout: float | None = None) -> Coroutine[Any, Any, SendReceipt]: ...
+
+    def finish(self, outgoing: Outgoing, attempts: Attempts) -> Coroutine[Any, Any, SendReceipt]: ...
+
+
 class DirectSends:
     """The connections of one producer that threads send on; any thread may call it."""
 
-    def __init__(self, session: ClientSession, sender: Sender, group: str, options: SendOptions) -> None:
+    def __init__(
+        self, session: ClientSession, sender: Sender, maker: OutgoingMaker, hooks: SendHooks, producer: ProducerOnLoop
+    ) -> None:
         self._session = session
         self._sender = sender
-        self._group = group
-        self._options = options
+        self._maker = maker
+        self._options = maker.options
+        self._hooks = hooks
+        self._producer = producer
         self._sign = session.access.sign
-        self._frames = SendFrames(group, options)
         self._opaques = count()
         session.unique_ids.next()  # it begins with a prefix, which two threads must not draw at once
         self._max_connections = MAX_CONNECTIONS
@@ -192,49 +197,45 @@ class DirectSends:
         self._closed = False
         _opened.add(self)
 
-    def send(self, message: Message, timeout_s: float) -> SendReceipt | Unfinished:
-        """The receipt of a message that a broker has; BrokerError when it will not have it.
+    def send(self, message: Message, timeout: float | None) -> SendReceipt | Coroutine[Any, Any, SendReceipt]:
+        """Send and wait for the broker; what is not done then, the event loop has to do: the coroutine returned."""
+        options = self._options
+        if self._hooks.are_needed or message.sharding_key is not None:
+            return self._producer.send(message, timeout=timeout)
+        check_message(message, options.max_message_bytes)
+        if len(message.body) >= options.compression.over_bytes:
+            return self._producer.send(message, timeout=timeout)
+        outgoing = self._maker.make(message)
+        attempts = Attempts(options.retries, timeout or options.timeout_s, monotonic)
+        return self._attempt(outgoing, attempts) or self._producer.finish(outgoing, attempts)
 
-        The message was checked, and needs no compression.
-        """
-        started, session = monotonic(), self._session
-        unique_id, now_ms = session.unique_ids.next(), session.clock.now_ms()
-        route = session.routes.writable(message.topic)
-        if route is None:
-            return Unfinished(self._outgoing(message, unique_id, now_ms), timeout_s, [])
-        queue, broker = self._sender.target(route)
-        opaque = next(self._opaques) & 0x7FFFFFFF
-        frame, message_id = self._frame(message, unique_id, now_ms, queue, opaque)
-        failures: list[Failure] = []
+    def _attempt(self, outgoing: Outgoing, attempts: Attempts) -> SendReceipt | None:
+        """The receipt, if the first attempt could be made here and stored the message."""
+        route = self._session.routes.writable(outgoing.topic)
+        if route is None or attempts.left_s <= 0:
+            return None
+        queue, broker = self._sender.target(route, attempts)
+        address, started, limit_s = broker.address, attempts.started, attempts.limit_s()
+        connection = self._taken(address, started) or self._connected(address, limit_s)
+        if connection is None:
+            return None
         try:
-            connection = self._taken(broker.address, started) or self._connected(broker.address, timeout_s)
-            if connection is not None:
-                answer = self._answer(connection, frame, opaque, started, timeout_s)
-                return read_receipt(answer, message_id, queue, broker.address)
+            opaque = next(self._opaques) & 0x7FFFFFFF
+            answer = self._answer(connection, self._frame(outgoing, queue, opaque), opaque, started, limit_s)
+            receipt = read_receipt(answer, outgoing.message_id, queue, address)
         except (TransportError, BrokerError) as error:
-            if isinstance(error, BrokerError) and not error.retryable:
-                raise
-            failures = [Failure(queue, broker.address, error)]
-        left_s = timeout_s - (monotonic() - started)
-        return Unfinished(self._outgoing(message, unique_id, now_ms), left_s, failures)
+            attempts.failed(queue, address, error)
+            return None
+        return receipt if attempts.is_stored(receipt) else None
 
-    def _outgoing(self, message: Message, unique_id: str, now_ms: int) -> Outgoing:
-        return outgoing_message(message, self._group, unique_id, now_ms, self._options, message.body, 0)
-
-    def _frame(
-        self, message: Message, unique_id: str, now_ms: int, queue: MessageQueue, opaque: int
-    ) -> tuple[bytes, str]:
-        """The request, and the id of the message."""
-        if self._sign is None and not message.flag:
-            properties = tag_and_keys(message, unique_id)
-            if properties is not None:
-                return self._frames.frame(queue, opaque, now_ms, properties, message.body), unique_id
-        outgoing = self._outgoing(message, unique_id, now_ms)
-        command = send_command(outgoing, queue)
+    def _frame(self, outgoing: Outgoing, queue: MessageQueue, opaque: int) -> bytes:
+        if self._sign is None and outgoing.is_plain:
+            return outgoing.frame(queue, opaque)
+        command = outgoing.command(queue)
         command.opaque = opaque
         if self._sign is not None:
             self._sign(command)
-        return frame_bytes(command), outgoing.message_id
+        return frame_bytes(command)
 
     def _answer(
         self, connection: DirectConnection, frame: bytes, opaque: int, started: float, timeout_s: float

@@ -23,6 +23,8 @@ from rocketline.protocol.namespaces import Namespace
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """The same for a message that is known."""
+QueueChoice = MessageQueue | Selector
+"""A queue, or what selects one."""
 
 
 class QueuesInTurn:
@@ -69,20 +71,20 @@ class QueuesInTurn:
 
 def queue_choice(
     message: Message, queue: MessageQueue | QueueSelector | None, namespace: Namespace
-) -> tuple[MessageQueue | None, Selector | None]:
+) -> QueueChoice | None:
     """What the caller of a send has chosen, as it is called on the wire: a queue, or what selects one, or neither."""
     if queue is None:
         if message.sharding_key is None:
-            return None, None
+            return None
         queue = by_sharding_key
     if isinstance(queue, MessageQueue):
         if namespace.wrap(queue.topic) != namespace.wrap(message.topic):
             raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
-        return namespace.wrap_queue(queue), None
+        return namespace.wrap_queue(queue)
     select = queue
     if not namespace:
-        return None, lambda queues: select(queues, message)
-    return None, lambda queues: namespace.wrap_queue(select([namespace.unwrap_queue(q) for q in queues], message))
+        return lambda queues: select(queues, message)
+    return lambda queues: namespace.wrap_queue(select([namespace.unwrap_queue(q) for q in queues], message))
 
 
 def by_hash(key: object) -> QueueSelector:

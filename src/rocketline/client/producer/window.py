@@ -18,7 +18,7 @@ class Window:
         self._room = room
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def has_let_in(self) -> bool:
+    def try_enter(self) -> bool:
         """Go in if there is room; each who went in must `leave`."""
         if self._room <= 0:
             return False
@@ -27,7 +27,7 @@ class Window:
 
     async def enter(self) -> None:
         """Go in as soon as there is room."""
-        if self.has_let_in():
+        if self.try_enter():
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 MessageFilter = Callable[[MessageView], bool]
 
 
-class ConsumeWatch:
+class ConsumeObserver:
     """The onlookers of one consumer."""
 
     def __init__(

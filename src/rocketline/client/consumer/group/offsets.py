@@ -141,3 +141,11 @@ class LocalOffsets(_Table):
 
     def forget(self, queue: MessageQueue) -> None:
         """A broadcasting consumer never loses a queue to another one: its place is kept."""
+
+
+def offset_store(session: ClientSession, group: str, chosen: OffsetStore | Path | None, *, local: bool) -> OffsetStore:
+    """The store a user chose; else files for a consumer that keeps its offsets itself, or the brokers."""
+    if local:
+        folder = Path.home() / ".rocketmq_offsets" if chosen is None else chosen
+        return LocalOffsets(folder, session.client_id, group) if isinstance(folder, Path) else folder
+    return BrokerOffsets(session, group) if chosen is None or isinstance(chosen, Path) else chosen

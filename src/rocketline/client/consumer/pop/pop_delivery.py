@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.pop.pop_loop import PopLoop
 from rocketline.client.consumer.push.delivery import ConcurrentDelivery, Source
 from rocketline.client.consumer.push.handlers import Handler, RetryLater
@@ -31,7 +31,7 @@ class PopDelivery(ConcurrentDelivery):
         *,
         concurrency: int,
         batch_size: int,
-        watch: ConsumeWatch,
+        observer: ConsumeObserver,
     ) -> None:
         super().__init__(
             group,
@@ -41,7 +41,7 @@ class PopDelivery(ConcurrentDelivery):
             clock,
             concurrency=concurrency,
             batch_size=batch_size,
-            watch=watch,
+            observer=observer,
         )
 
     async def _deliver(self, source: Source, messages: list[MessageView]) -> None:

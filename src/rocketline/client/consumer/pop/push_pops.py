@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, MutableMapping
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_delivery import PopDelivery
 from rocketline.client.consumer.pop.pop_loop import DeadLetters, PopLoop, PopSettings
@@ -29,7 +29,7 @@ class Popping:
         handler_of: Callable[[str], Handler | None],
         settings: PopSettings,
         dead_letters: DeadLetters,
-        watch: ConsumeWatch,
+        observer: ConsumeObserver,
         *,
         gate: asyncio.Event,
         retry_limit: int,
@@ -40,12 +40,12 @@ class Popping:
         self._group = group
         self._settings = settings
         self._dead_letters = dead_letters
-        self._watch = watch
+        self._observer = observer
         self._gate = gate
         self._retry_limit = retry_limit
-        self._receipts = Receipts(session, group, lambda topic: watch.namespace.wrap(topic or ""))
+        self._receipts = Receipts(session, group, lambda topic: observer.namespace.wrap(topic or ""))
         self._delivery = PopDelivery(
-            group, handler_of, session.clock, concurrency=concurrency, batch_size=batch_size, watch=watch
+            group, handler_of, session.clock, concurrency=concurrency, batch_size=batch_size, observer=observer
         )
         self.queues = PopQueues(subscriptions, self._new_loop)
 
@@ -61,7 +61,7 @@ class Popping:
             dead_letters=self._dead_letters,
             retry_limit=self._retry_limit,
             gate=self._gate,
-            watch=self._watch,
+            observer=self._observer,
             tasks=settling,
         )
 

@@ -40,7 +40,7 @@ async def tell(listener: Callable[..., Any] | None, *arguments: Any) -> None:
         log.exception("listener %r failed", listener)
 
 
-class QueueWatch:
+class RouteListeners:
     """Tells listeners when a topic has other queues than before; routes are refreshed every 30 s."""
 
     def __init__(self, session: ClientSession, tasks: OwnedTasks) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.offsets import OffsetStore
 from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
@@ -56,22 +56,21 @@ class PolledQueues(AssignedQueues):
         offsets: OffsetStore,
         start_from: StartFrom,
         *,
-        max_messages: int,
         wake: Callable[[], None],
         on_change: Callable[[str], None],
-        watch: ConsumeWatch | None = None,
+        observer: ConsumeObserver | None = None,
     ) -> None:
         self.sought_start = SoughtStart(start_from)
         super().__init__(
             session, group, subscriptions, settings, offsets, self.sought_start, self,
-            commits_with_pulls=False, wake=wake, on_change=on_change, watch=watch,
+            commits_with_pulls=False, wake=wake, on_change=on_change, observer=observer,
         )  # fmt: skip
         self.allowed: frozenset[MessageQueue] | None = None
         """When set, nothing comes from other queues, even if they are still being read."""
         self.on_added: QueuesListener | None = None
         self.on_dropped: QueuesListener | None = None
         self.arrived = asyncio.Event()
-        self._max_messages = max_messages
+        self._max_messages = settings.max_total_messages
         self._announced: set[MessageQueue] = set()
         self._paused: set[MessageQueue] = set()
         self._gates: dict[MessageQueue, asyncio.Event] = {}
@@ -93,7 +92,7 @@ class PolledQueues(AssignedQueues):
             offset,
             subscribes=True,
             gate=gate,
-            watch=self._watch,
+            observer=self._observer,
         )
 
     def stalled(self) -> set[MessageQueue]:

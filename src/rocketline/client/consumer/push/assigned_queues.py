@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.offsets import OffsetStore
 from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
@@ -45,7 +44,7 @@ class AssignedQueues:
         commits_with_pulls: bool,
         wake: Callable[[], None],
         on_change: Callable[[str], None],
-        watch: ConsumeWatch | None = None,
+        observer: ConsumeObserver | None = None,
     ) -> None:
         """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` hears of topics
         whose share is another one now."""
@@ -59,7 +58,7 @@ class AssignedQueues:
         self._commits_with_pulls = commits_with_pulls
         self._wake = wake
         self._on_change = on_change
-        self._watch = watch
+        self._observer = observer
         self._moving: set[MessageQueue] = set()
         self._ended: set[MessageQueue] = set()
         self._loops: dict[MessageQueue, PullLoop] = {}
@@ -115,7 +114,7 @@ class AssignedQueues:
             self,
             offset,
             gate=self.gate,
-            watch=self._watch,
+            observer=self._observer,
         )
 
     async def _start_offset(self, queue: MessageQueue) -> ConsumerOffset:
@@ -173,14 +172,9 @@ class AssignedQueues:
             if queue.topic == topic:
                 loop.subscription = self._subscriptions.get(topic, loop.subscription)
 
-    def share_limits(self, max_topic_messages: int | None, max_topic_mib: int | None) -> None:
+    def share_limits(self) -> None:
         """Divide the limits of a topic among the queues owned now."""
-        count = max(1, len(self._loops))
-        limits = self._settings.limits
-        if max_topic_messages is not None:
-            limits = replace(limits, max_messages=max(1, max_topic_messages // count))
-        if max_topic_mib is not None:
-            limits = replace(limits, max_mib=max(1, max_topic_mib // count))
+        limits = self._settings.limits(max(1, len(self._loops)))
         for loop in self._loops.values():
             loop.limits = limits
 

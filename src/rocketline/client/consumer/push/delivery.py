@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from typing import Protocol, TypeVar
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.push.handlers import Handler, NotDone, RetryLater
 from rocketline.client.consumer.push.loop_pulse import LoopPulse
 from rocketline.client.consumer.push.pull_loop import CONSUME_START_TIME, PullLoop
@@ -72,7 +72,7 @@ class Delivery(ABC):
         *,
         concurrency: int = 20,
         batch_size: int = 1,
-        watch: ConsumeWatch | None = None,
+        observer: ConsumeObserver | None = None,
     ) -> None:
         """`progress` hears what may be committed."""
         self._group = group
@@ -90,7 +90,7 @@ class Delivery(ABC):
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
-        self._watch = watch or ConsumeWatch(group, clock)
+        self._observer = observer or ConsumeObserver(group, clock)
         self._pulse = LoopPulse(clock, BLOCKED_S)
         self._told_of_results: set[str] = set()
 
@@ -188,16 +188,16 @@ class Delivery(ABC):
             return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
         if queue is None:
             return await self._call(handler, messages)
-        watch, clock = self._watch, self._clock
-        context = await watch.before(queue, messages) if watch.hooks else None
+        observer, clock = self._observer, self._clock
+        context = await observer.before(queue, messages) if observer.hooks else None
         started = clock.monotonic()
         outcome = await self._call(handler, messages)
         took_s = clock.monotonic() - started
-        watch.stats.handled(queue.topic, took_s * 1000)
+        observer.stats.handled(queue.topic, took_s * 1000)
         if took_s > BLOCKED_S and handler.on_loop:
             self._tell_if_blocked(handler, started)
         if context is not None:
-            await watch.after(context, outcome if isinstance(outcome, Exception) else None, took_s)
+            await observer.after(context, outcome if isinstance(outcome, Exception) else None, took_s)
         return outcome
 
     async def _call(self, handler: Handler, messages: list[MessageView]) -> object:
@@ -249,11 +249,11 @@ class ConcurrentDelivery(Delivery):
         concurrency: int = 20,
         batch_size: int = 1,
         retry_here_s: float = 5.0,
-        watch: ConsumeWatch | None = None,
+        observer: ConsumeObserver | None = None,
     ) -> None:
         """Without `give_back`, failed messages are left behind."""
         super().__init__(
-            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, watch=watch
+            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, observer=observer
         )
         self._give_back = give_back
         self._retry_here_s = retry_here_s
@@ -309,16 +309,16 @@ class ConcurrentDelivery(Delivery):
             return
         if isinstance(outcome, Exception):
             failed = self._failed_of(messages, outcome)
-            self._watch.stats.failed(source.queue.topic, len(failed))
+            self._observer.stats.failed(source.queue.topic, len(failed))
             # What succeeded counts at once: handing the rest back may take its time.
             if len(failed) < len(messages):
                 again = {message.queue_offset for message in failed}
                 done = [message for message in messages if message.queue_offset not in again]
-                self._watch.stats.succeeded(source.queue.topic, len(done))
+                self._observer.stats.succeeded(source.queue.topic, len(done))
                 self._finish(source, done)
             messages = await self._return(source, failed, outcome) if failed else failed
         else:
-            self._watch.stats.succeeded(source.queue.topic, len(messages))
+            self._observer.stats.succeeded(source.queue.topic, len(messages))
             if outcome is not None:
                 self._tell_of_result(messages[0].topic, outcome)
         if messages:

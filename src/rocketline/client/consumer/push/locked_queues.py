@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.offsets import OffsetStore
 from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
@@ -55,11 +55,11 @@ class LockedQueues(AssignedQueues):
         *,
         wake: Callable[[], None],
         on_change: Callable[[str], None],
-        watch: ConsumeWatch | None = None,
+        observer: ConsumeObserver | None = None,
     ) -> None:
         super().__init__(
             session, group, subscriptions, settings, offsets, start_from, delivery,
-            commits_with_pulls=True, wake=wake, on_change=on_change, watch=watch,
+            commits_with_pulls=True, wake=wake, on_change=on_change, observer=observer,
         )  # fmt: skip
         self._orderly = delivery
         self._locks = locks

@@ -19,14 +19,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from itertools import takewhile
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.push.delivery import Delivery, Source
 from rocketline.client.consumer.push.handlers import Handler, NotDone, OrderedResult, Rollback, SuspendQueue
 from rocketline.client.consumer.push.pull_loop import PullLoop
 from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.clock import Clock
+from rocketline.errors import ConfigError
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,20 @@ class _Queue:
         self.idle.set()
 
 
+@dataclass(frozen=True)
+class Ordered:
+    """How a push consumer delivers in order."""
+
+    suspend_s: float = 1.0
+    """How long a queue waits after its handler has failed, until it gets the same message again."""
+    auto_commit: bool = True
+    """False: the handler says when to commit, see OrderedResult and Rollback."""
+
+    def __post_init__(self) -> None:
+        if self.suspend_s <= 0:
+            raise ConfigError(f"suspend_s {self.suspend_s}: a time above 0 is needed")
+
+
 class OrderlyDelivery(Delivery):
     """Turns of queues; the same face as concurrent delivery, and `let_go` for queues that go elsewhere."""
 
@@ -70,11 +86,11 @@ class OrderlyDelivery(Delivery):
         suspend_s: float = 1.0,
         turn_s: float = 60.0,
         auto_commit: bool = True,
-        watch: ConsumeWatch | None = None,
+        observer: ConsumeObserver | None = None,
     ) -> None:
         """`holds` tells whether a queue may be consumed now, `send_on` takes messages that failed too often."""
         super().__init__(
-            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, watch=watch
+            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, observer=observer
         )
         self._holds = holds
         self._send_on = send_on
@@ -200,9 +216,9 @@ class OrderlyDelivery(Delivery):
         if not self._auto_commit and not isinstance(outcome, Exception | OrderedResult | None):
             outcome = TypeError(f"the handler returned {outcome!r}: None or OrderedResult.COMMIT expected")
         if isinstance(outcome, Exception):
-            self._watch.stats.failed(source.queue.topic, len(messages))
+            self._observer.stats.failed(source.queue.topic, len(messages))
             return await self._failed(source, queue, messages, outcome)
-        self._watch.stats.succeeded(source.queue.topic, len(messages))
+        self._observer.stats.succeeded(source.queue.topic, len(messages))
         if outcome is not None and outcome is not OrderedResult.COMMIT:
             self._tell_of_result(messages[0].topic, outcome)
         if self._auto_commit or outcome is OrderedResult.COMMIT:
