@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from rocketline.cli.entry import main
-from rocketline.client import ClientTiming, Ordered, PullSettings, PushConsumer
+from rocketline.client import ClientTiming, Ordering, PullSettings, PushConsumer
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "rocketline"
@@ -123,7 +123,7 @@ def test_the_numbers_of_the_walk_are_the_defaults() -> None:
     assert len(rows) > 20
     parameters = inspect.signature(PushConsumer).parameters
     kinds = {
-        kind.__name__: {item.name: item for item in fields(kind)} for kind in (ClientTiming, PullSettings, Ordered)
+        kind.__name__: {item.name: item for item in fields(kind)} for kind in (ClientTiming, PullSettings, Ordering)
     }
     for theirs, ours, default in rows:
         kind, _, name = ours.rpartition(".")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketline.client.consumer.pull.consumer import PullConsumer, SeekTo
     from rocketline.client.consumer.push.consumer import PushConsumer
     from rocketline.client.consumer.push.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
-    from rocketline.client.consumer.push.orderly import Ordered
+    from rocketline.client.consumer.push.orderly import Ordering
     from rocketline.client.consumer.push.pull_loop import PullSettings
     from rocketline.client.consumer.push.push_member import MessageModel
     from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
@@ -56,7 +56,7 @@ _HOMES = {
     "LATENCY_STEPS": "client.producer.broker_health",
     "MessageModel": "client.consumer.push.push_member",
     "Middleware": "client.middleware",
-    "Ordered": "client.consumer.push.orderly",
+    "Ordering": "client.consumer.push.orderly",
     "OrderedResult": "client.consumer.push.handlers",
     "PopConsumer": "client.consumer.pop.consumer",
     "PopSettings": "client.consumer.pop.pop_loop",
@@ -106,8 +106,8 @@ __all__ = [
     "Credentials",
     "MessageModel",
     "Middleware",
-    "Ordered",
     "OrderedResult",
+    "Ordering",
     "PopConsumer",
     "PopSettings",
     "Producer",

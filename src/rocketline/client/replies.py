@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker, check_message
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.send_options import Retries, SendOptions
 from rocketline.client.producer.sender import Sender
@@ -37,7 +37,7 @@ def request_message(message: Message, client_id: str, timeout_s: float) -> Messa
 async def ask(
     session: ClientSession,
     request: Message,
-    outgoing: Outgoing,
+    outgoing: SendRequest,
     send: Callable[[], Awaitable[object]],
     queue_count: int,
     timeout_s: float,
@@ -92,7 +92,7 @@ async def send_reply(
     """Hand a reply to whoever asked; SendFailed when the broker could not."""
     reply = reply_message(request, body, properties)
     check_message(reply, _REPLY_OPTIONS.max_message_bytes)
-    maker = OutgoingMaker(group, _REPLY_OPTIONS, session.unique_ids.next, session.clock.now_ms)
+    maker = RequestMaker(group, _REPLY_OPTIONS, session.unique_ids.next, session.clock.now_ms)
     outgoing = maker.pack(reply)
     outgoing.code, outgoing.is_plain = RequestCode.SEND_REPLY_MESSAGE_V2, False
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from rocketline.client.hooks import ConsumeContext, SendContext
-from rocketline.client.producer.outgoing import OutgoingMaker
+from rocketline.client.producer.outgoing import RequestMaker
 from rocketline.client.producer.receipts import SendStatus
 from rocketline.client.producer.send_options import SendOptions
 from rocketline.client.producer.sender import Sender
@@ -71,7 +71,7 @@ class TraceSender:
         self._session = session
         self._group = f"_INNER_TRACE_PRODUCER-{group}-{kind}-{next(_sequence)}"
         options = SendOptions(timeout_s=session.timing.trace_send_s, max_message_bytes=MAX_BODY_CHARS * 4)
-        self._maker = OutgoingMaker(self._group, options, session.unique_ids.next, session.clock.now_ms)
+        self._maker = RequestMaker(self._group, options, session.unique_ids.next, session.clock.now_ms)
         self._sender = Sender(session, options)
         self._waiting: deque[_Entry] = deque()
         self._enough = asyncio.Event()

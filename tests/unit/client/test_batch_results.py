@@ -18,7 +18,7 @@ from rocketline.client import (
     ConsumeFrom,
     ConsumeOutcome,
     MessageModel,
-    Ordered,
+    Ordering,
     PushConsumer,
     RetryLater,
 )
@@ -183,7 +183,7 @@ async def test_an_ordered_consumer_gets_its_whole_list_again(cluster: FakeCluste
         if len(lists) == 1:
             raise RetryLater(messages=messages[2:])
 
-    async with consuming(cluster, handle, ordered=Ordered(suspend_s=0.01)):
+    async with consuming(cluster, handle, ordered=Ordering(suspend_s=0.01)):
         await until(lambda: len(lists) == 2)
     assert lists == [[b"0", b"1", b"2", b"3"]] * 2
     assert not cluster.broker.sent_back

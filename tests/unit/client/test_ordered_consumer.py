@@ -15,8 +15,8 @@ from tests.unit.client.ordered_group import GROUP, TOPIC, OrderedGroup, on_virtu
 from rocketline.client import (
     ClientTiming,
     MessageModel,
-    Ordered,
     OrderedResult,
+    Ordering,
     PullSettings,
     PushConsumer,
     RetryLater,
@@ -305,7 +305,7 @@ async def test_a_handler_may_say_how_long_its_queue_pauses(
     group: OrderedGroup, asked: float | None, expected: float
 ) -> None:
     calls = Calls(group.loop, {0: [SuspendQueue(asked)]})
-    await group.join(calls, ordered=Ordered(suspend_s=2.0))
+    await group.join(calls, ordered=Ordering(suspend_s=2.0))
     group.send(0)
     await asyncio.sleep(40)
     assert calls.offsets == [0, 0]
@@ -389,7 +389,7 @@ async def test_batches_come_in_order_and_are_committed_whole(group: OrderedGroup
 @on_virtual_time
 async def test_without_auto_commit_progress_waits_for_a_commit(group: OrderedGroup) -> None:
     calls = Calls(group.loop, {2: [OrderedResult.COMMIT]})
-    await group.join(calls, ordered=Ordered(auto_commit=False))
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     for _ in range(5):
         group.send(0)
     await asyncio.sleep(6)
@@ -402,7 +402,7 @@ async def test_without_auto_commit_progress_waits_for_a_commit(group: OrderedGro
 @on_virtual_time
 async def test_a_rollback_brings_everything_since_the_commit_again(group: OrderedGroup) -> None:
     calls = Calls(group.loop, {1: [OrderedResult.COMMIT], 4: [Rollback(3.0), OrderedResult.COMMIT]})
-    await group.join(calls, ordered=Ordered(auto_commit=False))
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     for _ in range(5):
         group.send(0)
     await asyncio.sleep(20)
@@ -414,7 +414,7 @@ async def test_a_rollback_brings_everything_since_the_commit_again(group: Ordere
 @on_virtual_time
 async def test_a_failure_without_auto_commit_brings_only_its_own_message_again(group: OrderedGroup) -> None:
     calls = Calls(group.loop, {1: [ValueError("no"), OrderedResult.COMMIT]})
-    await group.join(calls, ordered=Ordered(auto_commit=False))
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     for _ in range(2):
         group.send(0)
     await asyncio.sleep(10)
@@ -425,7 +425,7 @@ async def test_a_failure_without_auto_commit_brings_only_its_own_message_again(g
 @on_virtual_time
 async def test_nonsense_instead_of_a_result_is_a_failure(group: OrderedGroup, caplog: pytest.LogCaptureFixture) -> None:
     calls = Calls(group.loop, {0: ["yes", OrderedResult.COMMIT]})
-    await group.join(calls, ordered=Ordered(auto_commit=False))
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     group.send(0)
     await asyncio.sleep(10)
     assert calls.offsets == [0, 0]
@@ -510,7 +510,7 @@ async def test_an_operators_reset_starts_the_queue_again_in_order(group: Ordered
 
 @on_virtual_time
 async def test_the_running_info_says_that_the_consumer_keeps_order(group: OrderedGroup) -> None:
-    await group.join(ordered=Ordered(suspend_s=2.5))
+    await group.join(ordered=Ordering(suspend_s=2.5))
     request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": GROUP, "clientId": "any"})
     properties = decode_body(ConsumerRunningInfo, (await ask_client(group, request)).body).properties
     assert (properties["PROP_CONSUMEORDERLY"], properties["suspendCurrentQueueTimeMillis"]) == ("true", "2500")
@@ -563,7 +563,7 @@ async def test_the_span_of_offsets_is_no_limit_here(group: OrderedGroup) -> None
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="suspend_s 0"):
-        Ordered(suspend_s=0)
+        Ordering(suspend_s=0)
     with pytest.raises(ConfigError, match="max_reconsume_times -2"):
         PushConsumer("127.0.0.1:9876", group=GROUP, ordered=True, max_reconsume_times=-2)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rocketline.client.producer.batching import outgoing_batch, split_batch
 from rocketline.client.producer.outgoing import (
-    OutgoingMaker,
+    RequestMaker,
     check_message,
     joined_properties,
     message_properties,
@@ -32,8 +32,8 @@ def properties_of(message: Message) -> dict[str, str]:
     return message_properties(message, "ID")
 
 
-def maker(group: str = "g", now_ms: int = 0) -> OutgoingMaker:
-    return OutgoingMaker(group, SendOptions(), lambda _: "ID", lambda: now_ms)
+def maker(group: str = "g", now_ms: int = 0) -> RequestMaker:
+    return RequestMaker(group, SendOptions(), lambda _: "ID", lambda: now_ms)
 
 
 def test_a_request_has_the_fields_javas_client_sends() -> None:
@@ -185,7 +185,7 @@ def test_unknown_compression_is_named() -> None:
 def make_batch(messages: list[Message], options: SendOptions | None = None) -> Any:
     numbers = iter(range(1000))
     return outgoing_batch(
-        messages, OutgoingMaker("g", options or SendOptions(), lambda _: f"ID{next(numbers)}", lambda: 99)
+        messages, RequestMaker("g", options or SendOptions(), lambda _: f"ID{next(numbers)}", lambda: 99)
     )
 
 

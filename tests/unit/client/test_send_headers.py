@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketline.client.producer import send_headers
-from rocketline.client.producer.outgoing import OutgoingMaker
+from rocketline.client.producer.outgoing import RequestMaker
 from rocketline.client.producer.send_options import SendOptions
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.connection import frame_bytes
@@ -14,11 +14,11 @@ ID = "7F0000010000000000000000000000AA"
 OPTIONS = SendOptions(topic_queue_count=8, unit_mode=True)
 
 
-def maker() -> OutgoingMaker:
-    return OutgoingMaker("%RETRY%g|1", OPTIONS, lambda _: ID, lambda: 1_700_000_000_123)
+def maker() -> RequestMaker:
+    return RequestMaker("%RETRY%g|1", OPTIONS, lambda _: ID, lambda: 1_700_000_000_123)
 
 
-def both(message: Message, queue: MessageQueue, maker: OutgoingMaker, opaque: int = 7) -> tuple[bytes, bytes]:
+def both(message: Message, queue: MessageQueue, maker: RequestMaker, opaque: int = 7) -> tuple[bytes, bytes]:
     outgoing = maker.make(message)
     assert outgoing.is_plain
     framed = outgoing.frame(queue, opaque)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketline.client.producer.window import Window
+from rocketline.client.producer.window import SendWindow
 
 
-def waiting(window: Window, names: str, entered: list[str]) -> dict[str, asyncio.Task[None]]:
+def waiting(window: SendWindow, names: str, entered: list[str]) -> dict[str, asyncio.Task[None]]:
     async def enter(name: str) -> None:
         await window.enter()
         entered.append(name)
@@ -21,7 +21,7 @@ async def turns(count: int = 3) -> None:
 
 
 async def test_who_waits_longest_comes_next_and_nobody_overtakes() -> None:
-    window, entered = Window(1), list[str]()
+    window, entered = SendWindow(1), list[str]()
     assert window.try_enter()
     waiting(window, "ab", entered)
     await turns()
@@ -37,7 +37,7 @@ async def test_who_waits_longest_comes_next_and_nobody_overtakes() -> None:
 
 
 async def test_one_that_gives_up_costs_nobody_the_place() -> None:
-    window, entered = Window(1), list[str]()
+    window, entered = SendWindow(1), list[str]()
     assert window.try_enter()
     tasks = waiting(window, "abc", entered)
     await turns()

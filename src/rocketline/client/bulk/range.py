@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketline.client.bulk.channel import Answer, BulkChannel
+from rocketline.client.bulk.channel import BulkAnswer, BulkChannel
 from rocketline.client.bulk.cluster import PAUSE_S
 from rocketline.client.consumer.group.subscription import Sql
 from rocketline.client.remote_broker import PullStatus
@@ -175,7 +175,7 @@ class RangeReading:
         )  # fmt: skip
         return Command(RequestCode.PULL_MESSAGE, header.encode())
 
-    def _found(self, offset: int, answer: Answer, fields: PullMessageResponseHeader, deadline: float) -> BulkReply:
+    def _found(self, offset: int, answer: BulkAnswer, fields: PullMessageResponseHeader, deadline: float) -> BulkReply:
         records, next_offset = answer.body, int(fields.next_begin_offset)
         if next_offset <= offset or not records:
             raise RemoteProtocolError(

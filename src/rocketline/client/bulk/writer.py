@@ -30,7 +30,7 @@ from rocketline.client.bulk.channel import BulkChannel
 from rocketline.client.bulk.cluster import PAUSE_S, BulkCluster
 from rocketline.client.identity import check_group, local_ip
 from rocketline.client.producer.batching import ADDED_PROPERTIES_BYTES, ITEM_BYTES, outgoing_batch
-from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker, check_message
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.queue_choice import QueuesInTurn
 from rocketline.client.producer.receipts import SendStatus, read_receipt
 from rocketline.client.producer.send_options import SendOptions
@@ -80,7 +80,7 @@ class _Collected:
 class _Request:
     """A request on its way, or about to be sent."""
 
-    outgoing: Outgoing
+    outgoing: SendRequest
     messages: int
     body_bytes: int
     queue: MessageQueue | None
@@ -119,7 +119,7 @@ class BulkWriter:
         self._in_flight = in_flight
         self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
         ids = UniqueIds(local_ip(), clock)
-        self._maker = OutgoingMaker(check_group(group), self._options, ids.next, clock.now_ms)
+        self._maker = RequestMaker(check_group(group), self._options, ids.next, clock.now_ms)
         self._first_queue = first_queue
         self._turns: dict[str, QueuesInTurn] = {}
         self._collected: dict[tuple[str, MessageQueue | None, bool], _Collected] = {}

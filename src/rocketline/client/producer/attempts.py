@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rocketline.client.producer.outgoing import Outgoing
+from rocketline.client.producer.outgoing import SendRequest
 from rocketline.client.producer.queue_choice import QueueChoice
 from rocketline.client.producer.receipts import SendReceipt, SendStatus
 from rocketline.client.producer.send_options import Retries
@@ -104,7 +104,7 @@ class Attempts:
         else:
             self.look_at_clock()
 
-    def result(self, outgoing: Outgoing) -> SendReceipt:
+    def result(self, outgoing: SendRequest) -> SendReceipt:
         """What the send comes to after the last attempt: a receipt that is not OK, or SendFailed."""
         if self._stored is not None:
             return self._stored

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from rocketline.client.producer.batching import item_bytes, outgoing_items
-from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.tasks import OwnedTasks
 from rocketline.errors import ConfigError, ProducerClosed
@@ -65,7 +65,7 @@ class Batch:
     def ids(self) -> list[str]:
         return [ready.message_id for ready in self.ready]
 
-    def outgoing(self, maker: OutgoingMaker) -> Outgoing:
+    def outgoing(self, maker: RequestMaker) -> SendRequest:
         """The request for all of them; one alone goes as an ordinary message."""
         first = self.ready[0]
         if len(self.ready) == 1:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rocketline.client.producer.receipts import SendReceipt
-from rocketline.client.producer.window import Window
+from rocketline.client.producer.window import SendWindow
 from rocketline.errors import ProducerClosed
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class BackgroundSends:
     """The sends that `submit` started and that are not over."""
 
     def __init__(self, max_running: int) -> None:
-        self._room = Window(max_running)
+        self._room = SendWindow(max_running)
         self._running: set[asyncio.Task[SendReceipt]] = set()
 
     async def start(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rocketline.client.producer.outgoing import (
-    Outgoing,
-    OutgoingMaker,
+    RequestMaker,
+    SendRequest,
     check_message,
     joined_properties,
     message_properties,
@@ -30,7 +30,7 @@ ADDED_PROPERTIES_BYTES = 90
 """At most what the unique id and the wait flag add to a message's own properties."""
 
 
-def outgoing_batch(messages: Sequence[Message], maker: OutgoingMaker) -> tuple[Outgoing, list[str]]:
+def outgoing_batch(messages: Sequence[Message], maker: RequestMaker) -> tuple[SendRequest, list[str]]:
     """(the request, the unique ids of its messages in order)."""
     first = _check_batch(messages, maker.options)
     items = [batch_item(message, maker.next_id(maker.now_ms())) for message in messages]
@@ -48,7 +48,7 @@ def item_bytes(item: BatchItem) -> int:
     return ITEM_BYTES + len(item.body) + len(item.properties)
 
 
-def outgoing_items(first: Message, items: Sequence[BatchItem], maker: OutgoingMaker) -> Outgoing:
+def outgoing_items(first: Message, items: Sequence[BatchItem], maker: RequestMaker) -> SendRequest:
     """The request for messages that were made ready and checked; `first` is one of them."""
     body, options, batch_id = encode_batch(items), maker.options, maker.next_id(maker.now_ms())
     if len(body) > options.max_message_bytes:
@@ -57,7 +57,7 @@ def outgoing_items(first: Message, items: Sequence[BatchItem], maker: OutgoingMa
             f"{options.max_message_bytes}: send it in parts (see split_batch)"
         )
     own = joined_properties({UNIQ_KEY: batch_id, WAIT: "true" if first.wait_stored else "false"})
-    outgoing = Outgoing(maker.headers, first.topic, batch_id, maker.now_ms(), own, body)
+    outgoing = SendRequest(maker.headers, first.topic, batch_id, maker.now_ms(), own, body)
     outgoing.code = RequestCode.SEND_BATCH_MESSAGE
     outgoing.ext["m"] = "true"
     return outgoing

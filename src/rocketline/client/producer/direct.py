@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from rocketline.client.producer.attempts import Attempts
-from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker, check_message
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.receipts import SendReceipt, read_receipt
 from rocketline.client.producer.send_hooks import SendHooks
 from rocketline.client.producer.sender import Sender
@@ -171,14 +171,14 @@ class ProducerOnLoop(Protocol):
 
     def send(self, message: Message, *, timeout: float | None = None) -> Coroutine[Any, Any, SendReceipt]: ...
 
-    def finish(self, outgoing: Outgoing, attempts: Attempts) -> Coroutine[Any, Any, SendReceipt]: ...
+    def finish(self, outgoing: SendRequest, attempts: Attempts) -> Coroutine[Any, Any, SendReceipt]: ...
 
 
 class DirectSends:
     """The connections of one producer that threads send on; any thread may call it."""
 
     def __init__(
-        self, session: ClientSession, sender: Sender, maker: OutgoingMaker, hooks: SendHooks, producer: ProducerOnLoop
+        self, session: ClientSession, sender: Sender, maker: RequestMaker, hooks: SendHooks, producer: ProducerOnLoop
     ) -> None:
         self._session = session
         self._sender = sender
@@ -209,7 +209,7 @@ class DirectSends:
         attempts = Attempts(options.retries, timeout or options.timeout_s, monotonic)
         return self._attempt(outgoing, attempts) or self._producer.finish(outgoing, attempts)
 
-    def _attempt(self, outgoing: Outgoing, attempts: Attempts) -> SendReceipt | None:
+    def _attempt(self, outgoing: SendRequest, attempts: Attempts) -> SendReceipt | None:
         """The receipt, if the first attempt could be made here and stored the message."""
         route = self._session.routes.writable(outgoing.topic)
         if route is None or attempts.left_s <= 0:
@@ -228,7 +228,7 @@ class DirectSends:
             return None
         return receipt if attempts.is_stored(receipt) else None
 
-    def _frame(self, outgoing: Outgoing, queue: MessageQueue, opaque: int) -> bytes:
+    def _frame(self, outgoing: SendRequest, queue: MessageQueue, opaque: int) -> bytes:
         if self._sign is None and outgoing.is_plain:
             return outgoing.frame(queue, opaque)
         command = outgoing.command(queue)

@@ -38,7 +38,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Outgoing:
+class SendRequest:
     """One request to send a message or a batch. Only queue and broker change from attempt to attempt."""
 
     __slots__ = ("_ext", "body", "code", "headers", "is_plain", "message_id", "now_ms", "properties", "topic")
@@ -77,7 +77,7 @@ class Outgoing:
         return self.headers.frame(queue, opaque, self.now_ms, self.properties, self.body)
 
 
-class OutgoingMaker:
+class RequestMaker:
     """Makes the requests of one sender: unique ids, compression, header fields. Messages were checked before."""
 
     def __init__(
@@ -90,7 +90,7 @@ class OutgoingMaker:
 
     def make(
         self, message: Message, body: bytes | None = None, sys_flag: int = 0, unique_id: str | None = None
-    ) -> Outgoing:
+    ) -> SendRequest:
         """The request for a message as it is; `body` and `sys_flag` are those of a compressed one."""
         now_ms = self.now_ms()
         if unique_id is None:
@@ -101,12 +101,12 @@ class OutgoingMaker:
             joined, unique_id = joined_properties(properties), properties[UNIQ_KEY]
         if body is None:
             body = message.body
-        outgoing = Outgoing(self.headers, message.topic, unique_id, now_ms, joined, body)
+        outgoing = SendRequest(self.headers, message.topic, unique_id, now_ms, joined, body)
         if message.flag or sys_flag:
             outgoing.ext.update(f=str(sys_flag), h=str(message.flag))
         return outgoing
 
-    def pack(self, message: Message) -> Outgoing:
+    def pack(self, message: Message) -> SendRequest:
         """The request for a message, compressed if it is large."""
         return self.make(message, *self.options.compression.compress(message.body))
 

@@ -17,13 +17,13 @@ from rocketline.client.producer.background import BackgroundSends, SendCallback
 from rocketline.client.producer.batching import batch_item, is_batchable, outgoing_batch
 from rocketline.client.producer.broker_health import BrokerHealth, SlowBrokers
 from rocketline.client.producer.direct import DirectSends
-from rocketline.client.producer.outgoing import Outgoing, OutgoingMaker, check_message
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.queue_choice import QueueSelector, queue_choice
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.send_hooks import SendHooks
 from rocketline.client.producer.send_options import MAX_MESSAGE_BYTES, Compression, Retries, SendOptions
 from rocketline.client.producer.sender import Sender
-from rocketline.client.producer.window import Window
+from rocketline.client.producer.window import SendWindow
 from rocketline.client.replies import ask, request_message, send_reply
 from rocketline.client.session import ClientSession, opened_before_fork
 from rocketline.client.tasks import OwnedTasks, repeat
@@ -103,7 +103,7 @@ class Producer(GroupClient):
         if max_in_flight < 1:
             raise ConfigError(f"max_in_flight {max_in_flight}: at least 1 is needed")
         self._max_in_flight = max_in_flight
-        self._window = Window(max_in_flight)
+        self._window = SendWindow(max_in_flight)
         self._background = BackgroundSends(max_in_flight)
         self._batch_limits = AutoBatch() if autobatch is True else autobatch or None
         self._accumulator: Accumulator | None = None
@@ -113,7 +113,7 @@ class Producer(GroupClient):
         self._tasks = OwnedTasks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
-        self._maker: OutgoingMaker
+        self._maker: RequestMaker
 
     async def __aenter__(self) -> Self:
         if self._session is not None:
@@ -127,7 +127,7 @@ class Producer(GroupClient):
         self._session = session
         self._loop = asyncio.get_running_loop()
         sender = self._sender = Sender(session, self._options, self._client_options.chance, self._health)
-        self._maker = OutgoingMaker(self._wire_group, self._options, session.unique_ids.next, session.clock.now_ms)
+        self._maker = RequestMaker(self._wire_group, self._options, session.unique_ids.next, session.clock.now_ms)
         if self._batch_limits is not None:
             self._accumulator = Accumulator(self._send_accumulated, self._batch_limits, self._options.max_message_bytes)
         if self._health is not None and self._health.probes:
@@ -180,7 +180,7 @@ class Producer(GroupClient):
         message: Message,
         queue: MessageQueue | QueueSelector | None,
         limit_s: float,
-        outgoing: Outgoing | None = None,
+        outgoing: SendRequest | None = None,
     ) -> SendReceipt:
         """`outgoing` is the request for the message, if it was made before."""
         if outgoing is None:
@@ -329,7 +329,7 @@ class Producer(GroupClient):
         route = await self._open_session.routes.find_writable(wire_topic, self._options.topic_queue_count)
         return tuple(map(self._namespace.unwrap_queue, route.writable)) if self._namespace else route.writable
 
-    def _small(self, message: Message) -> Outgoing | None:
+    def _small(self, message: Message) -> SendRequest | None:
         """The request for a message; None for one that must be compressed, which may take a thread."""
         session = self._session
         if session is None or session.is_inherited or self._loop is not get_running_loop():
@@ -340,7 +340,7 @@ class Producer(GroupClient):
         check_message(message, options.max_message_bytes)
         return self._maker.make(message) if len(message.body) < options.compression.over_bytes else None
 
-    async def _large(self, message: Message) -> Outgoing:
+    async def _large(self, message: Message) -> SendRequest:
         message, compression = self._namespace.wrap_message(message), self._options.compression
         if len(message.body) < THREAD_OVER_BYTES:
             return self._maker.pack(message)
@@ -358,7 +358,7 @@ class Producer(GroupClient):
         )
         return None if needs_loop else DirectSends(self._open_session, self._running, self._maker, self._hooks, self)
 
-    async def finish(self, outgoing: Outgoing, attempts: Attempts) -> SendReceipt:
+    async def finish(self, outgoing: SendRequest, attempts: Attempts) -> SendReceipt:
         """Go on with a send that a thread began."""
         async with self._window:
             return await self._running.send(outgoing, attempts.left_s, attempts=attempts)

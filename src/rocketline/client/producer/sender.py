@@ -10,7 +10,7 @@ import random
 
 from rocketline.client.producer.attempts import Attempts
 from rocketline.client.producer.broker_health import BrokerHealth
-from rocketline.client.producer.outgoing import Outgoing
+from rocketline.client.producer.outgoing import SendRequest
 from rocketline.client.producer.queue_choice import QueueChoice, QueuesInTurn, Selector
 from rocketline.client.producer.receipts import SendReceipt, read_receipt
 from rocketline.client.producer.send_options import SendOptions
@@ -47,7 +47,7 @@ class Sender:
 
     async def send(
         self,
-        outgoing: Outgoing,
+        outgoing: SendRequest,
         timeout_s: float,
         choice: QueueChoice | None = None,
         attempts: Attempts | None = None,
@@ -92,7 +92,7 @@ class Sender:
                     return receipt
         return attempts.result(outgoing)
 
-    async def send_oneway(self, outgoing: Outgoing, timeout_s: float, choice: QueueChoice | None = None) -> None:
+    async def send_oneway(self, outgoing: SendRequest, timeout_s: float, choice: QueueChoice | None = None) -> None:
         """Hand the message to the socket; nothing tells whether it arrived."""
         route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, timeout_s)
         queue, broker = self.target(route, Attempts(self._options.retries, timeout_s, self._time, choice))

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 
-class Window:
+class SendWindow:
     """Room for so many; those who find none wait, first come, first served.
 
     What asyncio's semaphore does, but who finds room is let in by a plain call: nearly all sends do.

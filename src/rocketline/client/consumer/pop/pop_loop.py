@@ -74,7 +74,7 @@ class PopReceiver(Protocol):
     def submit(self, source: PopLoop, messages: list[MessageView]) -> None: ...
 
 
-class DeadLetters(Protocol):
+class DeadLetterSink(Protocol):
     """Takes a message that failed too often; whether it could."""
 
     async def __call__(self, message: MessageView, queue: MessageQueue, delay_level: int) -> bool: ...
@@ -93,7 +93,7 @@ class PopLoop:
         receipts: Receipts,
         delivery: PopReceiver,
         *,
-        dead_letters: DeadLetters,
+        dead_letters: DeadLetterSink,
         retry_limit: int,
         gate: asyncio.Event,
         observer: ConsumeObserver,

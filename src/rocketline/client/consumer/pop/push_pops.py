@@ -8,7 +8,7 @@ from collections.abc import Callable, MutableMapping
 from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_delivery import PopDelivery
-from rocketline.client.consumer.pop.pop_loop import DeadLetters, PopLoop, PopSettings
+from rocketline.client.consumer.pop.pop_loop import DeadLetterSink, PopLoop, PopSettings
 from rocketline.client.consumer.pop.pop_queues import PopQueues
 from rocketline.client.consumer.pop.pop_receipts import Receipts
 from rocketline.client.consumer.push.handlers import Handler
@@ -18,7 +18,7 @@ from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import queue_key
 
 
-class Popping:
+class PushPops:
     """Pops what the rebalancer adds to `queues`, between `start` and `stop`."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Popping:
         subscriptions: MutableMapping[str, Subscription],
         handler_of: Callable[[str], Handler | None],
         settings: PopSettings,
-        dead_letters: DeadLetters,
+        dead_letters: DeadLetterSink,
         observer: ConsumeObserver,
         *,
         gate: asyncio.Event,

@@ -22,7 +22,7 @@ from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Sql, Subscription
 from rocketline.client.consumer.pop.pop_loop import ByBrokers
 from rocketline.client.consumer.push.handlers import Handler, HandlerFunction
-from rocketline.client.consumer.push.orderly import Ordered
+from rocketline.client.consumer.push.orderly import Ordering
 from rocketline.client.consumer.push.pull_loop import PullSettings
 from rocketline.client.consumer.push.push_member import MessageModel, PushMember, PushOptions
 from rocketline.client.consumer.push.retries import INNER_GROUP
@@ -62,7 +62,7 @@ class PushConsumer(GroupClient):
         from_where: ConsumeFrom | datetime = ConsumeFrom.LAST,
         concurrency: int = 20,
         batch_size: int = 1,
-        ordered: bool | Ordered = False,
+        ordered: bool | Ordering = False,
         max_reconsume_times: int = -1,
         strategy: Strategy | str | ByBrokers = "AVG",
         pull: PullSettings = PullSettings(),
@@ -78,7 +78,7 @@ class PushConsumer(GroupClient):
         `ordered` delivers each queue's messages one after the other; brokers lock the queues, so that no two members of
         the group work on the same one. It holds for all subscriptions of a consumer, and every member of a group should
         do the same. A handler that raises blocks its queue for a second, then gets the message again (see SuspendQueue);
-        `Ordered` sets that time, and lets the handler say when to commit."""
+        `Ordering` sets that time, and lets the handler say when to commit."""
         broadcasting = model is MessageModel.BROADCASTING
         super().__init__(name_servers, group, options, default_instance=DEFAULT_INSTANCE if broadcasting else None)
         timing = options.timing
@@ -90,7 +90,7 @@ class PushConsumer(GroupClient):
             start_from=StartFrom(from_where),
             concurrency=concurrency,
             batch_size=batch_size,
-            ordering=Ordered() if ordered is True else ordered or None,
+            ordering=Ordering() if ordered is True else ordered or None,
             max_reconsume_times=max_reconsume_times,
             consume_timeout_s=timing.consume_timeout_s,
             stop_s=timing.stop_s,

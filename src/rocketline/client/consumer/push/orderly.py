@@ -55,7 +55,7 @@ class _Queue:
 
 
 @dataclass(frozen=True)
-class Ordered:
+class Ordering:
     """How a push consumer delivers in order."""
 
     suspend_s: float = 1.0

@@ -19,13 +19,13 @@ from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_loop import PopSettings
 from rocketline.client.consumer.pop.pop_queues import BrokerSharedQueues, PopRetryNames
-from rocketline.client.consumer.pop.push_pops import Popping
+from rocketline.client.consumer.pop.push_pops import PushPops
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues
 from rocketline.client.consumer.push.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery, Source
 from rocketline.client.consumer.push.handlers import Handler, RetryLater, Rollback, SuspendQueue
 from rocketline.client.consumer.push.held_locks import HeldLocks
 from rocketline.client.consumer.push.locked_queues import LockedQueues
-from rocketline.client.consumer.push.orderly import Ordered, OrderlyDelivery
+from rocketline.client.consumer.push.orderly import Ordering, OrderlyDelivery
 from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
 from rocketline.client.consumer.push.queue_buffer import MIB
 from rocketline.client.consumer.push.retries import SendBack
@@ -59,7 +59,7 @@ class PushOptions:
     start_from: StartFrom = field(default_factory=lambda: StartFrom(ConsumeFrom.LAST))
     concurrency: int = 20
     batch_size: int = 1
-    ordering: Ordered | None = None
+    ordering: Ordering | None = None
     """How messages are delivered in order; None: without order."""
     max_reconsume_times: int = -1
     consume_timeout_s: float = 15 * 60.0
@@ -138,7 +138,7 @@ class PushMember:
             )
             self.queues = self._plain_queues(options.pull)
         strategy = options.strategy if clustering else None
-        self.popping: Popping | None = None
+        self.popping: PushPops | None = None
         if options.pop is not None and options.asks_brokers:
             self.popping = popping = self._build_popping(handlers, options.pop)
             query = AssignmentQuery(session, group, options.strategy)
@@ -150,9 +150,9 @@ class PushMember:
             self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
         self._tasks = OwnedTasks()
 
-    def _build_popping(self, handlers: Mapping[str, Handler], settings: PopSettings) -> Popping:
+    def _build_popping(self, handlers: Mapping[str, Handler], settings: PopSettings) -> PushPops:
         options = self._options
-        return Popping(
+        return PushPops(
             self._session,
             self.group,
             self._subscriptions,
@@ -186,7 +186,7 @@ class PushMember:
             observer=self._observer,
         )
 
-    def _build_ordered(self, handlers: Mapping[str, Handler], ordering: Ordered) -> None:
+    def _build_ordered(self, handlers: Mapping[str, Handler], ordering: Ordering) -> None:
         """The parts of an ordered consumer; a broadcasting one shares its queues with nobody and locks nothing."""
         session, options = self._session, self._options
         locks = None if options.is_broadcasting else HeldLocks(session, self.group)
@@ -378,7 +378,7 @@ class PushMember:
             "pullThresholdForQueue": str(pull.max_messages),
             "pullThresholdSizeForQueue": str(pull.max_mib),
             "consumeConcurrentlyMaxSpan": str(pull.max_span),
-            "suspendCurrentQueueTimeMillis": str(round((options.ordering or Ordered()).suspend_s * 1000)),
+            "suspendCurrentQueueTimeMillis": str(round((options.ordering or Ordering()).suspend_s * 1000)),
         }
         return ConsumerRunningInfo(
             properties,

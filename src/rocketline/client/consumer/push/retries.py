@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from rocketline.client.producer.outgoing import LAST_DELAY_LEVEL, Outgoing, OutgoingMaker
+from rocketline.client.producer.outgoing import LAST_DELAY_LEVEL, RequestMaker, SendRequest
 from rocketline.client.producer.send_options import SendOptions
 from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
@@ -41,7 +41,7 @@ class SendBack:
         self._group = group
         self._max_reconsume_times = max_reconsume_times
         options = SendOptions(timeout_s=session.timing.send_back_s)
-        self._maker = OutgoingMaker(INNER_GROUP, options, session.unique_ids.next, session.clock.now_ms)
+        self._maker = RequestMaker(INNER_GROUP, options, session.unique_ids.next, session.clock.now_ms)
         self._sender = Sender(session, options)
 
     async def __call__(self, message: MessageView, queue: MessageQueue, delay_level: int) -> bool:
@@ -75,7 +75,7 @@ class SendBack:
             log.warning("message %s of %s could not be handed back: %s", message.message_id, message.queue, error)
             return False
 
-    def _copy_for_retry(self, message: MessageView) -> Outgoing:
+    def _copy_for_retry(self, message: MessageView) -> SendRequest:
         properties = {name: value for name, value in message.properties.items() if name not in _NOT_KEPT}
         properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
         properties[RETRY_TOPIC] = self._namespace.wrap(message.topic)

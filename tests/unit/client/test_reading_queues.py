@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about starting, pulling and queues that leave which no other test shows."""
+"""Reading queues: before the start, settings, brokers that are away, queues that leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about client instances, their timers and consumer start-up that no other test shows."""
+"""Client instances: what they share, their timers, and the start of a consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about consuming that no other test shows: defaults, throttling, queues that leave."""
+"""Push consumers: defaults, pauses and limits, queues that leave, where progress goes."""
 
 from __future__ import annotations
 
