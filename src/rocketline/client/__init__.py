@@ -1,7 +1,7 @@
 """Clients: producers and consumers for asyncio; `rocketline.client.blocking` has the same for plain threads.
 
-Names are imported when they are first used: a tool that only asks brokers questions loads neither, and a process that Spark
-starts for a task not what it does not use.
+Names are imported when they are first used. A tool that only sends requests to brokers loads neither producers nor
+consumers, and a process that Spark starts for a task loads only what it needs.
 """
 
 from importlib import import_module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketline.client.address_server import where_to_ask
+from rocketline.client.address_server import checked_servers
 from rocketline.client.identity import check_group, client_id
 from rocketline.client.options import ClientOptions
 from rocketline.client.session import ClientSession, open_session
@@ -33,7 +33,7 @@ class GroupClient:
         """The name without namespace."""
         instance = default_instance if options.instance_name is None else options.instance_name
         self.client_id = client_id(instance, ip=options.client_ip, unit=options.unit_name, stream=stream)
-        self._name_servers = where_to_ask(name_servers)
+        self._name_servers = checked_servers(name_servers)
         self._session: ClientSession | None = None
 
     def _new_session(self) -> ClientSession:

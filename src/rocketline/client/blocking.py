@@ -3,11 +3,11 @@
     with blocking.Producer("127.0.0.1:9876", group="shop") as producer:
         producer.send(Message("orders", b"..."))
 
-Every method hands its work to one background thread for all of them and waits (see loop_thread.py); any thread may call
-it. Only `send` of a plain message does without (see producer/direct.py).
+Every method hands its work to one background thread for all clients and waits (see loop_thread.py); any thread may call it.
+Only `send` of a plain message does not need that thread (see producer/direct.py).
 
-A forked child has neither that thread nor connections of its own: there a client opened before refuses every call, and one
-that is opened anew works.
+A forked child has neither that thread nor connections of its own. There a client that was opened before the fork refuses
+every call; a newly opened one works.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ async def _awaited(task: asyncio.Task[T]) -> T:
     return await task
 
 
-class _Producing(OnLoopThread[ProducerT]):
-    """What all producers can do."""
+class _BlockingProducer(OnLoopThread[ProducerT]):
+    """The methods of both producers."""
 
     _direct: DirectSends | None = None
 
@@ -130,7 +130,7 @@ class _Producing(OnLoopThread[ProducerT]):
         self._do(lambda: client.add_hook(before, after))
 
 
-class Producer(_Producing[async_client.Producer]):
+class Producer(_BlockingProducer[async_client.Producer]):
     """See rocketline.client.Producer for the arguments."""
 
     @arguments_of(async_client.Producer)
@@ -138,7 +138,7 @@ class Producer(_Producing[async_client.Producer]):
         super().__init__(partial(async_client.Producer, *args, **kwargs))
 
 
-class TransactionalProducer(_Producing[async_client.TransactionalProducer]):
+class TransactionalProducer(_BlockingProducer[async_client.TransactionalProducer]):
     """See rocketline.client.TransactionalProducer for the arguments. Plain functions run in threads, as there."""
 
     @arguments_of(async_client.TransactionalProducer)

@@ -53,7 +53,7 @@ class ClientSession:
         self.consumers: dict[str, ConsumerMember] = {}
         self.broker_versions: dict[str, int] = {}
         self.checks: dict[str, CheckBack] = {}
-        """Who answers for the transactions of a producer group."""
+        """By producer group: the function that answers about its transactions."""
         self.requests = PendingRequests()
         router = broker_requests(self.consumers, self.checks, self.requests, clock)
         self.remoting = (
@@ -64,18 +64,18 @@ class ClientSession:
         self.name_server = RemoteNameServer(
             self.remoting, name_servers, timeout_s=timing.call_s, next_server_s=timing.next_server_s
         )
-        self.routes = RouteCache(self.name_server, self._route_changed, self._greet)
+        self.routes = RouteCache(self.name_server, self._route_changed, self._introduce_new)
         self._brokers: dict[str, RemoteBroker] = {}
         self._silent: set[str] = set()
         self._conflicts: dict[str, str | None] = {}
         self._lost: set[str] = set()
-        self._greeted: dict[str, Channel | None] = {}
+        self._introduced: dict[str, Channel | None] = {}
         self._heartbeat_lock = asyncio.Lock()
-        self._greeting_lock = asyncio.Lock()
+        self._introducing_lock = asyncio.Lock()
         self._tasks = OwnedTasks()
         self._users = 0
         self.is_inherited = False
-        """Whether this process got it from the one it was forked from: then nothing works any more."""
+        """Whether it was opened before this process was forked: then it cannot be used here."""
 
     def _start(self) -> None:
         timing = self.timing
@@ -87,7 +87,7 @@ class ClientSession:
             self._tasks.start(asking, "addresses")
 
     async def release(self) -> None:
-        """One client less; the last one closes everything."""
+        """Leave the session; the last client to leave closes everything."""
         if self.is_inherited:
             return
         self._users -= 1
@@ -99,11 +99,11 @@ class ClientSession:
         try:
             await self._tasks.cancel()
             await self.routes.close()
-        finally:  # whoever is in a hurry does not leave connections behind
+        finally:  # a release that is cancelled still closes the connections
             await self.remoting.close()
 
     def disown(self) -> None:
-        """In a forked child: let go of the parent's connections, without a word on them."""
+        """In a forked child: drop the parent's connections without writing to them."""
         self.is_inherited = True
         self.remoting.disown()
 
@@ -119,7 +119,7 @@ class ClientSession:
             await self._unregister(producer_group=group)
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
-        """Let the timers and the brokers know of a consumer, from the next heartbeat on."""
+        """Add a consumer to the timers and to the next heartbeats."""
         if consumer.group in self.consumers:
             raise ClientError(self._taken("consumer", consumer.group))
         self.consumers[consumer.group] = consumer
@@ -172,8 +172,7 @@ class ClientSession:
         return broker
 
     async def heartbeat(self, address: str | None = None) -> None:
-        """Tell one broker, or all, which groups live here. Failures are logged: the next heartbeat repeats it
-        anyway."""
+        """Send the groups of this client to one broker, or to all. Failures are logged; the next heartbeat repeats it."""
         async with self._heartbeat_lock:
             data = HeartbeatData(
                 self.client_id,
@@ -196,32 +195,32 @@ class ClientSession:
             log.log(level, "heartbeat to %s failed: %s", address, error)
         else:
             self._silent.discard(address)
-            self._greeted[address] = self.remoting.connected(address)
+            self._introduced[address] = self.remoting.connected(address)
             if conflict is not None and conflict not in self._conflicts.values():
                 log.warning("%s (says the broker at %s)", conflict, address)
             self._conflicts[address] = conflict
 
     def connection_failed(self, address: str) -> None:
-        """A call failed on the way: a broker forgets its clients with their connection."""
+        """Note a lost connection: a broker forgets its clients with their connection."""
         self._lost.add(address)
 
-    async def greet_again(self, address: str) -> None:
-        """Make us known again to a broker that may have forgotten us; costs nothing when it has not."""
+    async def reintroduce(self, address: str) -> None:
+        """Send a heartbeat to a broker that may have forgotten this client; does nothing otherwise."""
         if address not in self._lost:
             return
-        async with self._greeting_lock:
+        async with self._introducing_lock:
             if address in self._lost:
                 await self.heartbeat(address)
                 self._lost.discard(address)
 
     async def introduce(self, addresses: Iterable[str]) -> None:
-        """Make us known to brokers through which we want to be reached; costs nothing where we are."""
+        """Send a heartbeat to brokers that do not know the present connection of this client yet."""
         for address in addresses:
             channel = self.remoting.connected(address)
-            if channel is None or channel is not self._greeted.get(address):
+            if channel is None or channel is not self._introduced.get(address):
                 await self.heartbeat(address)
 
-    def _greet(self, address: str) -> None:
+    def _introduce_new(self, address: str) -> None:
         self._tasks.start(self.heartbeat(address), f"heartbeat to {address}")
 
     def _route_changed(self, route: TopicRoute) -> None:
@@ -237,7 +236,7 @@ class ClientSession:
             self._brokers.pop(address, None)
             self.broker_versions.pop(address, None)
             self._conflicts.pop(address, None)
-            self._greeted.pop(address, None)
+            self._introduced.pop(address, None)
             self._silent.discard(address)
             self._lost.discard(address)
             self.remoting.drop(address)
@@ -251,7 +250,7 @@ class ClientSession:
                 log.warning("offsets of group %s were not committed: %s", consumer.group, error)
 
     async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Say goodbye where a connection is open; elsewhere its absence has said so already."""
+        """Unregister from brokers with an open connection; the others have noticed that it is closed."""
         connected = [address for address in self.routes.addresses() if self.remoting.connected(address) is not None]
         goodbyes = (
             self.broker_at(address, self.routes.name_at(address)).unregister(
@@ -300,12 +299,12 @@ def open_session(
 
 
 def opened_before_fork(client: str) -> str:
-    """What to tell who uses a client of an inherited session."""
+    """The error text for a client that was opened before a fork."""
     return f"{client} was opened before this process was forked, its connections are the parent's: open a new one here"
 
 
 def forget_session(loop: asyncio.AbstractEventLoop, client_id: str) -> None:
-    """For simulations, in which a process dies and the loop goes on: its successor begins anew."""
+    """For simulations: a process died and the loop goes on; the next one starts with a new session."""
     _sessions.get(loop, {}).pop(client_id, None)
 
 

@@ -1,4 +1,4 @@
-"""How often a client does what it does by itself, and how long it waits for others.
+"""Intervals and time limits of the background work of clients.
 
 The defaults are RocketMQ's. Tests shrink them; users seldom touch them.
 """

@@ -1,4 +1,4 @@
-"""Traces of a client's own doings, sent to a trace topic behind its back.
+"""Message traces of a client, sent to a trace topic in the background.
 
 A send or a run of a handler leaves records in a bounded queue and goes on at once. One task sends what has gathered
 when ten entries wait or five seconds have passed, one message per user topic and at most 128 kB each. Nothing here
@@ -48,7 +48,7 @@ _sequence = count(1)
 
 @dataclass
 class TraceCounts:
-    """What became of the entries; one is a send, or the start or end of a handler's run."""
+    """Counts of entries; one entry is a send, or the start or end of a handler call."""
 
     sent: int = 0
     failed: int = 0
@@ -84,7 +84,7 @@ class TraceSender:
         self._task = self._tasks.start(self._run(), f"trace of {self._group}")
 
     def add(self, topic: str, records: Sequence[TraceRecord]) -> None:
-        """Have records about a message of `topic` sent some time soon."""
+        """Queue records about a message of `topic` for sending."""
         if len(self._waiting) >= MOST_WAITING or self._stopping:
             self.counts.dropped += 1
             return
@@ -110,7 +110,8 @@ class TraceSender:
         await self._send_waiting()
 
     async def _wait(self, *, patient: bool) -> None:
-        """Until there is enough, or time is up; after a failure always the whole time, so as not to hammer."""
+        """Until there is enough, or time is up; after a failure always the whole time, to spare a
+        failing broker."""
         try:
             async with asyncio.timeout(self._session.timing.trace_s):
                 await self._enough.wait()

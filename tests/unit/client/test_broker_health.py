@@ -27,12 +27,12 @@ def clock() -> ManualClock:
 def test_a_slow_send_keeps_others_away_by_rocketmqs_table(clock: ManualClock, took_s: float, unused_s: float) -> None:
     health = BrokerHealth(clock.monotonic)
     health.took("a", took_s)
-    assert health.all_well == health.is_available("a") == (unused_s == 0)
+    assert health.all_healthy == health.is_available("a") == (unused_s == 0)
     assert health.is_available("b")
     clock.advance(max(0.0, unused_s - 0.001))
     assert health.is_available("a") == (unused_s == 0)
     clock.advance(0.002)
-    assert health.is_available("a") and health.all_well
+    assert health.is_available("a") and health.all_healthy
 
 
 def test_a_failure_counts_as_ten_seconds(clock: ManualClock) -> None:
@@ -83,7 +83,7 @@ async def test_probing_keeps_away_until_an_answer_comes(clock: ManualClock) -> N
     assert not health.is_available("a") and not health.is_reachable("a") and health.is_available("b")
     there = True
     await health.probe(answers)
-    assert health.is_available("a") and health.all_well
+    assert health.is_available("a") and health.all_healthy
 
 
 async def test_a_broker_no_route_names_any_more_is_forgotten(clock: ManualClock) -> None:
@@ -94,7 +94,7 @@ async def test_a_broker_no_route_names_any_more_is_forgotten(clock: ManualClock)
         return None
 
     await health.probe(gone)
-    assert health.all_well
+    assert health.all_healthy
 
 
 def test_an_answer_to_a_send_is_proof_enough(clock: ManualClock) -> None:
@@ -113,27 +113,27 @@ def test_steps_that_make_no_sense_are_refused(steps: tuple[tuple[float, float], 
 def test_queues_of_brokers_that_are_well_come_first(clock: ManualClock) -> None:
     health, turns = BrokerHealth(clock.monotonic), QueuesInTurn()
     health.took("a", 0.6)
-    assert Counter(turns.choose_well(QUEUES, health) for _ in range(40)) == dict.fromkeys(QUEUES[4:], 10)
+    assert Counter(turns.choose_healthy(QUEUES, health) for _ in range(40)) == dict.fromkeys(QUEUES[4:], 10)
     clock.advance(2.0)
-    assert Counter(turns.choose_well(QUEUES, health).broker_name for _ in range(40)) == {"a": 20, "b": 20}
+    assert Counter(turns.choose_healthy(QUEUES, health).broker_name for _ in range(40)) == {"a": 20, "b": 20}
 
 
 def test_with_nobody_well_those_that_can_be_reached_are_taken(clock: ManualClock) -> None:
     health, turns = BrokerHealth(clock.monotonic, SlowBrokers(probe=True)), QueuesInTurn()
     health.failed("a", ConnectionLost("gone"))
     health.took("b", 15.0)
-    assert {turns.choose_well(QUEUES, health).broker_name for _ in range(16)} == {"b"}
+    assert {turns.choose_healthy(QUEUES, health).broker_name for _ in range(16)} == {"b"}
 
 
 def test_with_all_in_disgrace_queues_are_taken_in_turn(clock: ManualClock) -> None:
     health, turns = BrokerHealth(clock.monotonic, SlowBrokers(probe=True)), QueuesInTurn()
     for name in "ab":
         health.failed(name, ConnectionLost("gone"))
-    assert Counter(turns.choose_well(QUEUES, health) for _ in range(16)) == dict.fromkeys(QUEUES, 2)
-    assert {turns.choose_well(QUEUES, health, "a").broker_name for _ in range(8)} == {"b"}
+    assert Counter(turns.choose_healthy(QUEUES, health) for _ in range(16)) == dict.fromkeys(QUEUES, 2)
+    assert {turns.choose_healthy(QUEUES, health, "a").broker_name for _ in range(8)} == {"b"}
 
 
 def test_a_retry_avoids_the_last_broker_even_when_the_other_is_slow(clock: ManualClock) -> None:
     health, turns = BrokerHealth(clock.monotonic), QueuesInTurn()
     health.took("b", 1.0)
-    assert turns.choose_well(QUEUES, health, "a").broker_name == "b"
+    assert turns.choose_healthy(QUEUES, health, "a").broker_name == "b"

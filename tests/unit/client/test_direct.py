@@ -166,7 +166,7 @@ def test_silence_ends_with_the_time_limit_and_the_next_send_does_not_get_its_ans
 def test_a_connection_closed_while_it_rested_costs_no_attempt(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "RESTED_S", 0.0)
+    monkeypatch.setattr(direct, "UNUSED_S", 0.0)
     with producer_of(cluster, retries=0) as producer:
         warmed_up(producer)
         (connection,) = producer._direct._all  # type: ignore[union-attr]

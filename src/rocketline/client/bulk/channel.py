@@ -1,8 +1,8 @@
 """One blocking connection: requests out, answers in whatever order they come, no event loop and no thread.
 
 The body of an answer is a view of the buffer that the socket wrote it to, so a reply of megabytes is copied once, by the
-kernel. Every wait ends at a deadline of the caller's. A connection that failed, also by a late answer, is closed: what
-comes after half a frame cannot be understood.
+kernel. Every wait ends at the caller's deadline. A connection that failed, also by a late answer, is closed: bytes after
+half a frame cannot be decoded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BulkAnswer(NamedTuple):
 
 
 class BulkChannel:
-    """A connection to one address, made by the first request. `sign` is the last to touch a request."""
+    """A connection to one address, made by the first request. `sign` is applied last."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class BulkChannel:
         return self.receive(self.send(command, deadline), deadline)
 
     def abandon(self, opaque: int) -> None:
-        """Nobody wants this answer any more."""
+        """Ignore the answer to a request."""
         self._awaited.discard(opaque)
         self._early.pop(opaque, None)
 

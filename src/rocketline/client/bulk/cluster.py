@@ -1,4 +1,4 @@
-"""What blocking readers and writers know of a cluster: routes from the name servers, one connection per address.
+"""Routes and connections of bulk readers and writers: routes from the name servers, one connection per address.
 
 No event loop and no thread; belongs to one thread and one process. Every wait has a limit.
 """

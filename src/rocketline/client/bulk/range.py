@@ -1,7 +1,7 @@
 """One range of a queue being read by a bulk reader: what is asked for next, and what each answer leads to.
 
-Further pulls are under way while a reply is being worked on: as many as their replies fit into four mebibytes, at the
-offsets where the last reply's size lets expect the next ones to begin. A guess that turns out wrong is asked again.
+Pulls are sent ahead while a reply is being processed, as many as fit into 4 MiB of replies. Their offsets are guessed
+from the size of the last reply; a wrong guess is pulled again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BulkReply:
             yield message
 
 
-class Connections(Protocol):
+class RangeSource(Protocol):
     """What a range needs of its reader."""
 
     @property
@@ -94,7 +94,7 @@ class RangeReading:
 
     def __init__(
         self,
-        reader: Connections,
+        reader: RangeSource,
         queue: MessageQueue,
         start: int,
         end: int,
@@ -115,7 +115,7 @@ class RangeReading:
         self._ahead = 1
         self._until_all = ASK_FOR_ALL_EVERY
         self._short: RangeNotAvailable | None = None
-        """What there is to say, if nothing comes any more."""
+        """The error to raise, if nothing comes any more."""
 
     def replies(self) -> Iterator[BulkReply]:
         deadline = self._reader.deadline()

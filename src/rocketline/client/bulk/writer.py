@@ -10,10 +10,10 @@ Messages are collected per queue and sent as batches; those with a delay, and th
 take in batches, go one by one. Without a queue a batch goes to the next one in turn. `send` waits when too many requests
 are under way, `flush` until all of them are answered.
 
-Failures: a request that got no answer, or one that may not be the last word, is sent again, if it chose its queue itself
-to another broker, until `timeout` seconds passed; so a message may be stored twice, each time with the same unique id.
-Anything else raises, and the writer is of no use any more. Messages for one queue with `ordered` are stored in the order
-they were given: only one of their requests is under way at any time.
+Failures: a request without answer, or with an error that may pass, is sent again until `timeout` seconds have passed; if
+the caller chose no queue, to another broker. So a message may be stored twice, each time with the same unique id.
+Any other error is raised, and the writer cannot be used any more. Messages for one queue with `ordered` are stored in the
+order they were given: only one of their requests is under way at any time.
 
 A writer belongs to one thread and one process.
 """
@@ -57,7 +57,7 @@ BATCH_MESSAGES = 1000
 
 @dataclass
 class WriteCounts:
-    """What a writer did so far."""
+    """Counts of a writer so far."""
 
     messages: int = 0
     """Acknowledged."""

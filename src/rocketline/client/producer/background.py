@@ -1,4 +1,4 @@
-"""Sends that nobody awaits one by one: a bounded number of them, each with its callback."""
+"""Background sends of `submit`: a bounded number at a time, each with its callback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SendCallback = Callable[[SendReceipt | Exception], object]
 
 
 class BackgroundSends:
-    """The sends that `submit` started and that are not over."""
+    """The running sends that `submit` started."""
 
     def __init__(self, max_running: int) -> None:
         self._room = SendWindow(max_running)

@@ -64,7 +64,7 @@ def outgoing_items(first: Message, items: Sequence[BatchItem], maker: RequestMak
 
 
 def is_batchable(message: Message) -> bool:
-    """Whether a message may travel with others."""
+    """Whether a message may be part of a batch."""
     timed = message.delay_level or message.delay is not None or message.deliver_at is not None
     return not timed and not is_derived(message.topic)
 

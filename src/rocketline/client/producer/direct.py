@@ -1,16 +1,16 @@
-"""Sends of threads on plain sockets: the calling thread writes the request and reads the answer itself.
+"""Direct sends: a thread writes the request to a socket and reads the answer itself.
 
-A hop to the thread of the event loop and back costs more than the send. So a thread that sends a plain message takes a
-connection out of a pool, has it to itself for one request and one answer, and puts it back. What is not plain goes by the
-loop, as does what fails here: a retry knows of the attempt made here, of its error and of the time it took.
+Switching to the thread of the event loop and back costs more than the send. So a thread that sends a plain message takes a
+connection out of a pool, has it to itself for one request and one answer, and puts it back. Other messages are sent by the
+event loop, and so are retries, which go on with the same `Attempts`.
 
 * Only messages without a queue or sharding key of their own: those keep an order with one-way and submitted sends, which
   travel on the loop's connection.
 * Only to brokers that the loop is connected to: it knows which are down, and when to try again.
-* A connection that failed, or whose answer is late, is closed. One that rested is asked first whether the broker has closed
-  it meanwhile: a message must not find that out.
-* A thread that is the only one to send looks out for its answer for a moment before it sleeps, as long as that is worth it.
-* A forked child lets go of the sockets without a word on them.
+* A connection that failed, or whose answer is late, is closed. One that was unused for a second is first checked
+  for having been closed by the broker.
+* A thread that is the only one to send polls for its answer for 100 us before it sleeps, as long as that succeeds often.
+* A forked child closes the sockets without writing to them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rocketline.transport.client import connect_failed, split_address
 MAX_CONNECTIONS = 32
 """To one broker; more threads than that send by the loop, on one connection together."""
 
-RESTED_S = 1.0
+UNUSED_S = 1.0
 """After so long a broker may have closed a connection (Apache's does so after two minutes)."""
 
 OLD_S = 120.0
@@ -52,21 +52,21 @@ READ_BYTES = 4096
 LONGEST_SLEEP_S = 3600.0
 """Longer ones are made of several: poll counts milliseconds in 32 bits."""
 
-LOOK_OUT_S = 0.0001
-"""So long a thread looks out for its answer before it sleeps. To sleep and be woken costs 20 to 50 us, often more than the
-broker takes to answer, and about the processor time that looking out does."""
+POLL_S = 0.0001
+"""So long a thread polls for its answer before it sleeps. To sleep and be woken costs 20 to 50 us, often more than the
+broker takes to answer, and about as much processor time as polling."""
 
-MOST_LUCK = 64
+MOST_CREDIT = 64
 MISS_COSTS = 8
 REST_READS = 256
 """When more than one in 8 answers come later than that (a broker far away, or one that flushes first, or one that has to run
-on this core), looking out is a waste: the next 256 are slept for, then one is tried."""
+on this core), polling is a waste: for the next 256 answers the thread sleeps, then polling is tried again."""
 
 
 class DirectConnection:
     """One request at a time on a socket of its own."""
 
-    __slots__ = ("_frames", "_luck", "_readable", "_socket", "address", "used_at")
+    __slots__ = ("_credit", "_frames", "_readable", "_socket", "address", "used_at")
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
@@ -79,13 +79,13 @@ class DirectConnection:
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
         self._frames = Connection()
-        self._luck = 0
+        self._credit = 0
         self.used_at = monotonic()
 
     def call(self, frame: bytes, opaque: int, started: float, timeout_s: float, *, alone: bool) -> Command:
         """The answer to a request; after a TransportError the connection is of no use any more.
 
-        `alone`: no other thread of this process waits for an answer. Several that look out would only keep each other
+        `alone`: no other thread of this process waits for an answer. Several that poll would only keep each other
         from running.
         """
         deadline = started + timeout_s
@@ -119,15 +119,15 @@ class DirectConnection:
 
     def _read(self, deadline: float, alone: bool) -> bytes:
         """What has come; nothing when the broker has closed the connection."""
-        luck = self._luck
-        if luck < 0:
-            self._luck = luck + 1
+        credit = self._credit
+        if credit < 0:
+            self._credit = credit + 1
         elif alone:
-            data = self._look_out()
+            data = self._poll()
             if data is not None:
-                self._luck = min(luck + 1, MOST_LUCK)
+                self._credit = min(credit + 1, MOST_CREDIT)
                 return data
-            self._luck = luck - MISS_COSTS if luck >= MISS_COSTS else -REST_READS
+            self._credit = credit - MISS_COSTS if credit >= MISS_COSTS else -REST_READS
         while self._sleep(deadline - monotonic()) or monotonic() < deadline:
             try:
                 return self._socket.recv(READ_BYTES)
@@ -135,9 +135,9 @@ class DirectConnection:
                 continue
         raise TimeoutError
 
-    def _look_out(self) -> bytes | None:
+    def _poll(self) -> bytes | None:
         """What comes within a moment, without a sleep until then."""
-        receive, until = self._socket.recv, monotonic() + LOOK_OUT_S
+        receive, until = self._socket.recv, monotonic() + POLL_S
         while True:
             try:
                 return receive(READ_BYTES)
@@ -243,7 +243,7 @@ class DirectSends:
         try:
             _sending.add(connection)
             answer = connection.call(frame, opaque, started, timeout_s, alone=len(_sending) == 1)
-        except BaseException:  # after Ctrl-C too: the next one would take its answer for his own
+        except BaseException:  # after Ctrl-C too: the next send would read the answer of this one
             self._drop(connection)
             raise
         finally:
@@ -262,7 +262,7 @@ class DirectSends:
                 connection = free.pop()
             except IndexError:  # another thread was quicker
                 return None
-            if now - connection.used_at < RESTED_S or not connection.is_closed_by_peer():
+            if now - connection.used_at < UNUSED_S or not connection.is_closed_by_peer():
                 return connection
             self._drop(connection)
         return None
@@ -324,7 +324,7 @@ class DirectSends:
             connection.end()
 
     def disown(self) -> None:
-        """In a forked child: the connections are the parent's, and a thread of its may have held the lock."""
+        """In a forked child: the connections are the parent's, and one of its threads may have held the lock."""
         self._lock = threading.Lock()
         self._closed = True
         self._free = {}

@@ -55,7 +55,7 @@ class SendRequest:
         self.code = _SEND
         self._ext: dict[str, str] | None = None
         self.is_plain = True
-        """Whether nobody has asked for its header fields, to change one: then its frame can be made from a template."""
+        """Whether its header fields are unchanged, so that its frame can be made from a template."""
 
     @property
     def ext(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from rocketline.client.base import GroupClient
 from rocketline.client.hooks import HookFunction, SendContext
 from rocketline.client.options import ClientOptions
 from rocketline.client.producer.attempts import Attempts
-from rocketline.client.producer.autobatch import Accumulator, AutoBatch, Batch, Ready
+from rocketline.client.producer.autobatch import Accumulator, AutoBatch, Batch, ReadyMessage
 from rocketline.client.producer.background import BackgroundSends, SendCallback
 from rocketline.client.producer.batching import batch_item, is_batchable, outgoing_batch
 from rocketline.client.producer.broker_health import BrokerHealth, SlowBrokers
@@ -43,7 +43,7 @@ from rocketline.protocol.recall import RecallHandle
 THREAD_OVER_BYTES = 64 * 1024
 
 DIRECT_FROM_IN_FLIGHT = 1024
-"""Threads that send directly are not counted among those in flight: who allows few means all."""
+"""Direct sends of threads are not counted as in flight, so they are used only when this many or more may be."""
 
 
 class ProducerArguments(TypedDict, total=False):
@@ -142,7 +142,7 @@ class Producer(GroupClient):
         await self.close()
 
     async def close(self) -> None:
-        """Say goodbye to the brokers and close the connections.
+        """Unregister from the brokers and close the connections.
 
         What was submitted or is gathered in batches is waited for; other messages still in flight fail.
         """
@@ -235,7 +235,7 @@ class Producer(GroupClient):
         async with self._window:
             if choice is not None and not isinstance(choice, MessageQueue):
                 choice = await sender.select(wire.topic, choice, limit_s)
-            return await accumulator.send(Ready(message, wire, item, message_id), choice, limit_s)
+            return await accumulator.send(ReadyMessage(message, wire, item, message_id), choice, limit_s)
 
     async def _send_accumulated(self, batch: Batch) -> list[SendReceipt]:
         sender, ids = self._running, batch.ids
@@ -347,7 +347,7 @@ class Producer(GroupClient):
         return self._maker.make(message, *await asyncio.to_thread(compression.compress, message.body))
 
     def direct_sends(self) -> DirectSends | None:
-        """What lets threads send without the event loop; None when sends of this producer need the loop."""
+        """A sender for threads, without the event loop; None when sends of this producer need the loop."""
         needs_loop = (
             self._namespace
             or self._accumulator is not None

@@ -129,7 +129,7 @@ class Sender:
             # Producers that start together should not all begin with the first queue.
             turns = self._turns[route.topic] = QueuesInTurn(self._chance.randrange(1 << 16))
         if self._health is not None:
-            return turns.choose_well(route.writable, self._health, avoid)
+            return turns.choose_healthy(route.writable, self._health, avoid)
         return turns.choose(route.writable, avoid)
 
     async def answers(self, broker_name: str) -> bool | None:

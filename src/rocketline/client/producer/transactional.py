@@ -1,7 +1,7 @@
-"""The transactional producer: a message that counts only when a local transaction has committed.
+"""The transactional producer: consumers see a message only when a local transaction has committed.
 
 The message is stored at once, but no consumer sees it. Then the local transaction runs, and its outcome is told to the
-broker. When that word gets lost, or the transaction does not know yet, the broker asks some producer of the group later:
+broker. When the outcome gets lost, or is not known yet, the broker asks some producer of the group later:
 every producer must be able to say how a transaction ended, also one that another process ran.
 """
 
@@ -43,7 +43,7 @@ CHECKS_AT_ONCE = 32
 
 
 class TransactionReceipt(msgspec.Struct, frozen=True):
-    """What became of a transaction."""
+    """The result of a transaction."""
 
     receipt: SendReceipt
     """Of the half message."""
@@ -108,7 +108,7 @@ class TransactionalProducer(Producer):
         check_after: float | None = None,
         timeout: float | None = None,
     ) -> TransactionReceipt:
-        """Store the message out of sight, run `execute(message, *args)`, and let consumers see it if that commits.
+        """Store the message hidden, run `execute(message, *args)`, and let consumers see it if that commits.
 
         `execute` gets the message with its transaction id. `check_after` is how many seconds it may take before the
         broker asks (6 by default); an outcome told later than that counts only as an answer to the broker.

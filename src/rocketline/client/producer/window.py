@@ -1,4 +1,4 @@
-"""How many sends may be under way at once."""
+"""A limit on the number of sends in flight."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import deque
 
 
 class SendWindow:
-    """Room for so many; those who find none wait, first come, first served.
+    """A limit on sends in flight; those over the limit wait, first come, first served.
 
-    What asyncio's semaphore does, but who finds room is let in by a plain call: nearly all sends do.
+    Like asyncio's semaphore, but `try_enter` is a plain call, which is enough for nearly all sends.
     """
 
     __slots__ = ("_room", "_waiting")
@@ -19,14 +19,14 @@ class SendWindow:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def try_enter(self) -> bool:
-        """Go in if there is room; each who went in must `leave`."""
+        """Enter if there is room; whoever entered must `leave`."""
         if self._room <= 0:
             return False
         self._room -= 1
         return True
 
     async def enter(self) -> None:
-        """Go in as soon as there is room."""
+        """Enter as soon as there is room."""
         if self.try_enter():
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -35,7 +35,7 @@ class SendWindow:
             await place
         except asyncio.CancelledError:
             if not place.cancelled():
-                self.leave()  # it was given to us in the same turn
+                self.leave()  # it was granted in the same turn of the loop
             raise
 
     async def __aenter__(self) -> None:
@@ -45,7 +45,7 @@ class SendWindow:
         self.leave()
 
     def leave(self) -> None:
-        """Give the room to who waits longest, or keep it for who comes next."""
+        """Give the place to the one that waits longest, or free it."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():

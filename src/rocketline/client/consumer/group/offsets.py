@@ -1,6 +1,6 @@
-"""How far a group has come: kept by the broker for clustering consumers, in a local file for broadcasting ones.
+"""Progress of a group: stored by the broker for clustering consumers, in a local file for broadcasting ones.
 
-Both keep a table in memory that every finished message updates; a timer makes it last. Progress only grows, except when
+Both keep a table in memory that every finished message updates; a timer stores it. Progress only grows, except when
 somebody resets it on purpose.
 """
 
@@ -32,10 +32,10 @@ class OffsetStore(Protocol):
     def update(self, queue: MessageQueue, offset: ConsumerOffset, *, may_decrease: bool = False) -> None: ...
 
     async def read(self, queue: MessageQueue) -> ConsumerOffset | None:
-        """What was made to last; None when nothing was."""
+        """The stored offset; None when there is none."""
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Make the offsets of these queues last; with `wait`, not before that is certain."""
+        """Store the offsets of these queues; with `wait`, return only when that is certain."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Drop what is in memory: the queue went to somebody else."""

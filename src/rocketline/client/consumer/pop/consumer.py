@@ -81,7 +81,7 @@ class PopConsumer(GroupClient):
         await self.close()
 
     async def close(self) -> None:
-        """Give back what `messages` still has, and say goodbye. What `receive` returned stays its receiver's."""
+        """Give back the messages of `messages` loops and unregister. What `receive` returned stays with the caller."""
         session, member = self._session, self._member
         if session is None or member is None or member.closing or session.is_inherited:
             return

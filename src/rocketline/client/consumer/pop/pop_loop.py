@@ -69,7 +69,7 @@ class ByBrokers:
 
 
 class PopReceiver(Protocol):
-    """Who gets what was popped."""
+    """Gets the popped messages."""
 
     def submit(self, source: PopLoop, messages: list[MessageView]) -> None: ...
 
@@ -152,7 +152,7 @@ class PopLoop:
     async def _turn(self) -> None:
         session, settings, clock = self._session, self._settings, self._session.clock
         broker = await session.broker_of(self.queue)
-        await session.greet_again(broker.address)
+        await session.reintroduce(broker.address)
         self.last_pop_ms = clock.now_ms()
         header = PopMessageHeader(
             self._group,

@@ -1,4 +1,4 @@
-"""A pop consumer at work: its subscriptions, and what session and brokers ask of it.
+"""An open pop consumer: its subscriptions, and its answers to session and brokers.
 
 Brokers hear of it by heartbeats, so that operators see it among the group's members; popping would do without.
 """

@@ -110,7 +110,7 @@ class PullConsumer(GroupClient):
         await self._close(clean=kind is None)
 
     async def close(self) -> None:
-        """Stop reading, commit what was polled (with `auto_commit`) and say goodbye."""
+        """Stop reading, commit what was polled (with `auto_commit`) and unregister."""
         await self._close(clean=True)
 
     async def _close(self, *, clean: bool) -> None:

@@ -1,4 +1,4 @@
-"""A pull consumer at work: its subscriptions or assigned queues, its progress, what session and brokers ask of it."""
+"""An open pull consumer: subscriptions or assigned queues, progress, answers to session and brokers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PullMember:
     async def close(self, *, clean: bool) -> None:
         """Give everything away; unless `clean`, what the last poll returned does not count as done."""
         self.closing = True
-        self.queues.changed()  # whoever waits in a poll learns of the end
+        self.queues.changed()  # wakes a poll that waits
         try:
             await self._tasks.cancel()
             await self.queues.stop_pulling()

@@ -23,7 +23,7 @@ from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueO
 
 
 class Receiver(Protocol):
-    """Who gets what was pulled."""
+    """Gets the pulled messages."""
 
     def submit(self, loop: PullLoop, messages: list[MessageView]) -> None: ...
 
@@ -46,8 +46,8 @@ class AssignedQueues:
         on_change: Callable[[str], None],
         observer: ConsumeObserver | None = None,
     ) -> None:
-        """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` hears of topics
-        whose share is another one now."""
+        """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` is called with
+        topics whose assignment has changed."""
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
@@ -84,7 +84,7 @@ class AssignedQueues:
         """Called at the end: no handler runs any more, and all progress is committed."""
 
     def describe(self, loop: PullLoop, info: ProcessQueueInfo) -> None:
-        """Add what only the table knows of a queue."""
+        """Add facts about a queue that only this table knows."""
 
     def committable(self) -> set[MessageQueue]:
         """Queues whose progress is ours to commit."""
@@ -127,10 +127,10 @@ class AssignedQueues:
         return {queue for queue, loop in self._loops.items() if self._running[queue].done() or loop.is_stalled}
 
     async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
-        """Nobody here wants to know."""
+        """Nothing to do here."""
 
     async def after_add(self, queues: Sequence[MessageQueue]) -> None:
-        """Nobody here wants to know."""
+        """Nothing to do here."""
 
     def uncommitted(self) -> set[MessageQueue]:
         """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""

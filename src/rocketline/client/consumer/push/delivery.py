@@ -44,14 +44,14 @@ MAX_CONCURRENCY = 1000
 
 
 class Source(Protocol):
-    """Where messages came from, and who hears what became of them."""
+    """The pull or pop loop that messages came from; it is told their outcome."""
 
     @property
     def queue(self) -> MessageQueue: ...
 
     @property
     def dropped(self) -> bool:
-        """Whether what comes of its messages counts for nothing."""
+        """Whether the outcome of its messages no longer counts."""
 
     def finish(self, messages: list[MessageView]) -> ConsumerOffset | None:
         """Messages are done with; returns what may be committed now."""
@@ -74,7 +74,7 @@ class Delivery(ABC):
         batch_size: int = 1,
         observer: ConsumeObserver | None = None,
     ) -> None:
-        """`progress` hears what may be committed."""
+        """`progress` is called with what may be committed."""
         self._group = group
         self._handler_of = handler_of
         self._progress = progress
@@ -130,11 +130,11 @@ class Delivery(ABC):
 
     @abstractmethod
     def submit(self, source: PullLoop, messages: list[MessageView]) -> None:
-        """Have messages of one queue delivered; they are in the queue's buffer, which bounds how many wait here."""
+        """Deliver messages of one queue; they are in the queue's buffer, which bounds how many wait here."""
 
     @abstractmethod
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
-        """See to the oldest messages of a queue whose handler has run for too long."""
+        """Deal with the oldest messages of a queue whose handler has run for too long."""
 
     @abstractmethod
     async def _work(self) -> None:
@@ -163,7 +163,7 @@ class Delivery(ABC):
         return outcome if isinstance(outcome, Exception) else None
 
     def describe(self, source: PullLoop, info: ProcessQueueInfo) -> None:  # noqa: B027
-        """Add what only delivery knows of a queue."""
+        """Add facts about a queue that only delivery knows."""
 
     def _begin(self) -> None:
         """What follows, up to `_end`, is given time to finish by `stop`."""
@@ -179,7 +179,7 @@ class Delivery(ABC):
             self._pulse.rest()
 
     async def _run(self, messages: list[MessageView], queue: MessageQueue | None) -> object:
-        """What the handler returned, or the exception that it raised; without a queue, nobody else hears of it."""
+        """What the handler returned, or the exception that it raised; without a queue, hooks and statistics are left out."""
         topic = messages[0].topic
         handler = self._handler_of(topic)
         if handler is None:
@@ -221,7 +221,7 @@ class Delivery(ABC):
                         self._group, blocked_s, handler.name)  # fmt: skip
 
     def _tell_of_result(self, topic: str, result: object) -> None:
-        """Somebody may have meant "failed" by it: say once how that is said."""
+        """A result may be meant as a failure: log once how to report one."""
         if topic not in self._told_of_results:
             self._told_of_results.add(topic)
             handler = self._handler_of(topic)

@@ -102,7 +102,7 @@ class LockedQueues(AssignedQueues):
         await asyncio.wait([hand_over], timeout=self._session.timing.unlock_wait_s)
 
     async def _hand_over(self, queue: MessageQueue, loop: PullLoop) -> None:
-        await self._orderly.let_go(loop)
+        await self._orderly.finish_running(loop)
         loop.drop()
         if self._leaving.get(queue) is loop:  # else the lock was lost meanwhile
             await self._offsets.persist([queue], wait=True)

@@ -69,7 +69,7 @@ class Ordering:
 
 
 class OrderlyDelivery(Delivery):
-    """Turns of queues; the same face as concurrent delivery, and `let_go` for queues that go elsewhere."""
+    """Turns of queues; the same methods as concurrent delivery, and `finish_running` for queues that go elsewhere."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class OrderlyDelivery(Delivery):
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
         """A slow call delays its queue and nothing else: handing its message on would break the order."""
 
-    async def let_go(self, source: PullLoop) -> None:
+    async def finish_running(self, source: PullLoop) -> None:
         """Begin no other call for a queue; returns when the running one has ended and its outcome counted."""
         queue = self._queues.setdefault(source, _Queue())
         queue.is_leaving = True

@@ -9,7 +9,7 @@ What each answer leads to:
 * offset moved: whoever owns the loop decides; the loop ends
 * flow control: a short wait; any other refusal or failure: one second, the same offset again
 * a record that cannot be read: everything before it is handed on, the loop stays at it and says so. Skipping would lose
-  a message in silence, as Java's client does
+  a message without notice
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PullSettings:
 
 
 class PullOwner(Protocol):
-    """Who a loop reads for."""
+    """The owner of a pull loop."""
 
     def pulled(self, loop: PullLoop, messages: list[MessageView]) -> None:
         """New messages, already held in the loop's buffer."""
@@ -156,7 +156,7 @@ class PullLoop:
         observer: ConsumeObserver | None = None,
     ) -> None:
         """With `subscribes` every pull carries the subscription itself, so no heartbeat has to announce it. A `gate`
-        that is not set holds the loop before its next pull. A `observer` counts the pulls and may filter messages."""
+        that is not set holds the loop before its next pull. An `observer` counts the pulls and may filter messages."""
         self.queue = queue
         self.subscription = subscription
         self.next_offset = QueueOffset(next_offset)
@@ -242,7 +242,7 @@ class PullLoop:
         loop = asyncio.get_running_loop()
         self._note_pull()
         broker, broker_id = await self._session.find_reader(self.queue, self._broker_id)
-        await self._session.greet_again(broker.address)
+        await self._session.reintroduce(broker.address)
         if self.subscription.is_sql:
             require_sql(self._session, broker, self.queue)
         started = loop.time()

@@ -1,4 +1,4 @@
-"""A push consumer at work: its parts, and what session and brokers ask of it."""
+"""A running push consumer: its parts, and its answers to session and brokers."""
 
 from __future__ import annotations
 
