@@ -116,7 +116,7 @@ class RemoteBroker:
         self, client_id: str, *, producer_group: str | None = None, consumer_group: str | None = None, timeout_s: float
     ) -> None:
         header = UnregisterClientHeader(client_id, producer_group, consumer_group)
-        doing = f"goodbye of {client_id} in group {producer_group or consumer_group}"
+        doing = f"unregistering {client_id} in group {producer_group or consumer_group}"
         await self._ask(RequestCode.UNREGISTER_CLIENT, header, doing, timeout_s=timeout_s)
 
     async def consumer_ids(self, group: str) -> list[str]:

@@ -252,7 +252,7 @@ class ClientSession:
     async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Unregister from brokers with an open connection; the others have noticed that it is closed."""
         connected = [address for address in self.routes.addresses() if self.remoting.connected(address) is not None]
-        goodbyes = (
+        requests = (
             self.broker_at(address, self.routes.name_at(address)).unregister(
                 self.client_id,
                 producer_group=producer_group,
@@ -261,9 +261,9 @@ class ClientSession:
             )
             for address in connected
         )
-        for address, result in zip(connected, await asyncio.gather(*goodbyes, return_exceptions=True)):
+        for address, result in zip(connected, await asyncio.gather(*requests, return_exceptions=True)):
             if isinstance(result, Exception):
-                log.debug("goodbye to %s failed: %s", address, result)
+                log.debug("unregistering from %s failed: %s", address, result)
 
 
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientSession]] = WeakKeyDictionary()

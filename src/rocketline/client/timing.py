@@ -57,7 +57,7 @@ class ClientTiming:
     stop_s: float = setting(
         10.0, "awaitTerminationMillisWhenShutdown", "How long running handlers may go on when a push consumer closes."
     )
-    unregister_s: float = setting(1.0, None, "Time limit for saying goodbye to one broker.")
+    unregister_s: float = setting(1.0, None, "Time limit for unregistering from one broker.")
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -90,7 +90,7 @@ class RangeSource(Protocol):
 
 
 class RangeReading:
-    """One range being read: pulls under way, oldest first, each with the offset it asks for."""
+    """One range being read: pulls in flight, oldest first, each with the offset it asks for."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Sending many messages from a plain thread: batched, a bounded number of requests under way, no event loop.
+"""Sending many messages from a plain thread: batched, a bounded number of requests in flight, no event loop.
 
     with BulkWriter("127.0.0.1:9876", group="import") as writer:
         for message in messages:
@@ -8,12 +8,12 @@
 
 Messages are collected per queue and sent as batches; those with a delay, and those of retry topics, which brokers do not
 take in batches, go one by one. Without a queue a batch goes to the next one in turn. `send` waits when too many requests
-are under way, `flush` until all of them are answered.
+are in flight, `flush` until all of them are answered.
 
 Failures: a request without answer, or with an error that may pass, is sent again until `timeout` seconds have passed; if
 the caller chose no queue, to another broker. So a message may be stored twice, each time with the same unique id.
 Any other error is raised, and the writer cannot be used any more. Messages for one queue with `ordered` are stored in the
-order they were given: only one of their requests is under way at any time.
+order they were given: only one of their requests is in flight at any time.
 
 A writer belongs to one thread and one process.
 """
@@ -78,7 +78,7 @@ class _Collected:
 
 @dataclass
 class _Request:
-    """A request on its way, or about to be sent."""
+    """A request in flight, or about to be sent."""
 
     outgoing: SendRequest
     messages: int
@@ -123,7 +123,7 @@ class BulkWriter:
         self._first_queue = first_queue
         self._turns: dict[str, QueuesInTurn] = {}
         self._collected: dict[tuple[str, MessageQueue | None, bool], _Collected] = {}
-        self._under_way: deque[_Request] = deque()
+        self._pending: deque[_Request] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +134,7 @@ class BulkWriter:
     def close(self) -> None:
         """Close the connections; what was not flushed may or may not be stored."""
         self._collected.clear()
-        self._under_way.clear()
+        self._pending.clear()
         self._cluster.close()
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -176,7 +176,7 @@ class BulkWriter:
         """Send what was collected, and wait until everything is stored."""
         for key in list(self._collected):
             self._send_collected(key)
-        while self._under_way:
+        while self._pending:
             self._finish_oldest()
 
     def _send_collected(self, key: tuple[str, MessageQueue | None, bool]) -> None:
@@ -194,14 +194,14 @@ class BulkWriter:
         return _Request(self._maker.make(message), 1, len(message.body), queue, ordered, self._cluster.deadline())
 
     def _start(self, request: _Request) -> None:
-        while len(self._under_way) >= self._in_flight or (request.ordered and self._is_busy(request.queue)):
+        while len(self._pending) >= self._in_flight or (request.ordered and self._is_busy(request.queue)):
             self._finish_oldest()
         request.deadline = self._cluster.deadline()  # what it waited for its turn does not count
         self._send(request)
-        self._under_way.append(request)
+        self._pending.append(request)
 
     def _is_busy(self, queue: MessageQueue | None) -> bool:
-        return any(request.ordered and request.queue == queue for request in self._under_way)
+        return any(request.ordered and request.queue == queue for request in self._pending)
 
     def _send(self, request: _Request) -> None:
         """Hand a request to a socket; it is tried again until that works or its time is over."""
@@ -216,7 +216,7 @@ class BulkWriter:
                 self._failed(request, error)
 
     def _finish_oldest(self) -> None:
-        request = self._under_way.popleft()
+        request = self._pending.popleft()
         while True:
             assert request.channel is not None
             assert request.sent_to is not None

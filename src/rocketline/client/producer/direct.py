@@ -334,7 +334,7 @@ class DirectSends:
 
 _opened: WeakSet[DirectSends] = WeakSet()
 _sending: set[DirectConnection] = set()
-"""The connections with a request under way, of all producers."""
+"""The connections with a request in flight, of all producers."""
 
 
 def _disown() -> None:

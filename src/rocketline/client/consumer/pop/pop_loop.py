@@ -1,4 +1,4 @@
-"""One task that keeps exactly one pop under way, for a push consumer in pop mode.
+"""One task that keeps exactly one pop request running, for a push consumer in pop mode.
 
 It pops one queue, or all queues of a broker (-1), hands the messages to delivery, acknowledges those that are consumed and
 has those that failed come again later. It stops popping while too many wait to be acknowledged. A loop that is dropped
@@ -80,41 +80,42 @@ class DeadLetterSink(Protocol):
     async def __call__(self, message: MessageView, queue: MessageQueue, delay_level: int) -> bool: ...
 
 
+@dataclass(frozen=True)
+class PopReading:
+    """What the pop loops of one consumer share."""
+
+    session: ClientSession
+    group: str
+    settings: PopSettings
+    receipts: Receipts
+    delivery: PopReceiver
+    dead_letters: DeadLetterSink
+    retry_limit: int
+    gate: asyncio.Event
+    """Loops wait before their next pop while it is not set."""
+    observer: ConsumeObserver
+
+
 class PopLoop:
     """Pops one assigned queue until cancelled or dropped."""
 
-    def __init__(
-        self,
-        session: ClientSession,
-        group: str,
-        queue: MessageQueue,
-        subscription: Subscription,
-        settings: PopSettings,
-        receipts: Receipts,
-        delivery: PopReceiver,
-        *,
-        dead_letters: DeadLetterSink,
-        retry_limit: int,
-        gate: asyncio.Event,
-        observer: ConsumeObserver,
-        tasks: OwnedTasks,
-    ) -> None:
-        """`tasks` own what goes on in the background: acknowledgements, which outlive the loop."""
+    def __init__(self, reading: PopReading, queue: MessageQueue, subscription: Subscription, tasks: OwnedTasks) -> None:
+        """`tasks` own the acknowledgements in the background, which outlive the loop."""
         self.queue = queue
         self.subscription = subscription
         self.dropped = False
         """Always: what was popped is delivered, whoever has the queue."""
         self.ended = False
-        self.last_pop_ms = session.clock.now_ms()
-        self._session = session
-        self._group = group
-        self._settings = settings
-        self._receipts = receipts
-        self._delivery = delivery
-        self._dead_letters = dead_letters
-        self._retry_limit = retry_limit
-        self._gate = gate
-        self._observer = observer
+        self.last_pop_ms = reading.session.clock.now_ms()
+        self._session = reading.session
+        self._group = reading.group
+        self._settings = reading.settings
+        self._receipts = reading.receipts
+        self._delivery = reading.delivery
+        self._dead_letters = reading.dead_letters
+        self._retry_limit = reading.retry_limit
+        self._gate = reading.gate
+        self._observer = reading.observer
         self._tasks = tasks
         self._held: dict[int, MessageView] = {}
         self._acks = 0

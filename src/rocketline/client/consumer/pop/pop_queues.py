@@ -46,7 +46,7 @@ class PopQueues:
             self._popping.start(loop.run(), f"pop {queue}")
 
     def drop(self, queue: MessageQueue) -> None:
-        """Pop no more; what the pop under way brings is still delivered."""
+        """Pop no more; what the running pop brings is still delivered."""
         if (loop := self._loops.pop(queue, None)) is not None:
             loop.ended = True
 

@@ -17,7 +17,7 @@ from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Sql, Subscription
 from rocketline.client.consumer.pull.listeners import QueuesListener, RouteListeners, tell
 from rocketline.client.consumer.pull.polled_queues import PolledQueues
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings, QueueReading
 from rocketline.client.consumer.push.push_member import MessageModel
 from rocketline.client.consumer.push.queue_buffer import MIB
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
@@ -63,17 +63,16 @@ class PullMember:
         self._subscriptions: dict[str, Subscription] = {}
         self._assigned: frozenset[MessageQueue] | None = None
         self._offsets = offset_store(session, options.group, options.offsets, local=options.is_broadcasting)
-        self.queues = PolledQueues(
+        reading = QueueReading(
             session,
             options.group,
             self._subscriptions,
             options.pull,
             self._offsets,
             options.start_from,
-            wake=self.members_changed,
-            on_change=self._assignment_changed,
-            observer=self._observer,
+            self._observer,
         )
+        self.queues = PolledQueues(reading, wake=self.members_changed, on_change=self._assignment_changed)
         self.closing = False
         self._rebalancer: Rebalancer | None = None
         self._tasks = OwnedTasks()
@@ -221,7 +220,7 @@ class PullMember:
         try:
             await broker.commit_offset(self.group, queue, offset, oneway=False)
         except GroupNotExist:
-            # A broker learns of a group by its heartbeat, which may still be on its way.
+            # A broker learns of a group by its heartbeat, which may not have arrived yet.
             await self._session.heartbeat(broker.address)
             await broker.commit_offset(self.group, queue, offset, oneway=False)
 

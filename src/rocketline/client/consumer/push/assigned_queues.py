@@ -8,16 +8,12 @@ queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rocketline.client.consumer.group.consume_observer import ConsumeObserver
-from rocketline.client.consumer.group.offsets import OffsetStore
-from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
 from rocketline.client.consumer_info import ProcessQueueInfo
-from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 
@@ -33,32 +29,24 @@ class AssignedQueues:
 
     def __init__(
         self,
-        session: ClientSession,
-        group: str,
-        subscriptions: Mapping[str, Subscription],
-        settings: PullSettings,
-        offsets: OffsetStore,
-        start_from: StartFrom,
+        reading: QueueReading,
         delivery: Receiver,
         *,
         commits_with_pulls: bool,
         wake: Callable[[], None],
         on_change: Callable[[str], None],
-        observer: ConsumeObserver | None = None,
     ) -> None:
         """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` is called with
         topics whose assignment has changed."""
-        self._session = session
-        self._group = group
-        self._subscriptions = subscriptions
-        self._settings = settings
-        self._offsets = offsets
-        self._start_from = start_from
+        self._reading = reading
+        self._session = reading.session
+        self._group = reading.group
+        self._subscriptions = reading.subscriptions
+        self._offsets = reading.offsets
         self._delivery = delivery
         self._commits_with_pulls = commits_with_pulls
         self._wake = wake
         self._on_change = on_change
-        self._observer = observer
         self._moving: set[MessageQueue] = set()
         self._ended: set[MessageQueue] = set()
         self._loops: dict[MessageQueue, PullLoop] = {}
@@ -105,20 +93,10 @@ class AssignedQueues:
         return True
 
     def _new_loop(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullLoop:
-        return PullLoop(
-            self._session,
-            self._group,
-            queue,
-            subscription,
-            self._settings,
-            self,
-            offset,
-            gate=self.gate,
-            observer=self._observer,
-        )
+        return PullLoop(self._reading, queue, subscription, self, offset, gate=self.gate)
 
     async def _start_offset(self, queue: MessageQueue) -> ConsumerOffset:
-        return await self._start_from.offset(self._session, self._offsets, queue, store=True)
+        return await self._reading.start_from.offset(self._session, self._offsets, queue, store=True)
 
     def stalled(self) -> set[MessageQueue]:
         """Owned queues nobody reads any more: their loop has ended or hangs. A paused consumer reads nothing."""
@@ -145,7 +123,7 @@ class AssignedQueues:
 
     async def restart_at(self, queue: MessageQueue, offset: ConsumerOffset) -> None:
         """Forget what is held of a queue and read it from another offset on, also a lower one."""
-        self._moving.add(queue)  # a rebalance under way must not start it again at the old offset
+        self._moving.add(queue)  # a running rebalance must not start it again at the old offset
         try:
             await self._end_loop(queue)
             self._offsets.update(queue, offset, may_decrease=True)
@@ -174,7 +152,7 @@ class AssignedQueues:
 
     def share_limits(self) -> None:
         """Divide the limits of a topic among the queues owned now."""
-        limits = self._settings.limits(max(1, len(self._loops)))
+        limits = self._reading.settings.limits(max(1, len(self._loops)))
         for loop in self._loops.values():
             loop.limits = limits
 

@@ -17,6 +17,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Protocol, TypeVar
 
@@ -60,29 +61,32 @@ class Source(Protocol):
 Batch = tuple[Source, list[MessageView]]
 
 
+@dataclass(frozen=True)
+class Handling:
+    """What the handlers of one consumer are run with."""
+
+    group: str
+    handler_of: Callable[[str], Handler | None]
+    """The handler of a topic."""
+    clock: Clock
+    observer: ConsumeObserver
+    concurrency: int
+    batch_size: int
+
+
 class Delivery(ABC):
     """Workers that run handlers; `start`, `submit` as often as needed, `stop`."""
 
-    def __init__(
-        self,
-        group: str,
-        handler_of: Callable[[str], Handler | None],
-        progress: Callable[[Source, ConsumerOffset], None],
-        clock: Clock,
-        *,
-        concurrency: int = 20,
-        batch_size: int = 1,
-        observer: ConsumeObserver | None = None,
-    ) -> None:
+    def __init__(self, handling: Handling, progress: Callable[[Source, ConsumerOffset], None]) -> None:
         """`progress` is called with what may be committed."""
-        self._group = group
-        self._handler_of = handler_of
+        self._group = handling.group
+        self._handler_of = handling.handler_of
         self._progress = progress
-        self._clock = clock
-        self._concurrency = concurrency
-        self._batch_size = batch_size
+        self._clock = handling.clock
+        self._concurrency = handling.concurrency
+        self._batch_size = handling.batch_size
         # Threads are made as they are needed; how many are, the workers decide.
-        self._executor = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix=f"rocketline-{group}")
+        self._executor = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix=f"rocketline-{handling.group}")
         self._tasks = OwnedTasks()
         self._workers: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
@@ -90,8 +94,8 @@ class Delivery(ABC):
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
-        self._observer = observer or ConsumeObserver(group, clock)
-        self._pulse = LoopPulse(clock, BLOCKED_S)
+        self._observer = handling.observer
+        self._pulse = LoopPulse(handling.clock, BLOCKED_S)
         self._told_of_results: set[str] = set()
 
     def start(self) -> None:
@@ -240,21 +244,13 @@ class ConcurrentDelivery(Delivery):
 
     def __init__(
         self,
-        group: str,
-        handler_of: Callable[[str], Handler | None],
+        handling: Handling,
         progress: Callable[[Source, ConsumerOffset], None],
         give_back: GiveBack | None,
-        clock: Clock,
-        *,
-        concurrency: int = 20,
-        batch_size: int = 1,
         retry_here_s: float = 5.0,
-        observer: ConsumeObserver | None = None,
     ) -> None:
         """Without `give_back`, failed messages are left behind."""
-        super().__init__(
-            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, observer=observer
-        )
+        super().__init__(handling, progress)
         self._give_back = give_back
         self._retry_here_s = retry_here_s
         self._batches: asyncio.Queue[Batch] = asyncio.Queue()

@@ -22,12 +22,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import takewhile
 
-from rocketline.client.consumer.group.consume_observer import ConsumeObserver
-from rocketline.client.consumer.push.delivery import Delivery, Source
-from rocketline.client.consumer.push.handlers import Handler, NotDone, OrderedResult, Rollback, SuspendQueue
+from rocketline.client.consumer.push.delivery import Delivery, Handling, Source
+from rocketline.client.consumer.push.handlers import NotDone, OrderedResult, Rollback, SuspendQueue
 from rocketline.client.consumer.push.pull_loop import PullLoop
 from rocketline.client.consumer_info import ProcessQueueInfo
-from rocketline.clock import Clock
 from rocketline.errors import ConfigError
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 
@@ -73,31 +71,23 @@ class OrderlyDelivery(Delivery):
 
     def __init__(
         self,
-        group: str,
-        handler_of: Callable[[str], Handler | None],
+        handling: Handling,
         progress: Callable[[Source, ConsumerOffset], None],
         send_on: SendOn,
-        clock: Clock,
+        ordering: Ordering,
         *,
         holds: Callable[[MessageQueue], bool],
         max_reconsume_times: int,
-        concurrency: int = 20,
-        batch_size: int = 1,
-        suspend_s: float = 1.0,
-        turn_s: float = 60.0,
-        auto_commit: bool = True,
-        observer: ConsumeObserver | None = None,
+        turn_s: float,
     ) -> None:
         """`holds` tells whether a queue may be consumed now, `send_on` takes messages that failed too often."""
-        super().__init__(
-            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, observer=observer
-        )
+        super().__init__(handling, progress)
         self._holds = holds
         self._send_on = send_on
         self._max_reconsume_times = max_reconsume_times
-        self._suspend_s = suspend_s
+        self._suspend_s = ordering.suspend_s
         self._turn_s = turn_s
-        self._auto_commit = auto_commit
+        self._auto_commit = ordering.auto_commit
         self._queues: dict[PullLoop, _Queue] = {}
         self._ready: asyncio.Queue[PullLoop] = asyncio.Queue()
         self._running: dict[MessageQueue, PullLoop] = {}

@@ -1,4 +1,4 @@
-"""One task per queue that keeps exactly one pull under way.
+"""One task per queue that keeps exactly one pull request running.
 
     room in the buffer? -> pull (the broker may hold it) -> decode, filter, hold, hand on -> again from the next offset
 
@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.expression_check import require_sql
+from rocketline.client.consumer.group.offsets import OffsetStore
+from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.push.queue_buffer import BufferLimits, QueueBuffer
 from rocketline.client.remote_broker import PullAnswer, PullStatus, RemoteBroker
@@ -119,6 +122,19 @@ class PullSettings:
         return BufferLimits(messages, mib, self.max_span)
 
 
+@dataclass(frozen=True)
+class QueueReading:
+    """What the queues of one consumer are read with."""
+
+    session: ClientSession
+    group: str
+    subscriptions: Mapping[str, Subscription]
+    settings: PullSettings
+    offsets: OffsetStore
+    start_from: StartFrom
+    observer: ConsumeObserver
+
+
 class PullOwner(Protocol):
     """The owner of a pull loop."""
 
@@ -143,38 +159,36 @@ class PullLoop:
 
     def __init__(
         self,
-        session: ClientSession,
-        group: str,
+        reading: QueueReading,
         queue: MessageQueue,
         subscription: Subscription,
-        settings: PullSettings,
         owner: PullOwner,
         next_offset: int,
         *,
+        gate: asyncio.Event,
         subscribes: bool = False,
-        gate: asyncio.Event | None = None,
-        observer: ConsumeObserver | None = None,
     ) -> None:
         """With `subscribes` every pull carries the subscription itself, so no heartbeat has to announce it. A `gate`
-        that is not set holds the loop before its next pull. An `observer` counts the pulls and may filter messages."""
+        that is not set holds the loop before its next pull."""
+        session = reading.session
         self.queue = queue
         self.subscription = subscription
         self.next_offset = QueueOffset(next_offset)
         self.buffer = QueueBuffer()
         self.dropped = False
-        self.limits = settings.limits(1)
+        self.limits = reading.settings.limits(1)
         self.stuck_at: str | None = None
         """Where and why reading cannot go on, if so."""
         self.last_pull_ms = session.clock.now_ms()
         self._last_pull_s = session.clock.monotonic()
         self.last_consume_ms = session.clock.now_ms()
         self._session = session
-        self._group = group
-        self._settings = settings
+        self._group = reading.group
+        self._settings = reading.settings
+        self._observer = reading.observer
         self._owner = owner
         self._subscribes = subscribes
         self._gate = gate
-        self._observer = observer
         self._room = asyncio.Event()
         self._broker_id = 0
         self._failures = 0
@@ -184,8 +198,7 @@ class PullLoop:
     async def run(self) -> None:
         while not self.dropped:
             try:
-                if self._gate is not None:
-                    await self._gate.wait()
+                await self._gate.wait()
                 await self._wait_for_room()
                 await self._turn()
             except RocketlineError as error:
@@ -220,7 +233,7 @@ class PullLoop:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether nothing was asked for so long that no pull under way or pause between two can be the reason."""
+        """Whether the last pull is longer ago than a running pull or a pause between two can explain."""
         settings = self._settings
         limit_s = max(self._session.timing.pull_idle_s, 2 * (settings.timeout_s + settings.interval_s))
         return self._session.clock.monotonic() - self._last_pull_s > limit_s
@@ -308,10 +321,9 @@ class PullLoop:
         wanted = self.subscription.wanted(messages)
         if len(wanted) < len(messages):
             self._doubt("brings messages of tags we do not want")
-        if self._observer is not None:
-            wanted = self._observer.wanted(wanted)
-            took_s = asyncio.get_running_loop().time() - started
-            self._observer.stats.pulled(self.queue.topic, took_s * 1000, len(wanted))
+        wanted = self._observer.wanted(wanted)
+        took_s = asyncio.get_running_loop().time() - started
+        self._observer.stats.pulled(self.queue.topic, took_s * 1000, len(wanted))
         if problem is None:
             next_offset = answer.next_offset
         else:

@@ -20,13 +20,13 @@ from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_loop import PopSettings
 from rocketline.client.consumer.pop.pop_queues import BrokerSharedQueues, PopRetryNames
 from rocketline.client.consumer.pop.push_pops import PushPops
-from rocketline.client.consumer.push.assigned_queues import AssignedQueues
-from rocketline.client.consumer.push.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery, Source
+from rocketline.client.consumer.push.assigned_queues import AssignedQueues, Receiver
+from rocketline.client.consumer.push.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery, Handling, Source
 from rocketline.client.consumer.push.handlers import Handler, RetryLater, Rollback, SuspendQueue
 from rocketline.client.consumer.push.held_locks import HeldLocks
 from rocketline.client.consumer.push.locked_queues import LockedQueues
 from rocketline.client.consumer.push.orderly import Ordering, OrderlyDelivery
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings, QueueReading
 from rocketline.client.consumer.push.queue_buffer import MIB
 from rocketline.client.consumer.push.retries import SendBack
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
@@ -122,25 +122,26 @@ class PushMember:
         self._offsets = offset_store(session, group, options.offsets, local=options.is_broadcasting)
         self._delivery: Delivery
         self.queues: AssignedQueues
+        reading = QueueReading(session, group, subscriptions, options.pull, self._offsets, options.start_from, observer)
+        handling = Handling(group, handlers.get, session.clock, observer, options.concurrency, options.batch_size)
         if options.ordering is not None:
-            self._build_ordered(handlers, options.ordering)
+            self._build_ordered(reading, handling, options.ordering)
         else:
-            self._delivery = ConcurrentDelivery(
-                group,
-                handlers.get,
-                self._progress,
-                self._send_back() if clustering else None,
-                session.clock,
-                concurrency=options.concurrency,
-                batch_size=options.batch_size,
-                retry_here_s=session.timing.retry_here_s,
-                observer=observer,
-            )
-            self.queues = self._plain_queues(options.pull)
+            give_back = self._send_back() if clustering else None
+            self._delivery = ConcurrentDelivery(handling, self._progress, give_back, session.timing.retry_here_s)
+            self.queues = self._plain_queues(reading)
         strategy = options.strategy if clustering else None
         self.popping: PushPops | None = None
         if options.pop is not None and options.asks_brokers:
-            self.popping = popping = self._build_popping(handlers, options.pop)
+            self.popping = popping = PushPops(
+                session,
+                subscriptions,
+                handling,
+                options.pop,
+                self._send_back(),
+                gate=self.queues.gate,
+                retry_limit=options.retry_limit,
+            )
             query = AssignmentQuery(session, group, options.strategy)
             shared = BrokerSharedQueues(query, group, subscriptions, self.queues, popping.queues, self.members_changed)
             self._rebalancer = Rebalancer(
@@ -150,77 +151,40 @@ class PushMember:
             self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
         self._tasks = OwnedTasks()
 
-    def _build_popping(self, handlers: Mapping[str, Handler], settings: PopSettings) -> PushPops:
-        options = self._options
-        return PushPops(
-            self._session,
-            self.group,
-            self._subscriptions,
-            handlers.get,
-            settings,
-            self._send_back(),
-            self._observer,
-            gate=self.queues.gate,
-            retry_limit=options.retry_limit,
-            concurrency=options.concurrency,
-            batch_size=options.batch_size,
-        )
-
     def _send_back(self) -> SendBack:
         return SendBack(self._session, self.group, self._options.retry_limit, self._observer.namespace)
 
-    def _plain_queues(self, pull: PullSettings) -> AssignedQueues:
+    def _plain_queues(self, reading: QueueReading) -> AssignedQueues:
+        receiver: Receiver = self._delivery
+        if self._options.asks_brokers:
+            receiver = PopRetryNames(self._delivery, self.group, self._observer.namespace)
         return AssignedQueues(
-            self._session,
-            self.group,
-            self._subscriptions,
-            pull,
-            self._offsets,
-            self._options.start_from,
-            PopRetryNames(self._delivery, self.group, self._observer.namespace)
-            if self._options.asks_brokers
-            else self._delivery,
+            reading,
+            receiver,
             commits_with_pulls=not self._options.is_broadcasting,
             wake=self.rebalance_now,
             on_change=self._assignment_changed,
-            observer=self._observer,
         )
 
-    def _build_ordered(self, handlers: Mapping[str, Handler], ordering: Ordering) -> None:
+    def _build_ordered(self, reading: QueueReading, handling: Handling, ordering: Ordering) -> None:
         """The parts of an ordered consumer; a broadcasting one shares its queues with nobody and locks nothing."""
         session, options = self._session, self._options
         locks = None if options.is_broadcasting else HeldLocks(session, self.group)
         self._delivery = delivery = OrderlyDelivery(
-            self.group,
-            handlers.get,
+            handling,
             self._progress,
             self._send_back().as_new_message,
-            session.clock,
+            ordering,
             holds=locks.is_valid if locks is not None else lambda queue: True,
             max_reconsume_times=options.retry_limit,
-            concurrency=options.concurrency,
-            batch_size=options.batch_size,
-            suspend_s=ordering.suspend_s,
             turn_s=session.timing.turn_s,
-            auto_commit=ordering.auto_commit,
-            observer=self._observer,
         )
-        pull = replace(options.pull, max_span=None)
+        reading = replace(reading, settings=replace(options.pull, max_span=None))
         if locks is None:
-            self.queues = self._plain_queues(pull)
+            self.queues = self._plain_queues(reading)
             return
         self.queues = LockedQueues(
-            session,
-            self.group,
-            self._subscriptions,
-            pull,
-            self._offsets,
-            options.start_from,
-            delivery,
-            locks,
-            wake=self.rebalance_now,
-            on_change=self._assignment_changed,
-            observer=self._observer,
+            reading, delivery, locks, wake=self.rebalance_now, on_change=self._assignment_changed
         )
 
     async def start(self) -> None:
