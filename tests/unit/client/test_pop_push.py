@@ -251,7 +251,7 @@ async def test_a_message_that_waited_past_its_time_is_left_to_others(
         await until(lambda: inbox.bodies == [b"stale"])
         popping = consumer._started.popping
         assert popping is not None
-        popping._receipts.heard("broker-a", pops.now_ms + 6000)  # as after six seconds in the handler
+        popping.receipts.heard("broker-a", pops.now_ms + 6000)  # as after six seconds in the handler
         go_on.set()
         await until(lambda: popping.queues.loops()[0].unacked == 0)
     assert inbox.bodies == [b"stale"]

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from rocketline.client.producer.outgoing import SendRequest
 from rocketline.client.producer.queue_choice import QueueChoice
 from rocketline.client.producer.receipts import SendReceipt, SendStatus
@@ -45,32 +47,29 @@ class Failure(NamedTuple):
         return f"{self.queue.broker_name}@{self.address} queue {self.queue.queue_id}: {said}"
 
 
-class Attempts:
-    """The attempts of one send."""
+class Attempts(msgspec.Struct):
+    """The attempts of one send; made by `first_attempt`."""
 
-    count = 0
+    retries: Retries
+    time: Callable[[], float]
+    """The clock of whoever waits: the event loop's, or that of threads."""
+    started: float
+    timeout_s: float
+    left_s: float
+    """Time left for all attempts, as of the last look at the clock; 0 when no other may be made."""
+    choice: QueueChoice | None = None
+    """The queue the caller chose, or the function that chooses it; None: queues in turn."""
+    count: int = 0
     """How many were made."""
     failed_broker: str | None = None
     """The broker of the last one."""
-    _failures: tuple[Failure, ...] = ()
-    _stored: SendReceipt | None = None
-
-    def __init__(
-        self, retries: Retries, timeout_s: float, time: Callable[[], float], choice: QueueChoice | None = None
-    ) -> None:
-        """`time` is the clock of whoever waits: the event loop's, or that of threads."""
-        self._retries = retries
-        self._time = time
-        self._timeout_s = timeout_s
-        self.started = time()
-        self.choice = choice
-        """The queue the caller chose, or the function that chooses it; None: queues in turn."""
-        self.left_s = timeout_s
-        """Time left for all attempts, as of the last look at the clock; 0 when no other may be made."""
+    failures: tuple[Failure, ...] = ()
+    stored: SendReceipt | None = None
+    """The receipt of an attempt that stored the message less safely than asked for."""
 
     def look_at_clock(self) -> None:
         """Count the time that waiting took."""
-        self.left_s = self._timeout_s - (self._time() - self.started)
+        self.left_s = self.timeout_s - (self.time() - self.started)
 
     def pause_s(self, step_s: float) -> float:
         """The wait before the broker that just failed is asked again: `step_s` more each time."""
@@ -78,14 +77,14 @@ class Attempts:
 
     def limit_s(self) -> float:
         """The time limit of the attempt that begins now."""
-        limit_s = self._retries.attempt_timeout_s
-        return self.left_s if limit_s is None or self.count >= self._retries.count else min(self.left_s, limit_s)
+        limit_s = self.retries.attempt_timeout_s
+        return self.left_s if limit_s is None or self.count >= self.retries.count else min(self.left_s, limit_s)
 
     def is_stored(self, receipt: SendReceipt) -> bool:
         """Note what an attempt brought; whether it ends the send."""
-        if receipt.status is SendStatus.OK or not self._retries.not_stored:
+        if receipt.status is SendStatus.OK or not self.retries.not_stored:
             return True
-        self._stored = receipt
+        self.stored = receipt
         self._next(receipt.queue.broker_name)
         return False
 
@@ -93,30 +92,37 @@ class Attempts:
         """Note a failure; raises it when no other broker could do better."""
         if isinstance(error, BrokerError) and not error.retryable:
             raise error
-        self._failures += (Failure(queue, address, error),)
+        self.failures += (Failure(queue, address, error),)
         self._next(queue.broker_name)
 
     def _next(self, broker_name: str) -> None:
         self.count += 1
         self.failed_broker = broker_name
-        if self.count > self._retries.count:
+        if self.count > self.retries.count:
             self.left_s = 0.0
         else:
             self.look_at_clock()
 
     def result(self, outgoing: SendRequest) -> SendReceipt:
         """What the send comes to after the last attempt: a receipt that is not OK, or SendFailed."""
-        if self._stored is not None:
-            return self._stored
-        failures, took_s = self._failures, self._time() - self.started
+        if self.stored is not None:
+            return self.stored
+        failures, took_s = self.failures, self.time() - self.started
         attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
         reasons = "; ".join(map(str, failures)) or "no time was left to make one"
         error = SendFailed(
             f"message {outgoing.message_id} for topic {outgoing.topic!r} was not acknowledged after {attempts} "
-            f"in {took_s:.2f} s (limit {self._timeout_s:g} s): {reasons}{_hint(failures)}"
+            f"in {took_s:.2f} s (limit {self.timeout_s:g} s): {reasons}{_hint(failures)}"
         )
         error.__cause__ = failures[-1].error if failures else None
         raise error
+
+
+def first_attempt(
+    retries: Retries, timeout_s: float, time: Callable[[], float], choice: QueueChoice | None = None
+) -> Attempts:
+    """What a send begins with; its time counts from now."""
+    return Attempts(retries, time, time(), timeout_s, timeout_s, choice)
 
 
 def _hint(failures: tuple[Failure, ...]) -> str:

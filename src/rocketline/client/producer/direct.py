@@ -27,7 +27,7 @@ from time import monotonic
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from rocketline.client.producer.attempts import Attempts
+from rocketline.client.producer.attempts import Attempts, first_attempt
 from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.receipts import SendReceipt, read_receipt
 from rocketline.client.producer.send_hooks import SendHooks
@@ -206,7 +206,7 @@ class DirectSends:
         if len(message.body) >= options.compression.over_bytes:
             return self._producer.send(message, timeout=timeout)
         outgoing = self._maker.make(message)
-        attempts = Attempts(options.retries, timeout or options.timeout_s, monotonic)
+        attempts = first_attempt(options.retries, timeout or options.timeout_s, monotonic)
         return self._attempt(outgoing, attempts) or self._producer.finish(outgoing, attempts)
 
     def _attempt(self, outgoing: SendRequest, attempts: Attempts) -> SendReceipt | None:

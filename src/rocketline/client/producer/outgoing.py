@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+import msgspec
+
 from rocketline.client.producer.send_headers import SendHeaders
 from rocketline.client.producer.send_options import SendOptions
 from rocketline.errors import InvalidMessage, MessageTooLarge
@@ -38,24 +40,19 @@ _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class SendRequest:
+class SendRequest(msgspec.Struct, gc=False):
     """One request to send a message or a batch. Only queue and broker change from attempt to attempt."""
 
-    __slots__ = ("_ext", "body", "code", "headers", "is_plain", "message_id", "now_ms", "properties", "topic")
-
-    def __init__(
-        self, headers: SendHeaders, topic: str, message_id: str, now_ms: int, properties: str, body: bytes
-    ) -> None:
-        self.headers = headers
-        self.topic = topic
-        self.message_id = message_id
-        self.now_ms = now_ms
-        self.properties = properties
-        self.body = body
-        self.code = _SEND
-        self._ext: dict[str, str] | None = None
-        self.is_plain = True
-        """Whether its header fields are unchanged, so that its frame can be made from a template."""
+    headers: SendHeaders
+    topic: str
+    message_id: str
+    now_ms: int
+    properties: str
+    body: bytes
+    code: int = _SEND
+    is_plain: bool = True
+    """Whether its header fields are unchanged, so that its frame can be made from a template."""
+    _ext: dict[str, str] | None = None
 
     @property
     def ext(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from rocketline.client.producer.attempts import Attempts
+from rocketline.client.producer.attempts import Attempts, first_attempt
 from rocketline.client.producer.broker_health import BrokerHealth
 from rocketline.client.producer.outgoing import SendRequest
 from rocketline.client.producer.queue_choice import QueueChoice, QueuesInTurn, Selector
@@ -57,7 +57,7 @@ class Sender:
         `attempts` are those of a send that goes on; otherwise its time counts from now.
         """
         if attempts is None:
-            attempts = Attempts(self._options.retries, timeout_s, self._time, choice)
+            attempts = first_attempt(self._options.retries, timeout_s, self._time, choice)
         session, health, topic = self._session, self._health, outgoing.topic
         connected = session.remoting.connected
         while attempts.left_s > 0:
@@ -95,7 +95,7 @@ class Sender:
     async def send_oneway(self, outgoing: SendRequest, timeout_s: float, choice: QueueChoice | None = None) -> None:
         """Hand the message to the socket; nothing tells whether it arrived."""
         route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, timeout_s)
-        queue, broker = self.target(route, Attempts(self._options.retries, timeout_s, self._time, choice))
+        queue, broker = self.target(route, first_attempt(self._options.retries, timeout_s, self._time, choice))
         await broker.send_oneway(outgoing.command(queue), timeout_s)
 
     async def select(self, topic: str, selector: Selector, timeout_s: float) -> MessageQueue:

@@ -31,11 +31,11 @@ class PushPops:
         retry_limit: int,
     ) -> None:
         group, observer = handling.group, handling.observer
-        receipts = Receipts(session, group, lambda topic: observer.namespace.wrap(topic or ""))
+        self.receipts = Receipts(session, group, lambda topic: observer.namespace.wrap(topic or ""))
         self._session = session
         self._delivery = PopDelivery(handling)
         reading = PopReading(
-            session, group, settings, receipts, self._delivery, dead_letters, retry_limit, gate, observer
+            session, group, settings, self.receipts, self._delivery, dead_letters, retry_limit, gate, observer
         )
         self.queues = PopQueues(subscriptions, partial(PopLoop, reading))
 
