@@ -36,7 +36,8 @@ int open_range(PyObject *const *args, Range *range)
     if (as_int64(args[1], &range->base) || as_int64(args[2], &range->start) || as_int64(args[3], &range->end)
         || read_from(args[0], &range->view))
         return -1;
-    if (range->base <= range->start && range->start <= range->end && range->end - range->base <= range->view.len)
+    if (range->base <= range->start && range->start <= range->end
+        && (uint64_t)range->end - (uint64_t)range->base <= (uint64_t)range->view.len)
         return 0;
     PyErr_SetString(PyExc_ValueError, "the range is not in that file");
     PyBuffer_Release(&range->view);
@@ -112,7 +113,9 @@ static int put_unit(Groups *groups, const Listed *listed)
         PyErr_NoMemory();
         return -1;
     }
-    if ((uint64_t)listed->queue_offset != (uint64_t)group->first.queue_offset + (uint64_t)group->count)
+    /* As a distance, for the number behind the last one there is does not fit. */
+    int64_t first = group->first.queue_offset;
+    if (listed->queue_offset < first || (uint64_t)listed->queue_offset - (uint64_t)first != (uint64_t)group->count)
         return 0;
     if (found.tags.at != NULL && hash_span(&tags, found.tags))
         return -1;

@@ -99,7 +99,7 @@ static int open_file(PyObject *state, File *file, int64_t *limit, Py_buffer *vie
     if (as_int64(of[1], &file->slots) || as_int64(of[2], &file->number) || as_int64(of[3], limit)
         || as_int64(of[4], &file->begin_ms))
         return -1;
-    if (file->slots < 1 || file->slots > INT32_MAX || file->number < 1 || *limit > INT32_MAX) {
+    if (file->slots < 1 || file->slots > INT32_MAX || file->number < 1 || file->number > INT32_MAX || *limit > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "no index file has such numbers");
         return -1;
     }

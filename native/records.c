@@ -221,6 +221,8 @@ EXPORT(measure_batch)
     int64_t shared_bytes, bodies = 0, total = 0;
     if (check_count("measure_batch", count, 2) || as_int64(args[1], &shared_bytes))
         return NULL;
+    if (shared_bytes < 0 || shared_bytes > INT32_MAX)
+        return PyErr_Format(PyExc_ValueError, "no record has %lld bytes", (long long)shared_bytes);
     PyObject *items = PySequence_Fast(args[0], "a batch is a sequence");
     if (items == NULL)
         return NULL;
@@ -297,8 +299,13 @@ static PyObject *put_items(uint8_t *at, int64_t room, Head *head, PyObject *item
             break;
         }
         int64_t done = head->log_offset - first;
-        PyObject *entry = put_item(at + done, room - done, head, &item, type, topic);
-        head->queue_offset += numbered;
+        PyObject *entry = NULL;
+        if (number && numbered && head->queue_offset == INT64_MAX)
+            PyErr_SetString(PyExc_ValueError, "the queue has no numbers for all messages of the batch");
+        else {
+            head->queue_offset += number && numbered;
+            entry = put_item(at + done, room - done, head, &item, type, topic);
+        }
         PyBuffer_Release(&item.body);
         if (entry == NULL || PyList_Append(entries, entry) < 0)
             Py_CLEAR(entries);
@@ -321,7 +328,10 @@ EXPORT(write_batch)
     if (items == NULL)
         return NULL;
     if (write_to(args[0], &view) == 0) {
-        entries = put_items(view.buf, view.len, &head, items, !(head.sys_flag & PREPARED), args[4], args[3]);
+        if (head.log_offset > INT64_MAX - view.len)
+            PyErr_SetString(PyExc_ValueError, "no log is so long");
+        else
+            entries = put_items(view.buf, view.len, &head, items, !(head.sys_flag & PREPARED), args[4], args[3]);
         PyBuffer_Release(&view);
     }
     Py_DECREF(items);

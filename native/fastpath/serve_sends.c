@@ -393,8 +393,10 @@ EXPORT(serve_sends)
     for (int number = ANSWER_HEAD; number < CONTEXT_FIELDS; number++)
         serving.answer_bytes += (size_t)PyBytes_GET_SIZE(PyTuple_GET_ITEM(args[1], number));
     serving.log = view.buf;
-    if (serving.base > INT64_MAX - view.len || serving.limit > serving.base + view.len)
-        serving.limit = serving.base > INT64_MAX - view.len ? serving.base : serving.base + view.len;
+    if (serving.limit < serving.wrote)
+        serving.limit = serving.wrote;
+    if (serving.limit - serving.base > view.len)
+        serving.limit = serving.base + view.len;
     PyObject *answers = PyList_New(0), *rests = PyList_New(0), *made = NULL;
     serving.runs = PyList_New(0);
     int open = answers != NULL && rests != NULL && serving.runs != NULL;

@@ -9,6 +9,7 @@
                           ReceiptUsed), AcksFailed, ProducerClosed, ConsumerClosed, SendFailed,
                           RangeNotAvailable, NoReply (also TimeoutError)
       StoreError          CorruptRecord, DiskFull, FlushFailed, StoreBusy, StoreInUse, StoreClosed, StoreReadOnly, WrongFiles
+      Unstorable          a message that the store will never take as it is
       FilterFailed        a filter cannot be evaluated on a message, which then does not match
       RequestRejected     raised by our own handlers; the router turns it into an answer
       ConfigError
@@ -20,6 +21,7 @@ Expected outcomes, such as an offset out of range, are values and not exceptions
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping
 
 
@@ -297,6 +299,15 @@ class FlushFailed(StoreError):
 
 class StoreReadOnly(StoreError):
     """The store refuses writes; the text says why."""
+
+
+class Unstorable(RocketlineError):
+    """A message that the store will never take as it is: too large, or badly named. Trying again changes nothing."""
+
+
+BAD_ITEM = (CorruptRecord, ProtocolError, Unstorable, ValueError, ArithmeticError, LookupError, struct.error)
+"""What handling a malformed item raises. A background worker sets such an item aside and goes on with the next. All else, a
+`StoreError` above all, is not the item's fault: the worker waits and tries the same item again."""
 
 
 class RequestRejected(RocketlineError):

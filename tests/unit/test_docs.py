@@ -29,6 +29,7 @@ DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/**/*.md", "bench/*.md", "tests/**/*.md") for path in ROOT.glob(pattern)
 )
 MAP = ROOT / "docs" / "README.md"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 LONGEST_LINE = 140
 """Of a document, outside of tables."""
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -108,6 +109,34 @@ def test_files_named_with_their_folder_exist(document: Path) -> None:
     ] == []
 
 
+# ARCHITECTURE.md
+
+
+def test_modules_in_the_architecture_exist() -> None:
+    """Those named without a folder; the others are looked for above."""
+    there = {path.name for path in (ROOT / "src").rglob("*.py")}
+    assert sorted(set(re.findall(r"`(\w+\.py)`", ARCHITECTURE.read_text("utf-8"))) - there) == []
+
+
+def test_classes_in_the_architecture_exist() -> None:
+    """`Class` and `Class.method`."""
+    named = set(re.findall(r"`([A-Z]\w*[a-z]\w*(?:\.\w+)?)`", ARCHITECTURE.read_text("utf-8")))
+    there = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+                there |= {node.name, *(f"{node.name}.{name}" for name in methods)}
+    assert sorted(named - there) == []
+
+
+def test_the_map_of_the_architecture_has_every_package() -> None:
+    text = ARCHITECTURE.read_text("utf-8")
+    packages = {path.parent.name for path in (ROOT / "src").glob("rocketline/*/**/__init__.py")}
+    details = {"sql92", "sim"}
+    assert sorted(name for name in packages - details if f"{name}/" not in text) == []
+
+
 # docs/reference/config.md
 
 
@@ -167,7 +196,7 @@ def test_pages_that_programs_name_exist() -> None:
     assert sorted(item for item in named if not (ROOT / item[1]).is_file()) == []
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.name != "ARCHITECTURE.md"], ids=name_of)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_lines_are_short(document: Path) -> None:
     lines = enumerate(document.read_text("utf-8").splitlines(), 1)
     assert [n for n, line in lines if len(line) > LONGEST_LINE and not line.lstrip().startswith("|")] == []
@@ -175,9 +204,9 @@ def test_lines_are_short(document: Path) -> None:
 
 def test_documents_use_one_word_for_one_thing() -> None:
     """Fast path, general path, compiled."""
-    pages = [path for path in DOCUMENTS if path.name != "ARCHITECTURE.md"]
     other_words = re.compile(r"(?<![\w/-])(lanes?|roads?|twins?)(?![\w.])", re.IGNORECASE)
-    assert {name_of(path): found for path in pages if (found := other_words.findall(path.read_text("utf-8")))} == {}
+    found = {name_of(path): other_words.findall(path.read_text("utf-8")) for path in DOCUMENTS}
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 # Programs

@@ -18,6 +18,9 @@ from rocketline.admin.remote import AdminBroker
 from rocketline.errors import RocketlineError
 from rocketline.message import DLQ_PREFIX, RETRY_PREFIX
 from rocketline.protocol.bodies import MASTER_ID
+from rocketline.protocol.names import ASIDE_TOPIC
+from rocketline.protocol.numbers import read_number
+from rocketline.protocol.transactions import MAX_CHECKS_TOPIC
 
 DISK_WARNING, DISK_FULL = 0.75, 0.88
 CLOCK_SKEW_S = 5.0
@@ -140,6 +143,16 @@ def _runtime_problems(broker: AdminBroker, info: dict[str, str]) -> list[Diagnos
         )
     if info.get("brokerActive") == "false":
         found.append(Diagnosis("warning", where, "says it is not active", "look at its log"))
+    aside = _number(info.get("rocketline.setAside"))
+    if aside > 0:
+        found.append(
+            Diagnosis(
+                "warning",
+                where,
+                f"{aside:.0f} messages or other items could not be handled since it started, and were set aside",
+                f"its log says which and why; copies are in {ASIDE_TOPIC}, {MAX_CHECKS_TOPIC} and the dead letters",
+            )
+        )
     behind = _number(info.get("dispatchBehindBytes"))
     if behind > 64 << 20:
         found.append(
@@ -152,12 +165,12 @@ def _skew_s(info: dict[str, str]) -> float | None:
     """By how many seconds a broker's clock is ahead; None when it does not report enough."""
     words = info.get("runtime", "").strip("[] ").replace(",", "").split()
     started = _number(info.get("bootTimestamp"))
-    try:
-        days, hours, minutes, seconds = (int(words[at]) for at in (0, 2, 4, 6))
-    except (ValueError, IndexError):
+    parts = [number for word in words[0:8:2] if (number := read_number(word)) is not None]
+    if len(parts) < 4 or started <= 0:
         return None
+    days, hours, minutes, seconds = parts
     running_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    return started / 1000 + running_s - time.time() if started > 0 else None
+    return started / 1000 + running_s - time.time()
 
 
 def _number(text: str | None) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from random import Random
 from typing import Any, Protocol
 
 from rocketline.broker.address import BrokerAddress, ip_of, own_host
+from rocketline.broker.background import BackgroundTasks
 from rocketline.broker.config import BrokerConfig
 from rocketline.broker.handler_wiring import install_handlers
 from rocketline.broker.handlers.send_back import FailureHook
@@ -82,7 +82,7 @@ class Broker:
             max_connections=config.max_connections,
             channel_type=TimedChannel if self._timed else Channel,
         )
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = BackgroundTasks()
         self._off_loop = OffLoop()
         self._dispatch_scheduled = False
         self._dispatch_again: asyncio.TimerHandle | None = None
@@ -145,7 +145,7 @@ class Broker:
         self._running = self._serving = True
         # A request may have come in the same turn of the loop that began to listen.
         self._dispatch()
-        self._start_tasks()
+        self._start_background()
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
 
     def _environment(self) -> Environment:
@@ -186,10 +186,11 @@ class Broker:
         parts = self.parts
         try:
             parts.store.dispatch()
-        except StoreError as error:
+        except Exception as error:
             # Stored but not yet dispatched: the next append, or this timer, goes on where it stopped.
             if self._dispatch_again is None:
-                log.error("messages cannot be made readable now: %s", error)
+                ours = not isinstance(error, StoreError)
+                log.error("messages cannot be made readable now: %s", error, exc_info=ours)
                 self._dispatch_again = self._loop.call_later(DISPATCH_AGAIN_S, self._try_dispatch_again)
         parts.waiters.answer_woken()
         parts.pops.answer_woken()
@@ -198,42 +199,28 @@ class Broker:
         self._dispatch_again = None
         self._dispatch()
 
-    def _start_tasks(self) -> None:
-        config = self.config
-        self._spawn(self.parts.registration.run())
-        self._spawn(self.parts.delays.run())
-        if self.parts.loop_delay is not None:
-            self._spawn(self.parts.loop_delay.run())
-        self._spawn(self.parts.timers.run())
-        for work in self.parts.pops.tasks():
-            self._spawn(work)
-        self._spawn(self._every(config.pop.save_order_ms / 1000, self._save_order))
-        self._spawn(self._every(lambda: self.config.flush_offsets_ms / 1000, lambda: self._save(self.parts.offsets)))
-        self._spawn(
-            self._every(lambda: self.config.flush_delay_offsets_ms / 1000, lambda: self._save(self.parts.delays))
-        )
-        self._spawn(self._every(SAVE_AGAIN_S, self._save_refused))
-        self._spawn(self.parts.statistics.run())
-        self._spawn(self._every(config.filters.save_ms / 1000, lambda: self._save(self.parts.filters)))
-        self._spawn(self._every(config.store.timers.flush_interval_ms / 1000, lambda: self._save(self.parts.timers)))
-        self._spawn(self._every(lambda: self.config.transactions.interval_ms / 1000, self.parts.checker.check))
-        self._spawn(self._every(config.transactions.op_interval_ms / 1000, self._note_ended))
-        self._spawn(self._every(config.client_scan_ms / 1000, self._drop_expired))
-        self._spawn(self._every(config.store.retention.interval_ms / 1000, self._clean_up))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(self._loop.create_task(work))
-
-    async def _every(
-        self, interval_s: float | Callable[[], float], work: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
-        while True:
-            pause_s = interval_s() if callable(interval_s) else interval_s
-            await asyncio.sleep(pause_s)
-            try:
-                await work()
-            except Exception:
-                log.exception("periodic work failed, trying again in %g s", pause_s)
+    def _start_background(self) -> None:
+        config, parts = self.config, self.parts
+        start, every = self._background.start, self._background.start_periodic
+        start("registration", parts.registration.run)
+        start("delay levels", parts.delays.run)
+        start("timers", parts.timers.run)
+        for name, work in parts.pops.background().items():
+            start(name, work)
+        if parts.loop_delay is not None:
+            start("loop delay", parts.loop_delay.run)
+        start("statistics", parts.statistics.run)
+        every("transaction checks", lambda: self.config.transactions.interval_ms / 1000, parts.checker.check)
+        every("notes of transactions", config.transactions.op_interval_ms / 1000, self._note_ended)
+        every("consumer offsets", lambda: self.config.flush_offsets_ms / 1000, partial(self._save, parts.offsets))
+        every("delay offsets", lambda: self.config.flush_delay_offsets_ms / 1000, partial(self._save, parts.delays))
+        every("order of pops", config.pop.save_order_ms / 1000, self._save_order)
+        every("SQL filters", config.filters.save_ms / 1000, partial(self._save, parts.filters))
+        every("timer progress", config.store.timers.flush_interval_ms / 1000, partial(self._save, parts.timers))
+        every("refused tables", SAVE_AGAIN_S, self._save_refused)
+        every("silent clients", config.client_scan_ms / 1000, self._drop_expired)
+        every("gone counters", config.client_scan_ms / 1000, self._forget_gone)
+        every("old files", config.store.retention.interval_ms / 1000, self._clean_up)
 
     async def _save(self, table: _Periodic) -> None:
         data = table.take_changes()
@@ -253,6 +240,8 @@ class Broker:
         self.parts.consumers.drop_expired()
         self.parts.producers.drop_expired()
         self.parts.locks.drop_expired()
+
+    async def _forget_gone(self) -> None:
         self._metrics.forget_gone()
 
     async def _note_ended(self) -> None:
@@ -274,10 +263,8 @@ class Broker:
         if not self._running:
             return
         self._running = False
-        for task in self._tasks:
-            task.cancel()
+        await self._background.close()
         await self._exporter.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._off_loop.finish()
         await self.parts.registration.unregister()
         self.parts.waiters.close()
@@ -288,23 +275,30 @@ class Broker:
         await self._off_loop.finish()
         self.parts.half_messages.ops.write()
         self.parts.pops.checkpoints.write_all()
-        try:
-            # Before the tables: they must not refer to messages that are not on disk.
-            self.parts.store.flush_now()
-            self.parts.checker.publish()
-            saved: tuple[_Periodic, ...] = (
-                self.parts.offsets, self.parts.delays, self.parts.filters, self.parts.timers, self.parts.pops.ordered,
-            )  # fmt: skip
-            for table in saved:
-                # More than once: changes that were taken earlier, and waited for the disk, are not the latest.
-                while (data := table.take_changes()) is not None:
-                    table.write(data)
-        except StoreError as error:
-            log.error("offsets could not be saved: %s", error)
+        self._save_tables()
         self._serving = False
         self.parts.timers.close()
         self.parts.store.close(is_clean=self._save_rest())
         log.info("broker %s stopped", self.name)
+
+    def _save_tables(self) -> None:
+        """Save what is saved now and then, each table on its own: one that the disk refuses costs the others nothing."""
+        parts = self.parts
+        try:
+            # Before the tables: they may not speak of messages that are not on disk.
+            parts.store.flush_now()
+            parts.checker.publish()
+        except StoreError as error:
+            log.error("offsets could not be saved: %s", error)
+            return
+        saved: tuple[_Periodic, ...] = parts.offsets, parts.delays, parts.filters, parts.timers, parts.pops.ordered
+        for table in saved:
+            try:
+                # More than once: what was taken before, and had to wait for the disk, is not the latest.
+                while (data := table.take_changes()) is not None:
+                    table.write(data)
+            except Exception as error:
+                log.error("%s could not be saved: %s", type(table).__name__, error)
 
     def _save_rest(self) -> bool:
         """Save what the disk refused so far; False: the next start must look for topics as after a crash."""

@@ -22,6 +22,7 @@ from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError
 from rocketline.protocol.bodies import Body, DataVersion
+from rocketline.protocol.numbers import read_number
 from rocketline.settings import parse_properties, values_of, with_values
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ def checked(text: str) -> dict[str, str]:
 
 
 def _is_within(value: str, bounds: Bounds) -> bool:
-    return value.isascii() and value.isdecimal() and len(value) < 12 and bounds.lowest <= int(value) <= bounds.highest
+    return read_number(value, bounds.lowest, bounds.highest) is not None
 
 
 class ChangingConfig:

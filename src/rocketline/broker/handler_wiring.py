@@ -235,7 +235,9 @@ def _operator_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
     yield ConnectionHandlers(consumers, parts.producers, parts.clock)
     yield StatisticsHandlers(store, topics, parts.statistics, behind, name)
     yield RelayHandlers(store, topics, parts.groups, consumers, name)
-    yield RuntimeInfoHandlers(store, parts.delays, parts.timers, parts.statistics, parts.clock, parts.started_ms)
+    yield RuntimeInfoHandlers(
+        store, parts.delays, parts.timers, parts.statistics, parts.aside, parts.clock, parts.started_ms
+    )
     yield ConsumingHandlers(
         store=store,
         topics=topics,

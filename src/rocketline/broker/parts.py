@@ -27,6 +27,7 @@ from rocketline.broker.pop.pops import PopNeeds, Pops
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
+from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.async_table import OffLoop, Saving
 from rocketline.broker.tables.consumer_offsets import SEPARATOR, ConsumerOffsets
@@ -177,6 +178,7 @@ class BrokerParts:
             writable=bool(config.permission & WRITE),
             off_loop=off_loop,
         )
+        self.aside = SetAside(store, self.topics, self.environment.owner.stored)
         self.groups = Groups(
             self.json_table("subscriptionGroup.json", SubscriptionGroupWrapper),
             clock,
@@ -195,6 +197,7 @@ class BrokerParts:
             self.json_table("delayOffset.json", DelayOffsetTable),
             self.clock,
             environment.owner.stored,
+            self.aside,
             self.statistics.delivered,
         )
         self.timers = Timers(
@@ -205,6 +208,7 @@ class BrokerParts:
             self.clock,
             stored=environment.owner.stored,
             random=environment.random,
+            aside=self.aside,
             slot_count=environment.timer_slots,
         )
 
@@ -250,6 +254,7 @@ class BrokerParts:
                 offsets=self.offsets,
                 producers=self.producers,
                 half_messages=self.half_messages,
+                aside=self.aside,
                 clock=clock,
                 stored=owner.stored,
                 store_host=store_host,
@@ -268,6 +273,7 @@ class BrokerParts:
                 offsets=self.offsets,
                 timers=self.timers,
                 statistics=self.statistics,
+                aside=self.aside,
                 clock=self.clock,
                 random=environment.random,
                 stored=environment.owner.stored,

@@ -1,6 +1,7 @@
 """Tells the name servers which topics this broker has: all at the start and every half minute, a changed topic at once.
 
-Each name server is told separately; one that is down costs only a log line, and gets everything when it is back.
+Each name server is told separately; one that is down, or talks nonsense, costs only a log line, and gets everything when it
+is back.
 """
 
 from __future__ import annotations
@@ -187,9 +188,9 @@ class Registration:
             answer = await self._client.call(address, command, timeout_s)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError.of(answer.code, answer.remark, address, "registration")
-        except RocketlineError as error:
+        except Exception as error:  # whatever it is about one of them, the others are told
             if not name_server.is_failing:
-                log.warning("name server %s: %s", address, error)
+                log.warning("name server %s: %s", address, error, exc_info=not isinstance(error, RocketlineError))
             name_server.is_failing = True
         else:
             if name_server.is_failing:

@@ -14,6 +14,7 @@ import msgspec
 
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, PERM_READ, PERM_WRITE, QueueData, TopicRouteData
+from rocketline.protocol.numbers import read_number
 
 MAX_QUEUES = 65536
 """More queues than this per broker is a broken answer, not a topic."""
@@ -79,9 +80,10 @@ def _ordered_queues(topic: str, conf: str | None) -> list[MessageQueue] | None:
         return None
     queues: list[MessageQueue] = []
     for part in conf.split(";"):
-        name, _, count = part.partition(":")
-        if name and count.strip().isdecimal():
-            queues += _queues(topic, name, int(count))
+        name, _, text = part.partition(":")
+        count = read_number(text.strip())
+        if name and count is not None:
+            queues += _queues(topic, name, count)
     return queues or None
 
 

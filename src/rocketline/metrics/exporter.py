@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from rocketline.errors import RocketlineError
 from rocketline.metrics.config import LOOPBACK, ExporterType, MetricsConfig
@@ -16,16 +16,24 @@ from rocketline.metrics.page import MetricsPage
 log = logging.getLogger(__name__)
 lines = logging.getLogger("rocketline.metrics.report")
 
-Collect = Callable[[], AsyncIterator[Family]]
+Source = tuple[str, Callable[[], AsyncIterator[Family] | Iterable[Family]]]
+"""What some families are about, and what makes them."""
 
 
 class MetricsExporter:
-    """Exports the families of `collect` between `start` and `close`; does nothing when metrics are off."""
+    """Exports the families of all sources between `start` and `close`; does nothing when metrics are off."""
 
-    def __init__(self, config: MetricsConfig, collect: Collect, constant: Labels, problem: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        config: MetricsConfig,
+        sources: Callable[[], Iterable[Source]],
+        constant: Labels,
+        problem: Callable[[], str],
+    ) -> None:
         """`constant` are labels of every series; `problem` returns the server's problem for /health, or an empty text."""
         self._config = config
-        self._collect = collect
+        self._sources = sources
+        self._failing: set[str] = set()
         self._constant = (*config.own_labels, *constant)
         self._page = MetricsPage(config.host or LOOPBACK, config.port, self._scrape, problem)
         self._reports: asyncio.Task[None] | None = None
@@ -57,6 +65,23 @@ class MetricsExporter:
             self._reports.cancel()
             await asyncio.gather(self._reports, return_exceptions=True)
             self._reports = None
+
+    async def _collect(self) -> AsyncIterator[Family]:
+        """Everything; a source that fails costs its own families, and is reported once."""
+        for name, source in self._sources():
+            try:
+                families = source()
+                if isinstance(families, AsyncIterator):
+                    async for family in families:
+                        yield family
+                else:
+                    for family in families:
+                        yield family
+                self._failing.discard(name)
+            except Exception:
+                if name not in self._failing:
+                    self._failing.add(name)
+                    log.exception("metrics of %s are left out as long as this goes on", name)
 
     async def _scrape(self, openmetrics: bool) -> bytes:
         return await exposition(self._collect(), self._constant, openmetrics=openmetrics)

@@ -6,9 +6,13 @@ part of a name (`rocketmq_rpc_latency_milliseconds`), as in OpenTelemetry's expo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 
+from rocketline.errors import BAD_ITEM
 from rocketline.metrics.families import Distribution, Family, Labels, MetricKind
+
+log = logging.getLogger(__name__)
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -23,11 +27,16 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 async def exposition(families: AsyncIterator[Family], constant: Labels, *, openmetrics: bool = False) -> bytes:
-    """All families, each sample with the constant labels first."""
-    parts = [text async for family in families for text in (family_text(family, constant, openmetrics),) if text]
+    """All families, each sample with the constant labels first; one that cannot be written down is left out."""
+    parts = []
+    async for family in families:
+        try:
+            parts.append(family_text(family, constant, openmetrics).encode())
+        except BAD_ITEM as error:
+            log.error("the metric %s cannot be shown: %s", family.name, error)
     if openmetrics:
-        parts.append("# EOF\n")
-    return "".join(parts).encode()
+        parts.append(b"# EOF\n")
+    return b"".join(parts)
 
 
 def exposed_name(family: Family) -> str:

@@ -5,9 +5,10 @@ Apache's name server has no metrics, so the names are ours, except for those tha
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 from rocketline.metrics.config import MetricsConfig
+from rocketline.metrics.exporter import Source
 from rocketline.metrics.families import Family, gauge
 from rocketline.metrics.process import process_families
 from rocketline.nameserver.routes import RouteTable
@@ -26,24 +27,29 @@ class NameServerMetrics:
         self._timed = timed
         self._connections = connections
 
-    async def collect(self) -> AsyncIterator[Family]:
-        chosen = self._config
-        if chosen.stats:
-            for family in (*self._tables(), *process_families()):
-                yield family
-        if chosen.connections:
-            connections = gauge("rocketline_nameserver_connections", "Connections that are open.")
-            connections.add(self._connections())
-            yield connections
-        if chosen.remoting and self._timed is not None:
-            yield request_family(self._timed)
+    def sources(self) -> list[Source]:
+        """What is switched on."""
+        chosen, timed = self._config, self._timed
+        sources: list[tuple[bool, Source]] = [
+            (chosen.stats, ("the name server", self._tables)),
+            (chosen.stats, ("the process", process_families)),
+            (chosen.connections, ("connections", self._connection_families)),
+            (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
+        ]
+        return [source for wanted, source in sources if wanted]
 
     def _tables(self) -> Iterator[Family]:
-        limit = self._config.series_limit
-        brokers = gauge("rocketline_nameserver_brokers", "Brokers that are registered.", limit=limit)
+        brokers = gauge(
+            "rocketline_nameserver_brokers", "Brokers that are registered.", limit=self._config.series_limit
+        )
         for cluster, count in self._routes.broker_counts().items():
             brokers.add(count, cluster=cluster)
         yield brokers
         topics = gauge("rocketline_nameserver_topics", "Topics they have.")
         topics.add(self._routes.topic_count)
         yield topics
+
+    def _connection_families(self) -> Iterator[Family]:
+        connections = gauge("rocketline_nameserver_connections", "Connections that are open.")
+        connections.add(self._connections())
+        yield connections

@@ -86,7 +86,7 @@ class NameServer:
             channel_type=TimedChannel if timed else Channel,
         )
         metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels))
-        self._exporter = MetricsExporter(timing, metrics.collect, CONSTANT, lambda: "")
+        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "")
         await self._exporter.start()
         try:
             await self._server.start()
@@ -126,7 +126,10 @@ class NameServer:
     async def _scan_forever(self) -> None:
         while True:
             await asyncio.sleep(self.config.scan_interval_ms / 1000)
-            self.scan()
+            try:
+                self.scan()
+            except Exception:
+                log.exception("the search for silent brokers failed, trying again")
 
     def _notify_brokers(self, change: MinBrokerIdChange) -> None:
         wanted = self.config.notify_min_broker_id_changed or self.config.support_acting_master

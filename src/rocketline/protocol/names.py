@@ -18,6 +18,9 @@ MAX_OLD_GROUP_CHARS = 255
 DEFAULT_TOPIC = "TBW102"
 """The template topic whose route and settings an unknown topic inherits."""
 
+ASIDE_TOPIC = "rmq_sys_UNDELIVERABLE"
+"""Where a broker keeps messages that it could not deliver and whose group it does not know."""
+
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _LEGAL_DERIVED = re.compile(r"[%|a-zA-Z0-9_+-]+", re.ASCII)
 
@@ -30,6 +33,7 @@ NOT_SENDABLE = frozenset(
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         "rmq_sys_wheel_timer",
+        ASIDE_TOPIC,
     }
 )
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from rocketline.errors import InvalidReceipt, RemoteProtocolError
 from rocketline.message import RETRY_PREFIX, LogOffset, QueueOffset
+from rocketline.protocol.numbers import MAX_INT32, MAX_INT64, read_number
 
 T = TypeVar("T")
 
@@ -37,8 +38,6 @@ _MAX_HANDLE_CHARS = 1024
 _HANDLE = re.compile(
     r"(\d{1,19}) (\d{1,19}) (\d{1,19}) (\d{1,10}) ([012]) ([^ ]{1,900}) (\d{1,10}) (\d{1,19})(?: (\d{1,19}))?", re.ASCII
 )
-_MAX_INT64 = (1 << 63) - 1
-_MAX_INT32 = (1 << 31) - 1
 
 QueueKey = tuple[int, int]
 """(flag, queue id)"""
@@ -96,8 +95,8 @@ class ReceiptHandle(NamedTuple):
             QueueOffset(int(offset)), LogOffset(int(log_offset)) if log_offset is not None else None,
         )  # fmt: skip
         if (
-            max(handle.ck_start_offset, handle.pop_ms, handle.invisible_ms, handle.queue_offset) > _MAX_INT64
-            or max(handle.revive_queue_id, handle.queue_id) > _MAX_INT32
+            max(handle.ck_start_offset, handle.pop_ms, handle.invisible_ms, handle.queue_offset) > MAX_INT64
+            or max(handle.revive_queue_id, handle.queue_id) > MAX_INT32
         ):
             raise InvalidReceipt(f"{text[:80]!r} is no receipt handle: a part is out of its range")
         return handle
@@ -143,9 +142,10 @@ def _why_not(text: str) -> str:
 
 
 def _number(text: str) -> int:
-    if not text.removeprefix("-").isascii() or not text.removeprefix("-").isdigit() or len(text) > 19:
+    number = read_number(text, lowest=-MAX_INT64)
+    if number is None:
         raise ValueError(f"{text[:24]!r} is no number of 64 bits")
-    return int(text)
+    return number
 
 
 def encode_start_offsets(offsets: Mapping[QueueKey, int]) -> str:

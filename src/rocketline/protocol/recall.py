@@ -10,6 +10,7 @@ import binascii
 from typing import NamedTuple
 
 from rocketline.errors import ProtocolError
+from rocketline.protocol.numbers import read_number
 
 _VERSION = "v1"
 
@@ -41,5 +42,5 @@ class RecallHandle(NamedTuple):
         if len(words) < 5 or words[0] != _VERSION:
             raise ProtocolError("recall handle is invalid")
         _, topic, broker_name, deliver_ms, unique_id = words[:5]
-        is_number = deliver_ms.isascii() and deliver_ms.isdigit() and len(deliver_ms) < 19
-        return cls(topic, broker_name, int(deliver_ms) if is_number else -1, unique_id)
+        number = read_number(deliver_ms)
+        return cls(topic, broker_name, -1 if number is None else number, unique_id)

@@ -13,6 +13,7 @@ from rocketline.message import KEYS, TAGS, UNIQ_KEY, UNREAD, LogOffset, MessageV
 from rocketline.protocol.compression import decompress
 from rocketline.protocol.hashing import tag_hash
 from rocketline.protocol.message_parts import NO_CHANGES, decode_part, topic_text
+from rocketline.protocol.numbers import MAX_INT32
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.record_layout import (
     BODY_AT,
@@ -82,6 +83,15 @@ def index_keys(properties: Mapping[str, str]) -> list[str]:
     if tags := properties.get(TAGS):
         keys.append(f"T#{tags}")
     return keys
+
+
+def tried_once_more(reconsume_times: int) -> int:
+    """The count of attempts after another one. Producers may send any number as the first; a record has 32 signed bits.
+
+    >>> tried_once_more(0), tried_once_more(-5), tried_once_more((1 << 31) - 1)
+    (1, 1, 2147483647)
+    """
+    return min(max(0, reconsume_times) + 1, MAX_INT32)
 
 
 def topic_part(topic: str) -> tuple[int, bytes]:

@@ -18,6 +18,7 @@ from enum import IntEnum
 import msgspec
 
 from rocketline.errors import RemoteProtocolError
+from rocketline.protocol.numbers import MAX_INT64, read_number
 
 FIELD_END = "\x01"
 RECORD_END = "\x02"
@@ -168,13 +169,20 @@ def _optional(text: str) -> str | None:
     return None if text == NULL else text
 
 
+def _number(text: str) -> int:
+    number = read_number(text, lowest=-MAX_INT64)
+    if number is None:
+        raise ValueError(f"{text[:40]!r} is no number")
+    return number
+
+
 def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
 def _message(line: list[str]) -> tuple[int, str, str, str, str]:
     """The fields of a MessageTrace."""
-    return int(line[1]), line[2], line[3], line[4], line[5]
+    return _number(line[1]), line[2], line[3], line[4], line[5]
 
 
 def _stored(line: list[str]) -> tuple[str | None, str | None, str]:
@@ -187,9 +195,9 @@ def _pub(line: list[str]) -> Pub:
     return Pub(
         *_message(line),
         *_stored(line),
-        int(line[9]),
-        int(line[10]),
-        TracedMessage(int(line[11])),
+        _number(line[9]),
+        _number(line[10]),
+        TracedMessage(_number(line[11])),
         _optional(line[12]) if has_offset_id else None,
         _flag(line[13] if has_offset_id else line[12]),
         line[14] if len(line) > 14 else None,
@@ -197,20 +205,20 @@ def _pub(line: list[str]) -> Pub:
 
 
 def _sub_before(line: list[str]) -> SubBefore:
-    return SubBefore(int(line[1]), line[2], line[3], line[4], line[5], int(line[6]), _optional(line[7]))
+    return SubBefore(_number(line[1]), line[2], line[3], line[4], line[5], _number(line[6]), _optional(line[7]))
 
 
 def _sub_after(line: list[str]) -> SubAfter:
-    outcome = int(line[6]) if len(line) > 6 else 0
+    outcome = _number(line[6]) if len(line) > 6 else 0
     dated = len(line) > 8
     return SubAfter(
         line[1],
         line[2],
-        int(line[3]),
+        _number(line[3]),
         _flag(line[4]),
         _optional(line[5]),
         outcome,
-        int(line[7]) if dated else None,
+        _number(line[7]) if dated else None,
         line[8] if dated else None,
     )
 
@@ -219,7 +227,7 @@ def _end_transaction(line: list[str]) -> EndTransaction:
     return EndTransaction(
         *_message(line),
         *_stored(line),
-        TracedMessage(int(line[9])),
+        TracedMessage(_number(line[9])),
         _optional(line[10]),
         line[11],
         _flag(line[12]),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from rocketline.protocol.numbers import read_number
+
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 MAX_CHECKS_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -39,5 +41,5 @@ def immunity_ms(properties: dict[str, str], default_ms: int) -> int:
     >>> immunity_ms({"CHECK_IMMUNITY_TIME_IN_SECONDS": "30"}, 6000), immunity_ms({}, 6000)
     (30000, 6000)
     """
-    seconds = properties.get(CHECK_IMMUNITY_S, "")
-    return int(seconds) * 1000 if seconds.isascii() and seconds.isdecimal() and len(seconds) < 16 else default_ms
+    seconds = read_number(properties.get(CHECK_IMMUNITY_S))
+    return default_ms if seconds is None else seconds * 1000

@@ -33,7 +33,7 @@ from rocketline.store.flush.flusher import StoreCallbacks, ThreadWorker, WorkerF
 from rocketline.store.flush.store_threads import StoreThreads
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.index.key_query import KeyQuery
-from rocketline.store.log.append_result import AppendResult, AppendStatus, RecordLimits, StoreMessage, refused
+from rocketline.store.log.append_result import AppendResult, AppendStatus, RecordLimits, StoreMessage, copy_of, refused
 from rocketline.store.log.commit_log import CommitLog, Room
 from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.queue.dispatcher import Dispatcher, TagsCodeFor
@@ -63,6 +63,7 @@ __all__ = [
     "StoreConfig",
     "StoreEvents",
     "StoreMessage",
+    "copy_of",
 ]
 
 _FOREVER_MS = (1 << 63) - 1

@@ -17,6 +17,7 @@ from typing import Any
 
 from rocketline.errors import ConnectFailed, RequestTimeout, TlsFailed
 from rocketline.protocol.command import Command
+from rocketline.protocol.numbers import read_number
 from rocketline.transport.access import OPEN, Access
 from rocketline.transport.channel import Channel, Limits
 from rocketline.transport.router import Router
@@ -189,10 +190,11 @@ def split_address(address: str) -> tuple[str, int]:
     >>> split_address("127.0.0.1:9876")
     ('127.0.0.1', 9876)
     """
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{address!r} is not an address: host:port expected")
-    return host.strip("[]"), int(port)
+    host, _, text = address.rpartition(":")
+    port = read_number(text, highest=65535)
+    if not host or port is None:
+        raise ValueError(f"{address[:300]!r} is not an address: host:port expected")
+    return host.strip("[]"), port
 
 
 def _mark_retrieved(task: asyncio.Task[Channel]) -> None:

@@ -140,8 +140,16 @@ async def test_a_clock_that_is_wrong(cluster: Cluster, skew_s: int, word: str) -
 
 
 @pytest.mark.parametrize("key", ["bootTimestamp", "runtime"])
-async def test_a_broker_that_does_not_say_its_time_is_not_blamed(cluster: Cluster, key: str) -> None:
-    assert await found_in(cluster.namesrv, **saying(**{key: lambda _: "?"})) == []
+@pytest.mark.parametrize("text", ["?", f"[ {'9' * 5000} days, 1 hours, 1 minutes, 1 seconds ]"], ids=["?", "9..."])
+async def test_a_broker_that_does_not_say_its_time_is_not_blamed(cluster: Cluster, key: str, text: str) -> None:
+    assert await found_in(cluster.namesrv, **saying(**{key: lambda _: text})) == []
+
+
+async def test_a_broker_that_set_something_aside(cluster: Cluster) -> None:
+    cluster.brokers[0].parts.aside.item("timers", "an item", ValueError("it is none"))
+    finding = await the_one(cluster.namesrv)
+    assert (finding.level, finding.problem.startswith("1 messages or other items")) == ("warning", True)
+    assert "rmq_sys_UNDELIVERABLE" in finding.advice
 
 
 async def test_a_broker_that_is_not_active(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 
 NUMBERS = [
+    "rocketline.setAside",
     "bootTimestamp", "putMessageEntireTimeMax", "putMessageTimesTotal", "putMessageFailedTimes", "putMessageSizeTotal",
     "putMessageAverageSize", "dispatchMaxBuffer", "getMessageEntireTimeMax", "putLatency99", "putLatency999",
     "commitLogDiskRatio", "consumeQueueDiskRatio", "commitLogMinOffset", "commitLogMaxOffset", "msgPutTotalYesterdayMorning",

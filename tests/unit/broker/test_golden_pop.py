@@ -104,6 +104,7 @@ class PopFolder(Opened):
                 offsets=self.offsets,
                 timers=self.timers,
                 statistics=BrokerStatistics(CLUSTER, self.clock, self.topics.is_system),
+                aside=self.aside,
                 clock=self.clock,
                 random=Random(1),
                 stored=lambda: None,

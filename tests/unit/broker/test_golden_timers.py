@@ -9,9 +9,13 @@ from random import Random
 
 import pytest
 
+from rocketline.broker.set_aside import SetAside
+from rocketline.broker.tables.json_table import JsonTable
+from rocketline.broker.tables.topics import Topics
 from rocketline.broker.timer.timers import Timers
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
+from rocketline.protocol.bodies import TopicConfigSerializeWrapper
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.records import decode_messages
 from rocketline.store.config import ExtQueueConfig, StoreConfig, TimerConfig
@@ -49,7 +53,11 @@ class Opened:
         self.clock = ManualClock(1_794_733_940_100)
         self.store = MessageStore(root, CONFIG, encode_host("127.0.0.1", 20911), clock=self.clock)
         self.store.open()
-        self.timers = Timers(CONFIG.timers, self.store, RealDisk(), root, self.clock, lambda: None, Random(1))
+        file = JsonTable(RealDisk(), root / "config" / "topics.json", TopicConfigSerializeWrapper)
+        self.aside = SetAside(self.store, Topics(file, [], self.clock), lambda: None)
+        self.timers = Timers(
+            CONFIG.timers, self.store, RealDisk(), root, self.clock, lambda: None, Random(1), self.aside
+        )
         self.timers.load()
 
     def settle(self) -> None:

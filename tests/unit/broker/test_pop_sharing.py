@@ -9,7 +9,7 @@ from tests.unit.broker.parts import MakeParts, Parts
 from tests.unit.broker.popper import REVIVE_TOPIC, Popper, bodies, numbers, put
 
 from rocketline.broker.pop.revive_log import REVIVE_GROUP
-from rocketline.broker.pop.reviver import AGAIN_S, GRACE_MS
+from rocketline.broker.pop.reviver import GRACE_MS
 from rocketline.protocol.bodies import ConsumeStats, decode_body
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
@@ -45,11 +45,8 @@ async def test_a_consumer_that_hangs_holds_up_only_what_it_holds(parts: Parts) -
 
 
 async def test_a_slave_keeps_and_redelivers_nothing(make_parts: MakeParts) -> None:
-    assert make_parts(is_slave=True).pops.tasks() == []
-    tasks = make_parts().pops.tasks()
-    assert len(tasks) == 2
-    for task in tasks:
-        task.close()
+    assert make_parts(is_slave=True).pops.background() == {}
+    assert set(make_parts().pops.background()) == {"check points", "redeliveries"}
 
 
 async def test_redeliveries_come_within_seconds_of_the_end_of_the_invisible_time(parts: Parts) -> None:
@@ -96,9 +93,8 @@ async def test_lag_and_what_is_in_flight_are_seen_by_operators(parts: Parts) -> 
     assert parts.pops.in_flight.of_group("orders", "readers") == 4
 
 
-@pytest.mark.parametrize("times", [1, len(AGAIN_S)])
-async def test_a_message_the_store_never_takes_is_tried_later_and_later(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, times: int
+async def test_a_message_the_retry_topic_never_takes_goes_to_the_dead_letters_at_once(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(parts, b"0", b"1")
     popper = Popper(parts)
@@ -112,14 +108,8 @@ async def test_a_message_the_store_never_takes_is_tried_later_and_later(
     monkeypatch.setattr(parts.store, "append", refusing)
     parts.pass_time(6)
     assert bodies(popper.pop()) == [b"1"], "the others are not held up"
-    for delay_s in AGAIN_S[: times - 1]:
-        parts.clock.advance(delay_s)
-        parts.pass_time(6)
-    monkeypatch.undo()
-    parts.clock.advance(AGAIN_S[times - 1])
-    parts.pass_time(6)
-    found = [body for body in bodies(popper.pop()) if body == b"0"]
-    assert found == [b"0"]
+    assert [message.body for message in parts.messages("%DLQ%readers")] == [b"0"]
+    assert parts.aside.counts == {"redeliveries": 1}
 
 
 async def test_the_revive_group_keeps_its_own_offsets(parts: Parts) -> None:

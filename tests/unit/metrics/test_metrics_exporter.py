@@ -14,7 +14,7 @@ from tests.support.patience import PATIENCE_S
 from rocketline.broker.config import BrokerConfig
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import ExporterType, MetricsConfig
-from rocketline.metrics.exporter import MetricsExporter
+from rocketline.metrics.exporter import MetricsExporter, Source
 from rocketline.metrics.families import Distribution, Family, counter, gauge, histogram
 from rocketline.settings import as_properties, load, parse_properties
 
@@ -34,6 +34,10 @@ async def families() -> AsyncIterator[Family]:
     yield took
 
 
+def sources() -> list[Source]:
+    return [("a test", families)]
+
+
 @pytest.fixture
 def quiet_reports() -> Iterator[None]:
     logger = logging.getLogger("rocketline.metrics.report")
@@ -44,7 +48,7 @@ def quiet_reports() -> Iterator[None]:
 
 async def test_reports_go_to_a_log(caplog: pytest.LogCaptureFixture, quiet_reports: None) -> None:
     config = MetricsConfig(exporter=ExporterType.LOG, log_interval_ms=1, labels="zone:a")
-    exporter = MetricsExporter(config, families, CONSTANT, lambda: "")
+    exporter = MetricsExporter(config, sources, CONSTANT, lambda: "")
     assert exporter.address == ""
     await exporter.start()
     async with asyncio.timeout(PATIENCE_S):
@@ -60,7 +64,7 @@ async def test_reports_go_to_a_log(caplog: pytest.LogCaptureFixture, quiet_repor
 
 
 async def test_nothing_runs_when_metrics_are_off() -> None:
-    exporter = MetricsExporter(MetricsConfig(), families, CONSTANT, lambda: "")
+    exporter = MetricsExporter(MetricsConfig(), sources, CONSTANT, lambda: "")
     await exporter.start()
     assert exporter.address == ""
     await exporter.close()
@@ -72,7 +76,7 @@ async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delitem(sys.modules, name)
     config = MetricsConfig(exporter=ExporterType.OTLP_GRPC, otlp_target="127.0.0.1:4317")
     with pytest.raises(ConfigError, match=r"rocketline\[otlp\]"):
-        await MetricsExporter(config, families, CONSTANT, lambda: "").start()
+        await MetricsExporter(config, sources, CONSTANT, lambda: "").start()
 
 
 async def test_a_collector_is_told_everything() -> None:
@@ -104,7 +108,7 @@ async def test_a_collector_is_told_everything() -> None:
         otlp_header=f"Authorization:{SECRET}",
         otlp_interval_ms=1,
     )
-    exporter = MetricsExporter(config, families, CONSTANT, lambda: "")
+    exporter = MetricsExporter(config, sources, CONSTANT, lambda: "")
     await exporter.start()
     try:
         async with asyncio.timeout(PATIENCE_S):

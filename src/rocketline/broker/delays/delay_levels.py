@@ -3,7 +3,7 @@
 A message with a delay level is stored under the schedule topic, its real topic and queue in its properties, and its
 deliver time where the consume queue otherwise has the tag hash. When the time has come a copy goes to the real queue.
 How far each level is delivered is kept in config/delayOffset.json; after a crash a few messages may be delivered twice,
-none is lost.
+none is lost. A message that cannot be delivered is set aside (`set_aside.py`).
 """
 
 from __future__ import annotations
@@ -15,24 +15,32 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rocketline.broker.delays.clock_rollback import SetBack
+from rocketline.broker.detours import real_place, send_on_detour
+from rocketline.broker.set_aside import SetAside, store_own
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import SCHEDULE_TOPIC
+from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
-from rocketline.errors import RequestRejected, StoreError
-from rocketline.message import DELAY, REAL_QID, REAL_TOPIC, WAIT, LogOffset, QueueOffset
+from rocketline.errors import BAD_ITEM, RequestRejected, StoreError
+from rocketline.message import DELAY, WAIT, LogOffset, QueueOffset
 from rocketline.protocol.bodies import DataVersion, DelayOffsetTable
 from rocketline.protocol.codes import ResponseCode
-from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
+from rocketline.protocol.numbers import MAX_INT64, read_number
+from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import LogEntry, decode_record
-from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
+from rocketline.store.message_store import MessageStore, StoreMessage, copy_of
 from rocketline.store.queue.dispatcher import Arrivals
 
 log = logging.getLogger(__name__)
 
+WORKER = "delay levels"
 DELIVERIES_A_TURN = 256
 """Messages delivered before other work gets its turn."""
 LOOK_AGAIN_MS = 1000
 """A clock that is set forward does not end a sleep: while something waits, it is looked at this often."""
+TRY_AGAIN_MS = 1000
+ADDED_LATER_BYTES = len(f"{WAIT}\x01false\x02")
+"""What delivery adds to the properties."""
 
 
 def deliver_time_codes(levels_ms: tuple[int, ...]) -> Callable[[LogEntry], int]:
@@ -62,10 +70,12 @@ class DelayLevels:
         file: JsonTable[DelayOffsetTable],
         clock: Clock,
         stored: Callable[[], None],
+        aside: SetAside,
         on_delivered: Callable[[str, int], None] | None = None,
     ) -> None:
         self._levels_ms = levels_ms
         self._store = store
+        self._aside = aside
         self._file = file
         self._clock = clock
         self._stored = stored
@@ -92,21 +102,15 @@ class DelayLevels:
 
     def redirect(self, message: StoreMessage, level_text: str) -> None:
         """Send a message on its detour when it asks for a delay; `level_text` is its DELAY property."""
-        try:
-            level = int(level_text)
-        except ValueError:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, f"delay level {level_text!r} is not a number") from None
+        level = read_number(level_text, lowest=-MAX_INT64)
+        if level is None:
+            shown = level_text[:80]
+            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, f"delay level {shown!r} is not a number")
         if level <= 0:
             return
         level = min(level, len(self._levels_ms))
         message.properties[DELAY] = str(level)
-        message.properties[REAL_TOPIC] = message.topic
-        message.properties[REAL_QID] = str(message.queue_id)
-        message.topic = SCHEDULE_TOPIC
-        message.queue_id = level - 1
-        message.properties_raw = encode_properties(message.properties).encode()
-        if len(message.properties_raw) > MAX_PROPERTIES_BYTES:
-            raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "the message's properties are too large")
+        send_on_detour(message, SCHEDULE_TOPIC, level - 1, ADDED_LATER_BYTES)
 
     def on_arrivals(self, arrivals: Arrivals) -> None:
         if SCHEDULE_TOPIC not in arrivals.topics:
@@ -118,14 +122,11 @@ class DelayLevels:
 
     async def run(self) -> None:
         """Deliver for ever: sleep until the next message is due or a new one arrives."""
-        while True:
-            self._arrived.clear()
-            wait_ms = self.deliver_due()
-            try:
-                async with asyncio.timeout(None if wait_ms is None else max(1, min(wait_ms, LOOK_AGAIN_MS)) / 1000):
-                    await self._arrived.wait()
-            except TimeoutError:
-                continue
+        await take_turns(self._turn, self._arrived)
+
+    def _turn(self) -> int | None:
+        wait_ms = self.deliver_due()
+        return None if wait_ms is None else min(wait_ms, LOOK_AGAIN_MS)
 
     def deliver_due(self) -> int | None:
         """Deliver what is due; milliseconds until the next turn, None when nothing is scheduled."""
@@ -146,49 +147,37 @@ class DelayLevels:
                 wait_ms = self._set_back.left_ms(queue_id, offset, wait_ms, delay_ms)
             if wait_ms > 0:
                 return wait_ms
-            if not self._deliver(unit.log_offset):
-                return 1000
+            try:
+                self._deliver_or_set_aside(unit.log_offset)
+            except StoreError as error:
+                log.error("delayed messages of level %d have to wait: %s", level, error)
+                return TRY_AGAIN_MS
             offset += 1
             self._next[level] = offset
             self._changed = True
         return 0
 
-    def _deliver(self, log_offset: LogOffset) -> bool:
-        """Store the real message; False when the store does not take it now."""
+    def _deliver_or_set_aside(self, log_offset: LogOffset) -> None:
+        """A StoreError: the store does not take it now."""
+        try:
+            self._deliver(log_offset)
+        except BAD_ITEM as error:
+            self._aside.message(WORKER, log_offset, error)
+
+    def _deliver(self, log_offset: LogOffset) -> None:
+        """Store the real message."""
         view = self._store.record_at(log_offset)
         if view is None:
-            log.error("delayed message at %d is no longer in the log", log_offset)
-            return True
+            raise LookupError("it is no longer in the log")
         record = decode_record(view, 0, len(view))
         properties = decode_properties(record.properties.decode("utf-8", "replace"))
-        topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID, "")
-        if topic is None or not queue_id.isdecimal():
-            log.error("delayed message at %d names no real topic and queue", log_offset)
-            return True
+        topic, queue_id = real_place(properties)
         # Apache's copies keep DELAY, REAL_TOPIC and REAL_QID; nobody may act on them again.
         properties[WAIT] = "false"
-        result = self._store.append(
-            StoreMessage(
-                topic=topic,
-                queue_id=int(queue_id),
-                body=record.body,
-                properties=properties,
-                properties_raw=encode_properties(properties).encode(),
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_ms=record.born_ms,
-                born_host=record.born_host,
-                reconsume_times=record.reconsume_times,
-                prepared_log_offset=record.prepared_log_offset,
-            )
-        )
-        if result.status is not AppendStatus.OK:
-            log.error("delayed message at %d cannot be delivered now: %s", log_offset, result.reason)
-            return False
+        result = store_own(self._store, copy_of(record, topic, queue_id, properties))
         self._stored()
         if self._on_delivered is not None:
             self._on_delivered(topic, result.size)
-        return True
 
     def snapshot(self) -> DelayOffsetTable:
         """How far each level is delivered now."""

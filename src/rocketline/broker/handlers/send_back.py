@@ -26,9 +26,9 @@ from rocketline.protocol.command import Command
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
 from rocketline.protocol.message_ids import offset_id
 from rocketline.protocol.names import dlq_topic, retry_topic
-from rocketline.protocol.properties import decode_properties, encode_properties
-from rocketline.protocol.records import Record, decode_record
-from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
+from rocketline.protocol.properties import decode_properties
+from rocketline.protocol.records import Record, decode_record, tried_once_more
+from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage, copy_of
 from rocketline.transport import Channel, Handler, Reply
 
 log = logging.getLogger(__name__)
@@ -120,19 +120,12 @@ class SendBackHandlers:
             properties[DELAY] = "0"
         else:
             target = retry
-            properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times)
-        return StoreMessage(
-            topic=target.topic_name,
-            queue_id=self.random.randrange(max(1, target.write_queue_nums)),
-            body=record.body,
-            properties=properties,
-            properties_raw=encode_properties(properties).encode(),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_ms,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times + 1,
-        )
+            properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + max(0, record.reconsume_times))
+        queue_id = self.random.randrange(max(1, target.write_queue_nums))
+        message = copy_of(record, target.topic_name, queue_id, properties)
+        message.reconsume_times = tried_once_more(record.reconsume_times)
+        message.prepared_log_offset = 0
+        return message
 
 
 def _answer(request: Command, code: int) -> Command:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rocketline.broker.metrics.labels import flag, is_system_group
 from rocketline.broker.parts import BrokerParts
-from rocketline.metrics.families import Family, gauge
+from rocketline.metrics.families import Family, counter, gauge
 from rocketline.protocol.versions import version_name
 
 REMOTING = "remoting"
@@ -33,6 +33,10 @@ def broker_families(parts: BrokerParts, permission: int) -> Iterator[Family]:
         family = gauge(name, help)
         family.add(value)
         yield family
+    aside = counter("rocketline_set_aside_total", "Items that a background worker could not handle and set aside.")
+    for worker, count in parts.aside.counts.items():
+        aside.add(count, worker=worker)
+    yield aside
 
 
 def connection_families(parts: BrokerParts, limit: int) -> Iterator[Family]:

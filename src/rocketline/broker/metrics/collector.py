@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from functools import partial
 
 from rocketline.broker.config import BrokerConfig
 from rocketline.broker.metrics.clients import broker_families, connection_families
@@ -13,8 +13,8 @@ from rocketline.broker.metrics.storage import storage_families
 from rocketline.broker.metrics.traffic import dead_letter_families, traffic_families
 from rocketline.broker.metrics.transactions import transaction_families
 from rocketline.broker.parts import BrokerParts
-from rocketline.metrics.exporter import MetricsExporter
-from rocketline.metrics.families import Family, Labels
+from rocketline.metrics.exporter import MetricsExporter, Source
+from rocketline.metrics.families import Labels
 from rocketline.metrics.process import process_families
 from rocketline.transport.request_families import request_family
 from rocketline.transport.timed_router import TimedRouter
@@ -29,7 +29,7 @@ class BrokerMetrics:
 
     def exporter(self) -> MetricsExporter:
         config = self._parts.config
-        return MetricsExporter(config.metrics, self.collect, labels_of(config), self.problem)
+        return MetricsExporter(config.metrics, self.sources, labels_of(config), self.problem)
 
     def problem(self) -> str:
         """Why the broker takes no messages; "" when it does."""
@@ -51,28 +51,24 @@ class BrokerMetrics:
             for key in [key for key in counts if not exists(parts, key[1], key[0])]:
                 del counts[key]
 
-    async def collect(self) -> AsyncIterator[Family]:
+    def sources(self) -> list[Source]:
+        """What is switched on now."""
         config, parts = self._parts.config, self._parts
         chosen, limit = config.metrics, config.metrics.series_limit
-        if chosen.stats:
-            for family in (*broker_families(parts, config.permission), *process_families()):
-                yield family
-        if chosen.connections:
-            for family in connection_families(parts, limit):
-                yield family
-        if chosen.remoting and self._timed is not None:
-            yield request_family(self._timed)
-        for wanted, families in (
-            (chosen.requests, traffic_families),
-            (chosen.lag, dead_letter_families),
-            (chosen.lag, lag_families),
-            (chosen.store, storage_families),
-            (chosen.transactions, transaction_families),
-            (chosen.pop, pop_families),
-        ):
-            if wanted:
-                async for family in families(parts, limit):
-                    yield family
+        timed = self._timed
+        sources: list[tuple[bool, Source]] = [
+            (chosen.stats, ("the broker", partial(broker_families, parts, config.permission))),
+            (chosen.stats, ("the process", process_families)),
+            (chosen.connections, ("connections", partial(connection_families, parts, limit))),
+            (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
+            (chosen.requests, ("traffic", partial(traffic_families, parts, limit))),
+            (chosen.lag, ("dead letters", partial(dead_letter_families, parts, limit))),
+            (chosen.lag, ("lag", partial(lag_families, parts, limit))),
+            (chosen.store, ("the store", partial(storage_families, parts, limit))),
+            (chosen.transactions, ("transactions", partial(transaction_families, parts, limit))),
+            (chosen.pop, ("pop mode", partial(pop_families, parts, limit))),
+        ]
+        return [source for wanted, source in sources if wanted]
 
 
 def labels_of(config: BrokerConfig) -> Labels:

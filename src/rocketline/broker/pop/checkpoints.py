@@ -23,7 +23,7 @@ from itertools import count
 from rocketline.broker.config import PopConfig
 from rocketline.broker.pop.in_flight import InFlight
 from rocketline.broker.pop.records import PopCheckpoint, PopKey, new_ack
-from rocketline.broker.pop.revive_log import ReviveLog
+from rocketline.broker.pop.revive_log import TAKES_NOTHING, ReviveLog
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
@@ -53,6 +53,8 @@ class _Step:
     log_offset: int = 0
     """Where the log ends after its check point, once it is written."""
     is_settled: bool = False
+    is_put_off: bool = False
+    """It was refused once: that was reported."""
 
 
 class PopCheckpoints:
@@ -155,7 +157,11 @@ class PopCheckpoints:
         assert checkpoint is not None
         self._buffered[checkpoint.key] = step
         self._lines.setdefault(step.queue, deque()).append(step)
-        due_ms = min(checkpoint.pop_ms + config.buffer_stay_ms, checkpoint.revive_ms - config.buffer_end_ms)
+        self._write_at(
+            min(checkpoint.pop_ms + config.buffer_stay_ms, checkpoint.revive_ms - config.buffer_end_ms), step
+        )
+
+    def _write_at(self, due_ms: int, step: _Step) -> None:
         heappush(self._due, (due_ms, next(self._numbers), step))
         self._wake.set()
 
@@ -193,14 +199,11 @@ class PopCheckpoints:
         while due:
             due_ms, _, step = due[0]
             wait_ms = due_ms - self._clock.now_ms()
-            if step.is_settled:
-                heappop(due)
-            elif wait_ms > 0:
+            if not step.is_settled and wait_ms > 0:
                 return wait_ms
-            elif self._write(step):
-                heappop(due)
-            else:
+            if not step.is_settled and not self._write(step):
                 return TRY_AGAIN_MS
+            heappop(due)
         return None
 
     def write_all(self) -> None:
@@ -210,13 +213,19 @@ class PopCheckpoints:
                 return
 
     def _write(self, step: _Step) -> bool:
+        """False when nothing can be written now. A check point that is refused for itself is put off: others are not."""
         checkpoint = step.checkpoint
         assert checkpoint is not None
         try:
             result = self._log.put_checkpoint(checkpoint, step.revive_queue_id, step.acked)
         except RequestRejected as error:
-            log.error("a check point of %s stays in memory: %s", checkpoint.group, error.remark)
-            return False
+            if not step.is_put_off:
+                log.error("a check point of %s stays in memory: %s", checkpoint.group, error.remark)
+            step.is_put_off = True
+            if error.code in TAKES_NOTHING:
+                return False
+            self._write_at(self._clock.now_ms() + TRY_AGAIN_MS, step)
+            return True
         step.log_offset = result.next_log_offset
         self._buffered.pop(checkpoint.key, None)
         self._settle(step)

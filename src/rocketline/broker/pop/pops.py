@@ -17,6 +17,7 @@ from rocketline.broker.pop.redelivery import Redelivery
 from rocketline.broker.pop.revive_log import ReviveLog, revive_topic
 from rocketline.broker.pop.reviver import PopReviver
 from rocketline.broker.pop.waiters import PopWaiters
+from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.async_table import OffLoop
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
@@ -41,6 +42,7 @@ class PopNeeds:
     offsets: ConsumerOffsets
     timers: Timers
     statistics: BrokerStatistics
+    aside: SetAside
     clock: Clock
     random: Random
     stored: Callable[[], None]
@@ -83,6 +85,7 @@ class Pops:
             needs.groups,
             offsets,
             needs.statistics,
+            needs.aside,
             needs.stored,
             needs.store_host,
             config.retry_v2,
@@ -111,9 +114,11 @@ class Pops:
             move_offsets(self._needs.store, self._needs.offsets, self._revive_topic)
         self.reviver.load(after_crash=after_crash)
 
-    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+    def background(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """What runs as long as the broker does. A slave keeps and delivers nothing: its master does."""
-        return [self.checkpoints.run(), self.reviver.run()] if self._needs.is_master else []
+        if not self._needs.is_master:
+            return {}
+        return {"check points": self.checkpoints.run, "redeliveries": self.reviver.run}
 
     def wake_waiters(self, entries: Arrivals) -> None:
         """Messages became readable: those who wait for them are to try."""

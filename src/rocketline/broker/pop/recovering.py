@@ -19,10 +19,11 @@ from rocketline.broker.pop.records import CHECKPOINT_TAG, PopCheckpoint, PopKey,
 from rocketline.broker.pop.redelivery import ORIGIN_GROUP, Copy
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.timer.redirect import TIMER_TOPIC
+from rocketline.errors import CorruptRecord
 from rocketline.message import REAL_TOPIC, TAGS, UNIQ_KEY
 from rocketline.protocol.names import is_derived
 from rocketline.protocol.properties import property_in
-from rocketline.protocol.records import Record, decode_record
+from rocketline.protocol.records import Record, decode_record, read_start
 from rocketline.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -113,10 +114,15 @@ def _records(store: MessageStore, topic: str, queue_id: int, since_ms: int) -> I
         for chunk in found.chunks:
             position = 0
             while position < len(chunk):
-                record = decode_record(chunk, position, len(chunk))
-                position += record.size
-                if record.store_ms >= since_ms:
-                    yield record
+                size = read_start(chunk, position)[0]
+                try:
+                    record = decode_record(chunk, position, position + size)
+                except CorruptRecord as error:
+                    log.warning("a record of %s queue %d is passed over: %s", topic, queue_id, error)
+                else:
+                    if record.store_ms >= since_ms:
+                        yield record
+                position += size
         if found.next_queue_offset <= offset:
             return
         offset = found.next_queue_offset

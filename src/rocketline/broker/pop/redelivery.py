@@ -3,7 +3,7 @@
 The copy keeps body, tags, keys and all other properties, counts one more attempt and says when it was popped first and
 by whom. Retry topics belong to a group and a topic, because a pop names one topic; they are made when first needed.
 Apache's broker goes on for ever here and leaves giving up to its clients; ours stops after the group's retryMaxTimes,
-as it does for pulls.
+as it does for pulls. A message that the store will not take on the retry topic goes to the dead letters, too, as it is.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from dataclasses import field
 from typing import NamedTuple
 
 from rocketline.broker.pop.records import PopCheckpoint
+from rocketline.broker.set_aside import SetAside, store_own
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired
-from rocketline.errors import CorruptRecord, StoreError
+from rocketline.errors import BAD_ITEM
 from rocketline.message import ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC, UNIQ_KEY
 from rocketline.protocol.message_ids import offset_id
 from rocketline.protocol.names import dlq_topic
 from rocketline.protocol.pop_info import FIRST_POP_TIME, RETRY_V1, RETRY_V2, pop_retry_topic
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
-from rocketline.protocol.records import Record, decode_record
-from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
+from rocketline.protocol.records import Record, decode_record, tried_once_more
+from rocketline.store.message_store import MessageStore, StoreMessage, copy_of
 
 log = logging.getLogger(__name__)
 
+WORKER = "redeliveries"
 ORIGIN_GROUP = "ORIGIN_GROUP"
-_NEVER_TAKEN = (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_TOO_LARGE)
 
 
 class Copy(NamedTuple):
@@ -43,10 +44,6 @@ class Copy(NamedTuple):
     reconsume_times: int
 
 
-class TryAgain(StoreError):
-    """The store takes nothing now."""
-
-
 @wired
 class Redelivery:
     store: MessageStore
@@ -54,6 +51,7 @@ class Redelivery:
     groups: Groups
     offsets: ConsumerOffsets
     statistics: BrokerStatistics
+    aside: SetAside
     stored: Callable[[], None]
     store_host: bytes
     retry_v2: bool
@@ -63,26 +61,27 @@ class Redelivery:
     redelivered: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By group and topic, since the start."""
 
-    def deliver(self, checkpoint: PopCheckpoint, queue_offset: int) -> bool:
-        """Store a copy of one message; False when the store will not take it as it is. TryAgain: it takes nothing now."""
-        record = self._record(checkpoint, queue_offset)
-        if record is None:
-            return True
+    def deliver(self, checkpoint: PopCheckpoint, queue_offset: int) -> None:
+        """Store a copy of one message, unless it is gone; a StoreError when the store takes nothing now."""
+        unit = self.store.unit_at(checkpoint.topic, checkpoint.queue_id, queue_offset)
+        log_offset = unit.log_offset if unit is not None else -1
+        try:
+            record = self._record(checkpoint, queue_offset, log_offset)
+            if record is not None:
+                self._deliver(checkpoint, record)
+        except BAD_ITEM as error:
+            self.aside.message(WORKER, log_offset, error, dlq_topic(checkpoint.group))
+            self.offsets.save_after(self.store.log_next_offset)
+
+    def _deliver(self, checkpoint: PopCheckpoint, record: Record) -> None:
         message = self._copy(checkpoint, record)
         if self.made and checkpoint.pop_ms < self.started_ms and self._was_made(message):
-            return True
-        result = self.store.append(message)
-        if result.status is not AppendStatus.OK:
-            if result.status in _NEVER_TAKEN:
-                log.error("%s cannot be given offset %d of %s queue %d again: %s", checkpoint.group, queue_offset,
-                          checkpoint.topic, checkpoint.queue_id, result.reason)  # fmt: skip
-                return False
-            raise TryAgain(result.reason or result.status.name)
+            return
+        result = store_own(self.store, message)
         self.offsets.save_after(result.next_log_offset)
         self.statistics.put(message.topic, 1, result.size)
         self.redelivered[checkpoint.group, checkpoint.topic] += 1
         self.stored()
-        return True
 
     def _was_made(self, message: StoreMessage) -> bool:
         copy = Copy(message.topic, message.properties.get(UNIQ_KEY, ""), message.reconsume_times)
@@ -91,20 +90,15 @@ class Redelivery:
         self.made[copy] -= 1
         return True
 
-    def _record(self, checkpoint: PopCheckpoint, queue_offset: int) -> Record | None:
+    def _record(self, checkpoint: PopCheckpoint, queue_offset: int, log_offset: int) -> Record | None:
         """The message as it lies in its queue; None when it is no longer there, or is another one."""
         topic, queue_id = checkpoint.topic, checkpoint.queue_id
-        unit = self.store.unit_at(topic, queue_id, queue_offset)
-        view = self.store.record_at(unit.log_offset) if unit is not None else None
-        try:
-            record = decode_record(view, 0, len(view)) if view is not None else None
-        except CorruptRecord as error:
-            log.error("offset %d of %s queue %d is damaged: %s", queue_offset, topic, queue_id, error)
-            return None
-        if record is None:
+        view = self.store.record_at(log_offset) if log_offset >= 0 else None
+        if view is None:
             log.warning("offset %d of %s queue %d is gone: %s does not get it again", queue_offset, topic, queue_id,
                         checkpoint.group)  # fmt: skip
             return None
+        record = decode_record(view, 0, len(view))
         if record.store_ms > checkpoint.pop_ms:
             log.warning("offset %d of %s queue %d was stored after it was popped: the topic began anew", queue_offset, topic,
                         queue_id)  # fmt: skip
@@ -127,21 +121,14 @@ class Redelivery:
             self.statistics.sent_back(group, added[RETRY_TOPIC], dead=True)
         else:
             topic = self._retry_topic(checkpoint)
-        raw = encode_properties(properties | added).encode()
-        if len(raw) > MAX_PROPERTIES_BYTES:
-            raw, added = encode_properties(properties).encode(), {}  # better a message that says less than none
-        return StoreMessage(
-            topic=topic,
-            queue_id=0,
-            body=record.body,
-            properties=properties | added,
-            properties_raw=raw,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_ms,
-            born_host=self.store_host,
-            reconsume_times=record.reconsume_times + 1,
-        )
+        message = copy_of(record, topic, 0, properties | added)
+        if len(message.properties_raw) > MAX_PROPERTIES_BYTES:
+            # Better a message that says less than none.
+            message.properties, message.properties_raw = properties, encode_properties(properties).encode()
+        message.born_host = self.store_host
+        message.reconsume_times = tried_once_more(record.reconsume_times)
+        message.prepared_log_offset = 0
+        return message
 
     def _retry_topic(self, checkpoint: PopCheckpoint) -> str:
         topic, group = checkpoint.topic, checkpoint.group

@@ -33,6 +33,13 @@ def revive_topic(cluster: str) -> str:
     return REVIVE_PREFIX + cluster
 
 
+_REFUSALS = {
+    AppendStatus.BUSY: ResponseCode.SYSTEM_BUSY,
+    AppendStatus.NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+TAKES_NOTHING = frozenset(_REFUSALS.values())
+"""Codes of a refusal that has nothing to do with what was to be kept."""
+
 CHECKPOINT = "CK"
 ACK = "ACK"
 
@@ -86,8 +93,7 @@ class ReviveLog:
         self.timers.redirect(message)
         result = self.store.append(message)
         if result.status is not AppendStatus.OK:
-            busy = result.status is AppendStatus.BUSY
-            code = ResponseCode.SYSTEM_BUSY if busy else ResponseCode.SERVICE_NOT_AVAILABLE
+            code = _REFUSALS.get(result.status, ResponseCode.MESSAGE_ILLEGAL)
             raise RequestRejected(code, f"{unique_id} cannot be kept: {result.reason or result.status.name}")
         self.stored()
         return result

@@ -9,7 +9,7 @@ Rules kept here:
   none.
 - A store that takes nothing stops the queue, not the broker: the same check point is tried again.
 - A message that is gone, or newer than its check point because its topic began anew, is passed over. One that the store
-  will never take as it is gets a new check point, later and later.
+  will never take goes to the dead letters. Neither holds up those behind it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
 from rocketline.broker.pop.in_flight import InFlight
-from rocketline.broker.pop.records import PopAck, PopCheckpoint, PopKey, decode_either, new_checkpoint
+from rocketline.broker.pop.records import PopAck, PopCheckpoint, PopKey, decode_either
 from rocketline.broker.pop.recovering import copies_since, settled_keys
-from rocketline.broker.pop.redelivery import Redelivery
+from rocketline.broker.pop.redelivery import WORKER, Redelivery
 from rocketline.broker.pop.revive_log import ACK, CHECKPOINT, EARLIER_MS, REVIVE_GROUP, ReviveLog
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
-from rocketline.errors import RequestRejected, StoreError
+from rocketline.errors import BAD_ITEM, StoreError
 from rocketline.message import TAGS
 from rocketline.protocol.properties import property_in
-from rocketline.protocol.records import decode_record
+from rocketline.protocol.records import Record, decode_record, read_start
 from rocketline.store.message_store import MessageStore, ReadStatus
 from rocketline.store.queue.dispatcher import Arrivals
 
@@ -46,8 +44,6 @@ GRACE_MS = 2000
 RECORDS_A_TURN = 256
 """Records read from one queue before other work gets its turn; and check points settled."""
 TRY_AGAIN_MS = 1000
-AGAIN_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""When a message that could not be delivered again is tried next."""
 
 _tag_of = property_in(TAGS)
 
@@ -58,6 +54,8 @@ class _Open:
 
     checkpoint: PopCheckpoint
     revive_offset: int
+    due_ms: int
+    """When its invisible time is over: soon after it came here, whatever it says itself."""
     acked: int
 
 
@@ -82,7 +80,7 @@ class _ReviveQueue:
         self._settled_keys = settled_keys
         self._started_ms = now_ms
 
-    def add(self, checkpoint: PopCheckpoint, offset: int) -> None:
+    def add(self, checkpoint: PopCheckpoint, offset: int, stored_ms: int) -> None:
         if checkpoint.key in self._settled_keys:
             return
         known = self.by_key.get(checkpoint.key)
@@ -90,7 +88,9 @@ class _ReviveQueue:
             # The timer repeats after a crash: the same one, and its acknowledgements come again too.
             known.acked |= checkpoint.acked
             return
-        opened = self.by_key[checkpoint.key] = _Open(checkpoint, offset, checkpoint.acked)
+        # The timer brings it shortly before its time. One that says otherwise must not hold up the whole queue.
+        due_ms = min(checkpoint.revive_ms, stored_ms + EARLIER_MS)
+        opened = self.by_key[checkpoint.key] = _Open(checkpoint, offset, due_ms, checkpoint.acked)
         self.line.append(opened)
 
     def ack(self, ack: PopAck) -> None:
@@ -191,7 +191,7 @@ class PopReviver:
             if self._read(queue):
                 return 0  # all that is there is known before anything is settled
             return self._settle_due(queue)
-        except (RequestRejected, StoreError) as error:
+        except StoreError as error:
             log.error("redeliveries of revive queue %d have to wait: %s", queue.queue_id, error)
             return TRY_AGAIN_MS
         finally:
@@ -205,18 +205,12 @@ class PopReviver:
         for chunk in found.chunks:
             position = 0
             while position < len(chunk):
-                record = decode_record(chunk, position, len(chunk))
-                position += record.size
-                said = decode_either(_tag_of(record.properties.decode("utf-8", "replace")), bytes(record.body))
-                if isinstance(said, PopCheckpoint):
-                    queue.add(said, record.queue_offset)
-                    self.traffic.got[said.group, said.topic, CHECKPOINT, queue.queue_id] += 1
-                elif isinstance(said, PopAck):
-                    queue.ack(said)
-                    self.traffic.got[said.key.group, said.key.topic, ACK, queue.queue_id] += 1
-                else:
-                    log.error("record %d of revive queue %d is neither check point nor ack: left out",
-                              record.queue_offset, queue.queue_id)  # fmt: skip
+                size = read_start(chunk, position)[0]
+                try:
+                    self._take_in(queue, decode_record(chunk, position, position + size))
+                except BAD_ITEM as error:
+                    self._redelivery.aside.item(WORKER, f"a record of revive queue {queue.queue_id}", error)
+                position += size
         if found.status in (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE):
             return False
         moved = found.next_queue_offset != queue.next_offset
@@ -226,22 +220,32 @@ class PopReviver:
         queue.next_offset = found.next_queue_offset
         return moved
 
+    def _take_in(self, queue: _ReviveQueue, record: Record) -> None:
+        said = decode_either(_tag_of(record.properties.decode("utf-8", "replace")), bytes(record.body))
+        if isinstance(said, PopCheckpoint):
+            queue.add(said, record.queue_offset, record.store_ms)
+            self.traffic.got[said.group, said.topic, CHECKPOINT, queue.queue_id] += 1
+        elif isinstance(said, PopAck):
+            queue.ack(said)
+            self.traffic.got[said.key.group, said.key.topic, ACK, queue.queue_id] += 1
+        else:
+            raise ValueError(f"number {record.queue_offset} is neither check point nor acknowledgement")
+
     def _settle_due(self, queue: _ReviveQueue) -> int | None:
         for _ in range(RECORDS_A_TURN):
             if not queue.line:
                 return None
             opened = queue.line[0]
-            due_ms = opened.checkpoint.revive_ms + GRACE_MS
-            wait_ms = due_ms - self._clock.now_ms()
+            wait_ms = opened.due_ms + GRACE_MS - self._clock.now_ms()
             if wait_ms > 0:
                 return wait_ms
-            if self._is_behind(opened.checkpoint.revive_ms):
+            if self._is_behind(opened.due_ms):
                 return TRY_AGAIN_MS
-            self._settle(opened, queue.queue_id)
+            self._settle(opened)
             queue.close_first()
         return 0
 
-    def _settle(self, opened: _Open, revive_queue_id: int) -> None:
+    def _settle(self, opened: _Open) -> None:
         """Deliver again what is not acknowledged; what is done is noted, so that trying again does not repeat it."""
         checkpoint = opened.checkpoint
         if self._topics.get(checkpoint.topic) is None or checkpoint.group not in self._groups.table:
@@ -250,29 +254,7 @@ class PopReviver:
         for index, offset in enumerate(checkpoint.offsets):
             if opened.acked >> index & 1:
                 continue
-            if not self._redelivery.deliver(checkpoint, offset):
-                self._put_again(checkpoint, offset, revive_queue_id)
+            self._redelivery.deliver(checkpoint, offset)
             opened.acked |= 1 << index
             queue = (checkpoint.topic, checkpoint.group, checkpoint.queue_id)
             self._in_flight.remove(queue, 1, checkpoint.pop_ms)
-
-    def _put_again(self, checkpoint: PopCheckpoint, offset: int, revive_queue_id: int) -> None:
-        said = checkpoint.put_again
-        times = int(said) if isinstance(said, str) and said.isdecimal() else 0
-        if times >= len(AGAIN_S):
-            log.error("offset %d of %s queue %d is given up: the store does not take it for %s", offset, checkpoint.topic,
-                      checkpoint.queue_id, checkpoint.group)  # fmt: skip
-            return
-        pop_ms = checkpoint.pop_ms + 1  # or it would be the same check point
-        invisible_ms = self._clock.now_ms() - pop_ms + AGAIN_S[times] * 1000
-        again = new_checkpoint(
-            checkpoint.group,
-            checkpoint.topic,
-            checkpoint.queue_id,
-            [offset],
-            pop_ms,
-            invisible_ms,
-            checkpoint.broker_name,
-        )
-        again = msgspec.structs.replace(again, put_again=str(times + 1))
-        self._offsets.save_after(self._log.put_checkpoint(again, revive_queue_id).next_log_offset)

@@ -18,6 +18,7 @@ from rocketline.broker.statistics.totals import Totals, TotalsHistory
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.clock import Clock
 from rocketline.protocol.bodies import BrokerStatsData, StatsItem
+from rocketline.protocol.numbers import read_number
 from rocketline.store.message_store import MessageStore
 
 
@@ -388,12 +389,11 @@ class FallBehind:
         measure = {"GROUP_GET_FALL_SIZE": self._bytes, "GROUP_GET_FALL_TIME": self._ms}.get(name)
         queue_id, _, rest = key.partition("@")
         topic, _, group = rest.partition("@")
-        if measure is None or not queue_id.isdecimal():
+        number = read_number(queue_id)
+        offset = None if number is None else self._offsets.pulled(group, topic, number)
+        if measure is None or number is None or offset is None:
             return None
-        offset = self._offsets.pulled(group, topic, int(queue_id))
-        if offset is None:
-            return None
-        now = StatsItem(measure(topic, int(queue_id), offset))
+        now = StatsItem(measure(topic, number, offset))
         return BrokerStatsData(now, now, now)
 
     def _bytes(self, topic: str, queue_id: int, offset: int) -> int:

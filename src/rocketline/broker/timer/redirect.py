@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from rocketline.broker.detours import send_on_detour
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.message import (
     DELAY,
-    REAL_QID,
     REAL_TOPIC,
     RETRY_PREFIX,
     TIMER_DELAY_MS,
@@ -23,7 +23,7 @@ from rocketline.message import (
     UNIQ_KEY,
 )
 from rocketline.protocol.codes import ResponseCode
-from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
+from rocketline.protocol.numbers import MAX_INT64, read_number
 from rocketline.protocol.recall import RecallHandle
 from rocketline.store.config import TimerConfig
 from rocketline.store.message_store import StoreMessage
@@ -33,7 +33,7 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
 
 ADDED_LATER_BYTES = 128
-"""Room for what delivery adds to the properties: with less, a message would be accepted and could never be delivered."""
+"""Room for what delivery, and going round again, add to the properties."""
 _MAX_MS = (1 << 63) - 1
 
 
@@ -71,18 +71,16 @@ class TimerRedirect:
 
     def _deliver_ms(self, properties: dict[str, str], now_ms: int) -> int:
         seconds, millis = properties.get(TIMER_DELAY_SEC), properties.get(TIMER_DELAY_MS)
-        try:
-            if seconds is not None:
-                deliver_ms = now_ms + int(seconds) * 1000
-            elif millis is not None:
-                deliver_ms = now_ms + int(millis)
-            else:
-                deliver_ms = int(properties[TIMER_DELIVER_MS])
-        except ValueError:
-            raise self._illegal() from None
-        if not -_MAX_MS <= deliver_ms <= now_ms + self._config.max_delay_s * 1000:
+        if seconds is not None:
+            text, unit_ms, since_ms = seconds, 1000, now_ms
+        elif millis is not None:
+            text, unit_ms, since_ms = millis, 1, now_ms
+        else:
+            text, unit_ms, since_ms = properties[TIMER_DELIVER_MS], 1, 0
+        number = read_number(text, lowest=-MAX_INT64)
+        if number is None or since_ms + number * unit_ms > now_ms + self._config.max_delay_s * 1000:
             raise self._illegal()
-        return deliver_ms
+        return since_ms + number * unit_ms
 
     def _slot_ms(self, deliver_ms: int) -> int:
         slot_ms = (deliver_ms - 1) // self._config.precision_ms * self._config.precision_ms
@@ -97,19 +95,8 @@ class TimerRedirect:
         return slot_ms
 
     def _redirect_to(self, message: StoreMessage, slot_ms: int) -> None:
-        properties = message.properties
-        properties[TIMER_OUT_MS] = str(slot_ms)
-        properties[REAL_TOPIC] = message.topic
-        properties[REAL_QID] = str(message.queue_id)
-        message.properties_raw = encode_properties(properties).encode()
-        if len(message.properties_raw) > MAX_PROPERTIES_BYTES - ADDED_LATER_BYTES:
-            raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the properties of a timer message may have {MAX_PROPERTIES_BYTES - ADDED_LATER_BYTES} bytes, with those "
-                f"the broker adds they have {len(message.properties_raw)}",
-            )
-        message.topic = TIMER_TOPIC
-        message.queue_id = 0
+        message.properties[TIMER_OUT_MS] = str(slot_ms)
+        send_on_detour(message, TIMER_TOPIC, 0, ADDED_LATER_BYTES)
 
     def _illegal(self) -> RequestRejected:
         return RequestRejected(
@@ -129,7 +116,4 @@ def recall_handle(broker_name: str, properties: dict[str, str]) -> str | None:
 
 
 def _level(properties: dict[str, str]) -> int:
-    try:
-        return int(properties.get(DELAY, "0"))
-    except ValueError:
-        return 0
+    return read_number(properties.get(DELAY)) or 0

@@ -7,6 +7,7 @@ Rules:
   only when the log has them on disk: a crash repeats what was delivered since, and loses nothing.
 - What lies further ahead than the window of the wheel is stored again after half a window or a whole one.
 - A disk that refuses an entry or a delivery stops the turn, not the timer: it is tried again.
+- A message that can never be entered or delivered is set aside (`set_aside.py`).
 """
 
 from __future__ import annotations
@@ -20,30 +21,33 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from rocketline.broker.detours import real_place
+from rocketline.broker.set_aside import SetAside, store_own
 from rocketline.broker.timer.counts import TimerTopicCounts, TimerTraffic
 from rocketline.broker.timer.redirect import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, TimerRedirect
 from rocketline.broker.turns import take_turns
 from rocketline.clock import Clock
-from rocketline.errors import ProtocolError, StoreError
-from rocketline.message import REAL_QID, REAL_TOPIC, UNIQ_KEY
+from rocketline.errors import BAD_ITEM, StoreError
+from rocketline.message import UNIQ_KEY
 from rocketline.protocol.hashing import java_string_hash
-from rocketline.protocol.properties import decode_properties, encode_properties
+from rocketline.protocol.numbers import read_number
+from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import Record, decode_record
 from rocketline.store.config import TimerConfig
 from rocketline.store.files.disk import Disk
-from rocketline.store.message_store import AppendStatus, MessageStore, StoreMessage
+from rocketline.store.message_store import MessageStore, StoreMessage, copy_of
 from rocketline.store.timer.files import TimerFiles, TimerSnapshot
 from rocketline.store.timer.timer_log import RECALLS, ROLLS, WAITS, TimerEntry
 from rocketline.store.timer.wheel import SLOT_COUNT
 
 log = logging.getLogger(__name__)
 
+WORKER = "timers"
 ENTRIES_A_TURN = 256
 """Messages put on the wheel, and messages delivered, before other work gets its turn."""
 TRY_AGAIN_MS = 1000
 LOOK_AGAIN_MS = 1000
 """A clock that is set forward does not end a sleep: while something waits, the time is checked this often."""
-_NOT_FOR_RETRY = (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_TOO_LARGE)
 
 
 class TimerMessage(NamedTuple):
@@ -77,9 +81,11 @@ class Timers:
         clock: Clock,
         stored: Callable[[], None],
         random: Random,
+        aside: SetAside,
         slot_count: int = SLOT_COUNT,
     ) -> None:
         self._config = config
+        self._aside = aside
         self._store = store
         self._clock = clock
         self._stored = stored
@@ -120,10 +126,12 @@ class Timers:
     def _after_newest(self) -> int:
         """The queue offset after the message of the newest entry; 0 when it is not known."""
         entry = self._files.newest
-        waiting = self._message_at(entry.log_offset) if entry is not None else None
-        if entry is None or waiting is None:
+        if entry is None:
             return 0
-        offset = waiting.record.queue_offset
+        try:
+            offset = self._message_at(entry.log_offset).record.queue_offset
+        except BAD_ITEM:
+            return 0
         unit = self._store.unit_at(TIMER_TOPIC, 0, offset)
         return offset + 1 if unit is not None and unit.log_offset == entry.log_offset else 0
 
@@ -171,11 +179,12 @@ class Timers:
             unit = store.unit_at(TIMER_TOPIC, 0, self._next)
             if unit is None:
                 return True
-            waiting = self._message_at(unit.log_offset)
-            if waiting is None:
-                log.error("message %d of %s is no timer message: left out", self._next, TIMER_TOPIC)
-            elif not self._was_delivered(waiting):
-                self._enter(waiting, unit.log_offset, unit.size)
+            try:
+                waiting = self._message_at(unit.log_offset)
+                if not self._was_delivered(waiting):
+                    self._enter(waiting, unit.log_offset, unit.size)
+            except BAD_ITEM as error:
+                self._aside.message(WORKER, unit.log_offset, error)
             self._next += 1
         return False
 
@@ -200,21 +209,17 @@ class Timers:
         self.counts.add(waiting.topic, -1 if is_recall else 1)
         self.seen.entered(waiting.topic, waiting.out_ms - waiting.record.born_ms)
 
-    def _message_at(self, log_offset: int) -> TimerMessage | None:
-        """The timer message at a log offset; None when there is none."""
+    def _message_at(self, log_offset: int) -> TimerMessage:
+        """The timer message at a log offset; one of BAD_ITEM when there is none."""
         view = self._store.record_at(log_offset)
         if view is None:
-            return None
-        try:
-            record = decode_record(view, 0, len(view))
-            properties = decode_properties(record.properties.decode("utf-8", "replace"))
-            out_ms, queue_id = int(properties[TIMER_OUT_MS]), int(properties[REAL_QID])
-            topic = properties[REAL_TOPIC]
-        except (KeyError, ValueError, ProtocolError, StoreError):
-            return None
-        if record.topic != TIMER_TOPIC or queue_id < 0 or out_ms < 0:
-            return None
-        return TimerMessage(record, properties, out_ms, topic, queue_id)
+            raise LookupError("it is no longer in the log")
+        record = decode_record(view, 0, len(view))
+        properties = decode_properties(record.properties.decode("utf-8", "replace"))
+        out_ms = read_number(properties.get(TIMER_OUT_MS))
+        if record.topic != TIMER_TOPIC or out_ms is None:
+            raise ValueError(f"it is no timer message: {TIMER_OUT_MS} is no time")
+        return TimerMessage(record, properties, out_ms, *real_place(properties))
 
     # From the wheel to where messages belong
 
@@ -228,10 +233,7 @@ class Timers:
                 if next_ms is None or next_ms + precision_ms > now_ms:
                     break
                 self._begin()
-            done, failed = self._deliver_some(left)
-            left -= done
-            if failed:
-                return TRY_AGAIN_MS
+            left -= self._deliver_some(left)
             if left <= 0:
                 return 0
             self._finish()
@@ -244,23 +246,28 @@ class Timers:
         self._firing = deque()
         for entry in self._files.begin():
             if entry.kind & RECALLS and not entry.kind & ROLLS:
-                waiting = self._message_at(entry.log_offset)
-                if waiting is not None:
-                    self._recalled[waiting.properties.get(TIMER_DEL_UNIQKEY, "")] = waiting.topic
+                self._note_recall(entry)
             else:
                 self._firing.append(entry)
 
-    def _deliver_some(self, limit: int) -> tuple[int, bool]:
-        """(messages handled, whether the store takes no more now)."""
+    def _note_recall(self, entry: TimerEntry) -> None:
+        try:
+            waiting = self._message_at(entry.log_offset)
+        except BAD_ITEM as error:
+            self._aside.item(WORKER, f"the recall at {entry.log_offset}", error)
+        else:
+            self._recalled[waiting.properties.get(TIMER_DEL_UNIQKEY, "")] = waiting.topic
+
+    def _deliver_some(self, limit: int) -> int:
+        """How many messages were handled; a StoreError when the store takes no more now."""
         firing = self._firing
         assert firing is not None
         done = 0
         while firing and done < limit:
-            if not self._deliver(firing[0]):
-                return done, True
+            self._deliver(firing[0])
             firing.popleft()
             done += 1
-        return done, False
+        return done
 
     def _finish(self) -> None:
         if self._firing:
@@ -271,23 +278,21 @@ class Timers:
             self.counts.add(topic, 1)  # it was subtracted when the recall came, but there was nothing to recall
         self._recalled.clear()
 
-    def _deliver(self, entry: TimerEntry) -> bool:
-        """Store the message under its topic; False when the store does not take it now."""
-        waiting = self._message_at(entry.log_offset)
-        if waiting is None:
-            log.error("timer message at %d is no longer in the log", entry.log_offset)
-            return True
-        is_rolled = bool(entry.kind & ROLLS)
-        if not is_rolled and self._is_recalled(waiting):
-            return True
-        result = self._store.append(self._copy(waiting, entry, is_rolled))
-        if result.status is not AppendStatus.OK:
-            log.error("timer message at %d cannot be delivered now: %s", entry.log_offset, result.reason)
-            return result.status in _NOT_FOR_RETRY
-        self.counts.add(waiting.topic, 1 if TIMER_DEL_UNIQKEY in waiting.properties else -1)
-        self.seen.delivered[waiting.topic] += 1
-        self._stored()
-        return True
+    def _deliver(self, entry: TimerEntry) -> None:
+        """Store the real message, unless it was recalled."""
+        waiting = None
+        try:
+            waiting = self._message_at(entry.log_offset)
+            is_rolled = bool(entry.kind & ROLLS)
+            if not is_rolled and self._is_recalled(waiting):
+                return
+            store_own(self._store, self._copy(waiting, entry, is_rolled))
+            self._stored()
+            self.seen.delivered[waiting.topic] += 1
+        except BAD_ITEM as error:
+            self._aside.message(WORKER, entry.log_offset, error)
+        if waiting is not None:
+            self.counts.add(waiting.topic, 1 if TIMER_DEL_UNIQKEY in waiting.properties else -1)
 
     def _is_recalled(self, waiting: TimerMessage) -> bool:
         """By its unique id, or by topic and id as some brokers write it."""
@@ -302,26 +307,15 @@ class Timers:
         return False
 
     def _copy(self, waiting: TimerMessage, entry: TimerEntry, is_rolled: bool) -> StoreMessage:
-        record, properties = waiting.record, waiting.properties
+        properties = waiting.properties
         properties["TIMER_ENQUEUE_MS"] = str(entry.written_ms)
         if is_rolled:
-            times = properties.get("TIMER_ROLL_TIMES", "0")
-            properties["TIMER_ROLL_TIMES"] = str(int(times) + 1 if times.isdecimal() else 1)
+            properties["TIMER_ROLL_TIMES"] = str((read_number(properties.get("TIMER_ROLL_TIMES")) or 0) + 1)
         properties["TIMER_DEQUEUE_MS"] = str(self._clock.now_ms())
         # RocketMQ's copies keep REAL_TOPIC and REAL_QID; TIMER_OUT_MS keeps them from going round again.
-        return StoreMessage(
-            topic=TIMER_TOPIC if is_rolled else waiting.topic,
-            queue_id=0 if is_rolled else waiting.queue_id,
-            body=record.body,
-            properties=properties,
-            properties_raw=encode_properties(properties).encode(),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_ms,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times,
-            prepared_log_offset=record.prepared_log_offset,
-        )
+        if is_rolled:
+            return copy_of(waiting.record, TIMER_TOPIC, 0, properties)
+        return copy_of(waiting.record, waiting.topic, waiting.queue_id, properties)
 
     # To the disk
 

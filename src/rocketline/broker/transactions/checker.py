@@ -3,7 +3,8 @@
 Every round looks through the half messages from the first one that may be open, in order:
 
 * ended, or found committed in the log: passed;
-* asked about often enough, or older than the log keeps messages: put aside under TRANS_CHECK_MAX_TIME_TOPIC;
+* asked about often enough, older than the log keeps messages, or nothing that could be stored again: put aside under
+  TRANS_CHECK_MAX_TIME_TOPIC;
 * too young: the round ends here, unless the message brought its own time (CHECK_IMMUNITY_TIME_IN_SECONDS). Then it is stored
   again at the end of the queue, so that it does not hold up the others;
 * otherwise stored again with its count of checks raised, and some live producer of its group is asked, by the new place.
@@ -20,18 +21,20 @@ from collections.abc import Callable
 
 from rocketline.broker.config import TransactionConfig
 from rocketline.broker.registries import ProducerRegistry
+from rocketline.broker.set_aside import SetAside, store_own
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.transactions.half_messages import HalfMessage, HalfMessages
 from rocketline.broker.transactions.ops import OpReader
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
-from rocketline.errors import TransportError
+from rocketline.errors import BAD_ITEM, StoreError, TransportError
 from rocketline.message import UNIQ_KEY, WAIT, LogOffset, QueueOffset
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import CheckTransactionStateHeader
 from rocketline.protocol.message_ids import offset_id
+from rocketline.protocol.numbers import read_number
 from rocketline.protocol.properties import encode_properties
 from rocketline.protocol.records import encode_record, record_head
 from rocketline.protocol.transactions import (
@@ -44,10 +47,11 @@ from rocketline.protocol.transactions import (
     PREPARED_QUEUE_OFFSET,
     immunity_ms,
 )
-from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
+from rocketline.store.message_store import AppendResult, MessageStore, StoreMessage
 
 log = logging.getLogger(__name__)
 
+WORKER = "transaction checks"
 GROUP = "CID_RMQ_SYS_TRANS"
 A_TURN = 128
 """Half messages looked at before other work gets its turn."""
@@ -64,6 +68,7 @@ class CheckerParts:
     offsets: ConsumerOffsets
     producers: ProducerRegistry
     half_messages: HalfMessages
+    aside: SetAside
     clock: Clock
     stored: Callable[[], None]
     store_host: bytes
@@ -123,69 +128,75 @@ class TransactionChecker:
         if self._ops.passed(queue_offset) or self._half.has_ended(queue_offset):
             return True
         unit = self._store.unit_at(HALF_TOPIC, 0, queue_offset)
-        half = self._half.at(unit.log_offset) if unit is not None else None
-        if half is None:
-            log.error("half message %d cannot be read: it is passed over", queue_offset)
+        log_offset = unit.log_offset if unit is not None else -1
+        try:
+            return self._check_or_set_aside(log_offset)
+        except StoreError as error:
+            log.error("half message %d cannot be stored again now: %s", queue_offset, error)
+            return False
+
+    def _check_or_set_aside(self, log_offset: int) -> bool:
+        half = None
+        try:
+            half = self._half.at(log_offset)
+            if half is None:
+                raise LookupError("there is no half message")
+            return self._is_over(half) or self._check(half)
+        except BAD_ITEM as error:
+            self._parts.aside.message(WORKER, log_offset, error, MAX_CHECKS_TOPIC)
+            self._count_given_up(half)
             return True
-        if self._is_over(half):
-            return True
-        return self._check(half)
+
+    def _count_given_up(self, half: HalfMessage | None) -> None:
+        self._half.counts.given_up += 1
+        if half is not None:
+            self._half.by_topic.of(half.real_topic).close()
 
     def _is_over(self, half: HalfMessage) -> bool:
         """Whether its transaction was ended by another copy of it, or by the place it had before."""
         if self._half.outcome_of(half) is not None:
             return True
-        before = half.properties.get(PREPARED_QUEUE_OFFSET, "")
-        return before.isascii() and before.isdecimal() and self._half.has_ended(int(before))
+        before = read_number(half.properties.get(PREPARED_QUEUE_OFFSET))
+        return before is not None and self._half.has_ended(before)
 
     def _check(self, half: HalfMessage) -> bool:
         properties, now_ms = half.properties, self._parts.clock.now_ms()
-        times = properties.get(CHECK_TIMES, "0")
-        checks = int(times) if times.isascii() and times.isdecimal() else 0
+        checks = read_number(properties.get(CHECK_TIMES)) or 0
         if checks >= self._config.max_checks or now_ms - half.record.born_ms > self._keeps_ms:
-            return self._give_up(half, checks)
+            self._give_up(half, checks)
+            return True
         born_ms = half.record.born_ms
         # A producer whose clock is ahead says nothing about the age: then it is as old as its record.
         age_ms = now_ms - (born_ms if born_ms <= now_ms else half.record.store_ms)
         if age_ms <= immunity_ms(properties, self._config.timeout_ms):
-            return CHECK_IMMUNITY_S in properties and self._wait_behind(half)
+            if CHECK_IMMUNITY_S not in properties:
+                return False
+            properties.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
+            self._store_again(half)
+            return True
         if self._half.was_committed(half):
             log.info("half message %d was committed before: nobody is asked", half.record.queue_offset)
             return True
         properties[CHECK_TIMES] = str(checks + 1)
-        result = self._store_again(half)
-        if result is None:
-            return False
-        self._ask(half, result)
+        self._ask(half, self._store_again(half))
         return True
 
-    def _wait_behind(self, half: HalfMessage) -> bool:
-        half.properties.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
-        return self._store_again(half) is not None
-
-    def _store_again(self, half: HalfMessage) -> AppendResult | None:
-        result = self._append(half.to_store(HALF_TOPIC, 0, half.properties), half)
-        if result is not None:
-            self._half.moved(half.record.queue_offset, result.queue_offset)
+    def _store_again(self, half: HalfMessage) -> AppendResult:
+        result = self._append(half.to_store(HALF_TOPIC, 0, half.properties))
+        self._half.moved(half.record.queue_offset, result.queue_offset)
         return result
 
-    def _give_up(self, half: HalfMessage, checks: int) -> bool:
+    def _give_up(self, half: HalfMessage, checks: int) -> None:
         self._parts.topics.require_derived(MAX_CHECKS_TOPIC, 1)
-        if self._append(half.to_store(MAX_CHECKS_TOPIC, 0, half.properties), half) is None:
-            return False
-        self._half.counts.given_up += 1
-        self._half.by_topic.of(half.real_topic).close()
+        self._append(half.to_store(MAX_CHECKS_TOPIC, 0, half.properties))
+        self._count_given_up(half)
         log.error(
             "message %s of group %s for %s was asked about %d times without an answer: it is now in %s",
             half.properties.get(UNIQ_KEY), half.properties.get(PGROUP), half.target, checks, MAX_CHECKS_TOPIC,
         )  # fmt: skip
-        return True
 
-    def _append(self, message: StoreMessage, half: HalfMessage) -> AppendResult | None:
-        result = self._store.append(message)
-        if result.status is not AppendStatus.OK:
-            log.error("half message %d cannot be stored again now: %s", half.record.queue_offset, result.reason)
-            return None
+    def _append(self, message: StoreMessage) -> AppendResult:
+        result = store_own(self._store, message)
         self._parts.stored()
         return result
 
@@ -201,7 +212,8 @@ class TransactionChecker:
             return
         try:
             channel.send_oneway(self._question(half, placed))
-        except TransportError as error:
+        except (TransportError, *BAD_ITEM) as error:
+            # It was stored again, so that it is asked about again, and put aside after so many times.
             log.warning("%s could not be asked about a transaction: %s", channel.remote, error)
 
     def _question(self, half: HalfMessage, placed: AppendResult) -> Command:

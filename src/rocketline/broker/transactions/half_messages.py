@@ -15,24 +15,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
+from rocketline.broker.detours import real_place, send_on_detour
 from rocketline.broker.transactions.ops import OpWriter
 from rocketline.broker.transactions.topic_counts import TransactionsByTopic
 from rocketline.errors import RequestRejected
 from rocketline.message import REAL_QID, REAL_TOPIC, TRANSACTION_ID, UNIQ_KEY
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.names import topic_problem
-from rocketline.protocol.properties import decode_properties, encode_properties
+from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.record_layout import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketline.protocol.records import Record, decode_record
 from rocketline.protocol.transactions import HALF_TOPIC, PGROUP, Transaction
-from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage
+from rocketline.store.message_store import AppendResult, AppendStatus, MessageStore, StoreMessage, copy_of
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 REMEMBERED = 1 << 16
 """Half messages of which it is remembered where they went, or how they ended."""
-MAX_QUEUE_ID = 1 << 31
+ADDED_LATER_BYTES = 256
+"""Room for what checks add to the properties, and then the detour of a committed message that is for later."""
 
 Identity = tuple[str, str]
 """Producer group and unique id of a transaction."""
@@ -51,6 +55,7 @@ class TransactionCounts:
     unanswerable: int = 0
     """Checks for which no producer of the group was connected."""
     given_up: int = 0
+    """Put aside because nobody answered, or because they could not be asked about."""
 
 
 class HalfMessage:
@@ -76,27 +81,16 @@ class HalfMessage:
     @property
     def target(self) -> tuple[str, int] | None:
         """Real topic and queue; None when it names none that can be."""
-        topic, queue = self.real_topic, self.properties.get(REAL_QID, "")
-        if topic_problem(topic) or not queue.isascii() or not queue.isdecimal() or int(queue) >= MAX_QUEUE_ID:
+        try:
+            return None if topic_problem(self.real_topic) else real_place(self.properties)
+        except ValueError:
             return None
-        return topic, int(queue)
 
-    def to_store(self, topic: str, queue_id: int, properties: dict[str, str], **changes: int) -> StoreMessage:
+    def to_store(self, topic: str, queue_id: int, properties: dict[str, str]) -> StoreMessage:
         """The same message for another place."""
-        record = self.record
-        return StoreMessage(
-            topic=topic,
-            queue_id=queue_id,
-            body=record.body,
-            properties=properties,
-            properties_raw=encode_properties(properties).encode(),
-            flag=record.flag,
-            sys_flag=changes.get("sys_flag", record.sys_flag),
-            born_ms=record.born_ms,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times,
-            prepared_log_offset=changes.get("prepared_log_offset", 0),
-        )
+        copy = copy_of(self.record, topic, queue_id, properties)
+        copy.prepared_log_offset = 0
+        return copy
 
 
 class HalfMessages:
@@ -123,17 +117,14 @@ class HalfMessages:
         """Half messages before this were there when the broker started: how those ended is not remembered."""
 
     def prepare(self, message: StoreMessage) -> None:
-        """Make a message that arrived a half message."""
-        properties = message.properties
+        """Make a message that arrived a half message; RequestRejected when its commit could not be stored."""
+        self._postpone(msgspec.structs.replace(message, properties=dict(message.properties)))
+        topic, properties = message.topic, message.properties
         if unique := properties.get(UNIQ_KEY):
             properties[TRANSACTION_ID] = unique
-        properties[REAL_TOPIC] = message.topic
-        properties[REAL_QID] = str(message.queue_id)
+        send_on_detour(message, HALF_TOPIC, 0, ADDED_LATER_BYTES)
         message.sys_flag &= ~TRANSACTION_MASK
-        self.by_topic.of(message.topic).open += 1
-        message.topic = HALF_TOPIC
-        message.queue_id = 0
-        message.properties_raw = encode_properties(properties).encode()
+        self.by_topic.of(topic).open += 1
         self.counts.prepared += 1
 
     def at(self, log_offset: int) -> HalfMessage | None:
@@ -235,8 +226,9 @@ class HalfMessages:
                 f"the half message at {half.record.log_offset} names no topic and queue it could go to",
             )
         properties = {name: value for name, value in half.properties.items() if name not in (REAL_TOPIC, REAL_QID)}
-        sys_flag = half.record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-        real = half.to_store(*target, properties, sys_flag=sys_flag, prepared_log_offset=half.record.log_offset)
+        real = half.to_store(*target, properties)
+        real.sys_flag = real.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        real.prepared_log_offset = half.record.log_offset
         self._postpone(real)
         return real
 

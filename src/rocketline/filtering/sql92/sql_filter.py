@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rocketline.errors import CorruptRecord, FilterFailed
+from rocketline.errors import BAD_ITEM, FilterFailed
 from rocketline.filtering.sql92.closures import compile_tree
 from rocketline.filtering.sql92.parser import parse
 from rocketline.protocol.properties import property_in
 from rocketline.protocol.records import Buffer, properties_part
+
+_NO_MATCH = (FilterFailed, *BAD_ITEM)
+"""Whatever it is about a message that keeps a filter from judging it."""
 
 
 class SqlFilter:
@@ -38,14 +41,14 @@ class SqlFilter:
     def matches(self, properties: Mapping[str, str]) -> bool:
         try:
             return self._evaluate(properties) is True
-        except FilterFailed:
+        except _NO_MATCH:
             return False
 
     def accept_record(self, record: Buffer) -> bool:
         """Whether a stored record matches."""
         try:
             return self._evaluate_encoded(properties_part(record)) is True
-        except (FilterFailed, CorruptRecord):
+        except _NO_MATCH:
             return False
 
 

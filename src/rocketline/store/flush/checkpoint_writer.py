@@ -16,6 +16,7 @@ from zlib import crc32
 import msgspec
 
 from rocketline.errors import DiskFull, StoreError
+from rocketline.protocol.numbers import read_number
 from rocketline.protocol.records import LogEntry
 from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.files.disk import Disk
@@ -171,11 +172,9 @@ def load_extents(
     # When log files were removed since, queue files may be gone as well.
     has_all = table.log_min_offset == log_min_offset
     extents = {
-        (topic, int(queue_id)): extent
-        if has_all
-        else QueueExtent(extent.max_offset, extent.max_offset, extent.max_offset)
+        (topic, queue_id): extent if has_all else QueueExtent(extent.max_offset, extent.max_offset, extent.max_offset)
         for topic, queues in table.extents.items()
-        for queue_id, extent in queues.items()
-        if queue_id.isdecimal()
+        for text, extent in queues.items()
+        if (queue_id := read_number(text)) is not None
     }
     return extents, has_all and mark.closed and table.safe == mark.safe

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from rocketline.message import LogOffset, QueueOffset
-from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
+from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
 from rocketline.protocol.record_layout import BLANK_BYTES
-from rocketline.protocol.records import BatchItem, Buffer
+from rocketline.protocol.records import BatchItem, Buffer, Record
 from rocketline.store.config import StoreConfig
 from rocketline.store.log.batch_records import looks_lost, measure_batch
 
@@ -38,6 +38,23 @@ class StoreMessage(msgspec.Struct, gc=False):
     born_host: bytes
     reconsume_times: int = 0
     prepared_log_offset: int = 0
+
+
+def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> StoreMessage:
+    """A stored message for another place, with other properties; whoever makes it may change more of it."""
+    return StoreMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=record.body,
+        properties=properties,
+        properties_raw=encode_properties(properties).encode(),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_ms=record.born_ms,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times,
+        prepared_log_offset=record.prepared_log_offset,
+    )
 
 
 class AppendStatus(Enum):

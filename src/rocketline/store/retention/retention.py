@@ -25,7 +25,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from rocketline.errors import StoreError
+from rocketline.errors import BAD_ITEM, StoreError
 from rocketline.store.config import UNIT_BYTES, RetentionConfig
 from rocketline.store.files.disk import DiskUsage
 from rocketline.store.files.segment import Segment
@@ -186,7 +186,7 @@ class Retention:
                 self._queue_files += 1
             if not self._remover.has_log_files:
                 self._remover.add(queue.take_ext_files())
-        except StoreError as error:
+        except (StoreError, *BAD_ITEM) as error:
             log.error("queue %s cannot follow the log now: %s", queue.file.folder, error)
             self._stuck.append(queue)
 

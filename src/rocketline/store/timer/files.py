@@ -41,6 +41,7 @@ class TimerFiles:
 
     def __init__(self, disk: Disk, root: Path, config: TimerConfig, slot_count: int = SLOT_COUNT) -> None:
         self._precision_ms = config.precision_ms
+        self._reach_ms = slot_count // 2 * config.precision_ms
         self._wheel = TimerWheel(disk, root / "timerwheel", config.precision_ms, slot_count)
         self._log = TimerLog(disk, root / "timerlog", config.log_segment_bytes)
         self._checkpoint = TimerCheckpoint(disk, root / "config" / "timercheck")
@@ -132,7 +133,8 @@ class TimerFiles:
 
     def add(self, slot_ms: int, kind: int, written_ms: int, log_offset: int, size: int, topic_hash: int) -> None:
         """Add a message; a time in the past means the next slot to be delivered."""
-        slot_ms = max(slot_ms, self.read_ms)
+        # Not further back than the wheel reaches: an entry has room for the distance, and no slot is another's.
+        slot_ms = max(slot_ms, self.read_ms, written_ms - self._reach_ms)
         if slot_ms == self._firing_ms:
             # Its messages were read already: the clock was set back during their delivery.
             slot_ms += self._precision_ms

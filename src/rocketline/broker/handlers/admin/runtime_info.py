@@ -7,6 +7,7 @@ the time of a single append is not measured.
 from __future__ import annotations
 
 from rocketline.broker.delays.delay_levels import DelayLevels
+from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.topics import SCHEDULE_TOPIC
 from rocketline.broker.timer.timers import Timers
@@ -35,6 +36,7 @@ class RuntimeInfoHandlers:
     delays: DelayLevels
     timers: Timers
     statistics: BrokerStatistics
+    aside: SetAside
     clock: Clock
     started_ms: int
 
@@ -58,6 +60,7 @@ class RuntimeInfoHandlers:
             "putMessageSizeTotal": str(totals.put_bytes),
             "putMessageAverageSize": str(totals.put_bytes / max(1, totals.put)),
             "putMessageFailedTimes": str(self.statistics.failed),
+            "rocketline.setAside": str(self.aside.counts.total()),
             "putMessageEntireTimeMax": "0",
             "putMessageDistributeTime": "".join(f"{name}:0 " for name in PUT_TIMES),
             "putLatency99": "0.00",

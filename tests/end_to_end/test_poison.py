@@ -1,0 +1,198 @@
+"""Messages made to stop a broker's background work: what others sent is delivered, redelivered and asked about all the same.
+
+Each attack goes over the wire to a real broker, which is then restarted on what it stored. Victims are counted; how long
+they take does not matter as long as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from rocketline.cli.servers.cluster import Cluster
+from rocketline.clock import SYSTEM_CLOCK
+from rocketline.protocol.bodies import HeartbeatData, ProducerData, encode_body
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import (
+    CheckTransactionStateHeader,
+    PopMessageHeader,
+    PullMessageHeader,
+    SendMessageHeader,
+)
+from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
+from rocketline.protocol.records import BatchItem, decode_messages, encode_batch
+from rocketline.testing import LocalCluster
+from rocketline.transport import Channel, RemotingClient, Router
+
+pytestmark = pytest.mark.timeout(180)
+
+PATIENCE_S = 60.0
+QUICK = {
+    "transactionTimeOut": 200,
+    "transactionCheckInterval": 100,
+    "messageDelayLevel": "1s 2s",
+    "timerPrecisionMs": 100,
+}
+MANY_DIGITS = "9" * 5000
+MOST_TIMES = (1 << 31) - 1
+VICTIMS = [b"victim %d" % number for number in range(4)]
+
+
+class Attacker:
+    """A client that says what it likes, and the victims' client as well: brokers cannot tell."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.asked: set[str] = set()
+        """Unique ids of the transactions the broker asked about."""
+        self._client = RemotingClient(Router({RequestCode.CHECK_TRANSACTION_STATE: self._note}))
+
+    def _note(self, channel: Channel, request: Command) -> None:
+        self.asked.add(CheckTransactionStateHeader.decode(request).transaction_id or "")
+
+    async def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
+        return await self._client.call(self.cluster.brokers[0].address, Command(code, ext, body), PATIENCE_S)
+
+    async def send(
+        self, topic: str, body: bytes, reconsume_times: int = 0, sys_flag: int = 0, **properties: str
+    ) -> int:
+        """The code of the answer."""
+        text = encode_properties({"UNIQ_KEY": body.decode(), **properties})
+        born_ms = SYSTEM_CLOCK.now_ms()
+        header = SendMessageHeader("group", topic, "TBW102", 1, 0, sys_flag, born_ms, 0, text, reconsume_times)
+        answer = await self.ask(RequestCode.SEND_MESSAGE_V2, header.encode(), body)
+        assert answer.code in (ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL), answer
+        return answer.code
+
+    async def send_half(self, body: bytes, **properties: str) -> int:
+        return await self.send("payments", body, sys_flag=4, TRAN_MSG="true", PGROUP="payers", **properties)
+
+    async def greet(self) -> None:
+        beat = HeartbeatData("payer", [ProducerData("payers")], [])
+        assert (await self.ask(RequestCode.HEART_BEAT, {}, encode_body(beat))).code == ResponseCode.SUCCESS
+
+    async def pop(self, topic: str, group: str = "readers", invisible_ms: int = 1000) -> list[bytes]:
+        answer = await self.ask(
+            RequestCode.POP_MESSAGE, PopMessageHeader(group, topic, -1, 32, invisible_ms, 0).encode()
+        )
+        return [message.body for message in decode_messages(answer.body)]
+
+    async def pull(self, topic: str) -> list[bytes]:
+        header = PullMessageHeader("readers", topic, 0, 0, 32, 4, 0, 0, 0, "*")  # type: ignore[arg-type]
+        answer = await self.ask(RequestCode.PULL_MESSAGE, header.encode())
+        return [message.body for message in decode_messages(answer.body)]
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+@pytest.fixture
+async def attacker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Attacker]:
+    caplog.set_level(logging.WARNING)
+    async with LocalCluster(config=QUICK, data=tmp_path) as cluster:
+        attacker = Attacker(cluster)
+        yield attacker
+        await attacker.close()
+    assert "beginning anew" not in caplog.text
+    assert "Task exception was never retrieved" not in caplog.text
+
+
+async def popped_again(attacker: Attacker, topic: str, wanted: Iterable[bytes]) -> set[bytes]:
+    """Pop until all of these came, without acknowledging any."""
+    found: set[bytes] = set()
+    async with asyncio.timeout(PATIENCE_S):
+        while not found >= set(wanted):
+            found |= set(await attacker.pop(topic))
+            await asyncio.sleep(0.1)
+    return found
+
+
+@pytest.mark.parametrize("times", [MOST_TIMES, -(1 << 31)])
+async def test_attempts_at_the_end_of_32_bits_stop_no_redelivery(attacker: Attacker, times: int) -> None:
+    await attacker.send("orders", b"poison", reconsume_times=times)
+    for victim in VICTIMS:
+        await attacker.send("orders", victim)
+    first = await attacker.pop("orders")
+    assert set(first) == {b"poison", *VICTIMS}
+    await popped_again(attacker, "orders", VICTIMS)
+    await attacker.cluster.restart_broker("broker-a")
+    await popped_again(attacker, "orders", VICTIMS)
+    for victim in VICTIMS:
+        await attacker.send("later", victim)
+    assert set(await attacker.pop("later")) == set(VICTIMS)
+    await popped_again(attacker, "later", VICTIMS)
+
+
+async def test_properties_that_are_no_text_stop_no_redelivery(attacker: Attacker) -> None:
+    """Messages of a batch keep the bytes that their sender wrote; mended, these would not fit any more."""
+    items = [BatchItem(0, b"poison", b"x\x01" + b"\xff" * 20_000), *(BatchItem(0, victim, b"") for victim in VICTIMS)]
+    header = SendMessageHeader("group", "orders", "TBW102", 1, 0, 0, 1, 0, batch=True)
+    answer = await attacker.ask(RequestCode.SEND_BATCH_MESSAGE, header.encode(), encode_batch(items))
+    assert answer.code == ResponseCode.SUCCESS
+    assert set(await attacker.pop("orders")) == {b"poison", *VICTIMS}
+    await popped_again(attacker, "orders", VICTIMS)
+    async with asyncio.timeout(PATIENCE_S):
+        while await attacker.pull("%DLQ%readers") != [b"poison"]:
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", ["TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"])
+async def test_a_number_that_is_none_stops_no_check(attacker: Attacker, name: str) -> None:
+    await attacker.greet()
+    assert await attacker.send_half(b"poison", **{name: MANY_DIGITS}) == ResponseCode.SUCCESS
+    for victim in VICTIMS:
+        assert await attacker.send_half(victim) == ResponseCode.SUCCESS
+    await asked_about(attacker)
+    await attacker.cluster.restart_broker("broker-a")
+    await asked_about(attacker)
+
+
+async def test_properties_of_any_size_stop_no_check(attacker: Attacker) -> None:
+    await attacker.greet()
+    codes = [
+        await attacker.send_half(b"poison %d" % size, filler="f" * size)
+        for size in range(MAX_PROPERTIES_BYTES - 700, MAX_PROPERTIES_BYTES, 7)
+    ]
+    assert set(codes) == {ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL}
+    for victim in VICTIMS:
+        assert await attacker.send_half(victim) == ResponseCode.SUCCESS
+    await asked_about(attacker)
+    assert attacker.cluster.brokers[0].parts.half_messages.counts.given_up == 0
+
+
+async def asked_about(attacker: Attacker) -> None:
+    """The broker asks about every victim, from now on."""
+    attacker.asked.clear()
+    async with asyncio.timeout(PATIENCE_S):
+        while not attacker.asked >= {victim.decode() for victim in VICTIMS}:
+            await attacker.greet()
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("detour", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "300"}], ids=["delay level", "timer"])
+async def test_what_is_taken_for_later_is_delivered(attacker: Attacker, detour: dict[str, str]) -> None:
+    """Properties of every size up to the limit, numbers of any length: taken and delivered, or refused."""
+    taken = set()
+    for size in range(MAX_PROPERTIES_BYTES - 330, MAX_PROPERTIES_BYTES, 3):
+        body = b"size %d" % size
+        if await attacker.send("orders", body, filler="f" * (size - 100), **detour) == ResponseCode.SUCCESS:
+            taken.add(body)
+    odd = {"TIMER_ROLL_TIMES": MANY_DIGITS, "REAL_QID": MANY_DIGITS, "REAL_TOPIC": "../../etc", "TIMER_DEQUEUE_MS": "x"}
+    for name, value in odd.items():
+        if await attacker.send("orders", name.encode(), **{name: value}, **detour) == ResponseCode.SUCCESS:
+            taken.add(name.encode())
+    for victim in VICTIMS:
+        assert await attacker.send("victims", victim, **detour) == ResponseCode.SUCCESS
+    assert taken
+    async with asyncio.timeout(PATIENCE_S):
+        while set(await attacker.pull("victims")) != set(VICTIMS):
+            await asyncio.sleep(0.1)
+        stored = attacker.cluster.brokers[0].parts.store
+        while stored.max_offset("orders", 0) < len(taken):
+            await asyncio.sleep(0.1)
+    assert attacker.cluster.brokers[0].parts.aside.counts == {}
