@@ -36,7 +36,7 @@ from tests.unit.client.fakes import FakeNameServer
 
 from rocketline import Message, Producer
 from rocketline.cli.servers.child import ChildCluster
-from rocketline.client import ClientTiming, PullConsumer
+from rocketline.client import ClientOptions, ClientTiming, PullConsumer, SlowBrokers
 from rocketline.errors import RocketlineError
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData
 
@@ -120,7 +120,9 @@ async def _behind_proxies(cluster: ChildCluster) -> AsyncIterator[tuple[str, dic
 
 async def _stored(namesrv: str) -> set[str]:
     found: set[str] = set()
-    async with PullConsumer(namesrv, group="checker", timing=ClientTiming(call_s=30.0)) as consumer:
+    async with PullConsumer(
+        namesrv, group="checker", options=ClientOptions(timing=ClientTiming(call_s=30.0))
+    ) as consumer:
         queues = await consumer.queues(TOPIC)
         consumer.assign(queues)
         left = 0
@@ -166,7 +168,7 @@ async def _run(cluster: ChildCluster, seconds: float, probes: bool) -> bool:
     phases = Phases()
     async with (
         _behind_proxies(cluster) as (namesrv, proxies),
-        Producer(namesrv, group="bench", avoid_slow_brokers=True, probe_brokers=probes, timeout=30.0) as producer,
+        Producer(namesrv, group="bench", avoid_slow_brokers=SlowBrokers(probe=probes), timeout=30.0) as producer,
     ):
         sending = [asyncio.create_task(_send_forever(producer, phases)) for _ in range(IN_FLIGHT)]
         try:

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from rocketline import ConsumeFrom, Message, MessageQueue, MessageView, PopConsumer, Producer, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming
 from rocketline.testing import LocalCluster
 
 TOPIC = "bench-hung"
@@ -127,10 +128,13 @@ async def _pull(work: Work, namesrv: str, stack: AsyncExitStack) -> Found:
     for number in range(MEMBERS):
         member = await stack.enter_async_context(
             PushConsumer(
-                namesrv, group="bench_hung_pull", from_where=ConsumeFrom.FIRST, concurrency=1, stop_timeout=0.1,
-                instance_name=f"member-{number}",
+                namesrv,
+                group="bench_hung_pull",
+                from_where=ConsumeFrom.FIRST,
+                concurrency=1,
+                options=ClientOptions(instance_name=f"member-{number}", timing=ClientTiming(stop_s=0.1)),
             )
-        )  # fmt: skip
+        )
 
         async def handle(message: MessageView, number: int = number) -> None:
             await work.handle(number, message)
@@ -149,10 +153,13 @@ async def _pop(work: Work, namesrv: str, stack: AsyncExitStack) -> Found:
     for number in range(MEMBERS):
         consumer = await stack.enter_async_context(
             PopConsumer(
-                namesrv, group="bench_hung_pop", from_where=ConsumeFrom.FIRST, invisible=INVISIBLE_S,
-                instance_name=f"member-{number}",
+                namesrv,
+                group="bench_hung_pop",
+                from_where=ConsumeFrom.FIRST,
+                invisible=INVISIBLE_S,
+                options=ClientOptions(instance_name=f"member-{number}"),
             )
-        )  # fmt: skip
+        )
         await consumer.subscribe(TOPIC)
         tasks.append(asyncio.create_task(_pop_forever(work, number, consumer)))
     try:

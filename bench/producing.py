@@ -25,7 +25,6 @@ import threading
 import time
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -37,7 +36,7 @@ from bench.stopwatch import LOOPS, Produced, Stopwatch, in_flight, run_on
 from bench.wire import WireError
 
 from rocketline import Message, Producer
-from rocketline.client import SendStatus, blocking
+from rocketline.client import AutoBatch, SendStatus, blocking
 
 CASES = ("1", "64", "256", "batched-64", "batched-256", "batched-4096", "blocking-1", "blocking-32")
 COMPARED = ("1", "64", "256", "batched-64", "batched-256", "blocking-1")
@@ -52,8 +51,8 @@ def _async_case(case: str, namesrv: str, topic: str, seconds: float, loop: str) 
     kind, _, number = case.rpartition("-")
 
     async def run() -> Produced:
-        batching: dict[str, Any] = {"autobatch": True, "linger": LINGER_S} if kind == "batched" else {}
-        async with Producer(namesrv, group="bench", timeout=30.0, **batching) as producer:
+        autobatch = AutoBatch(linger_s=LINGER_S) if kind == "batched" else False
+        async with Producer(namesrv, group="bench", timeout=30.0, autobatch=autobatch) as producer:
 
             async def send() -> None:
                 receipt = await producer.send(Message(topic, BODY))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketline.client import (
+        ClientOptions,
         ConsumeFrom,
         Credentials,
         MessageModel,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ClientOptions": "rocketline.client",
     "ConsumeFrom": "rocketline.client",
     "Credentials": "rocketline.client",
     "Message": "rocketline.message",
@@ -52,6 +54,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ClientOptions",
     "ConsumeFrom",
     "Credentials",
     "Message",

@@ -38,8 +38,7 @@ RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class MessageQueue:
+class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False):
     """One queue of a topic on one broker; its order is the one that all members of a consumer group use."""
 
     topic: str

@@ -17,13 +17,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 from tests.support.patience import PATIENCE_S
 from tests.support.standing_still import stop_process
 
-from rocketline.client import ConsumeFrom, PopConsumer, PushConsumer
+from rocketline.client import ClientOptions, ConsumeFrom, PopConsumer, PushConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import MessageView
 
@@ -134,7 +135,11 @@ async def pop(plan: MemberPlan) -> None:
     """Pop for ever; what cannot be acknowledged, or asked for, because the broker is gone is tried again later."""
     handler = _Handler(plan)
     async with PopConsumer(
-        plan.namesrv, group=plan.group, from_where=ConsumeFrom.FIRST, timing=QUICK, invisible=plan.pop_invisible_s
+        plan.namesrv,
+        group=plan.group,
+        from_where=ConsumeFrom.FIRST,
+        invisible=plan.pop_invisible_s,
+        options=ClientOptions(timing=QUICK),
     ) as consumer:
         await consumer.subscribe(plan.topic)
         while True:
@@ -161,7 +166,10 @@ async def acknowledge(consumer: PopConsumer, message: MessageView) -> None:
 async def push(plan: MemberPlan) -> None:
     first = ConsumeFrom.FIRST
     async with PushConsumer(
-        plan.namesrv, group=plan.group, from_where=first, timing=QUICK, consume_timeout=plan.consume_timeout_s
+        plan.namesrv,
+        group=plan.group,
+        from_where=first,
+        options=ClientOptions(timing=replace(QUICK, consume_timeout_s=plan.consume_timeout_s)),
     ) as consumer:
         consumer.subscribe(plan.topic, "*", _Handler(plan))
         await consumer.run()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from rocketline.client import Transaction, TransactionalProducer
+from rocketline.client import ClientOptions, Transaction, TransactionalProducer
 from rocketline.message import Message, MessageView
 
 from .traffic import QUICK
@@ -96,7 +96,9 @@ async def main(plan: PayerPlan) -> None:
         if name == plan.dies_after and next(steps) == plan.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    async with TransactionalProducer(plan.namesrv, group=plan.group, check=check, timing=QUICK) as producer:
+    async with TransactionalProducer(
+        plan.namesrv, group=plan.group, check=check, options=ClientOptions(timing=QUICK)
+    ) as producer:
         numbers = count(plan.first)
         await asyncio.gather(*(pay(producer, plan.topic, books, numbers, step) for _ in range(SENDERS)))
 

@@ -16,7 +16,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.standing_still import stop_process
 
 from rocketline.cli.servers.child import cli_command, cli_environment
-from rocketline.client import ConsumeFrom, Producer, PullConsumer
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PullConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message
 
@@ -130,7 +130,9 @@ class BrokerSite:
     async def stored(self, topic: str) -> Counter[bytes]:
         """The bodies that a topic holds, whatever consumers were given."""
         found: Counter[bytes] = Counter()
-        async with PullConsumer(self.namesrv, group="reader", from_where=ConsumeFrom.FIRST, timing=QUICK) as consumer:
+        async with PullConsumer(
+            self.namesrv, group="reader", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=QUICK)
+        ) as consumer:
             queues = await consumer.queues(topic)
             consumer.assign(queues)
             left = 0

@@ -10,7 +10,7 @@ from typing import Self
 from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.demo.ledger import Ledger
-from rocketline.client import ClientTiming, ConsumeFrom, Producer, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, Producer, PushConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageView
 
@@ -30,8 +30,9 @@ class Traffic:
         self.topic = topic
         self.failures: list[str] = []
         """Sends that nobody acknowledged, by their reasons."""
-        self._producer = Producer(namesrv, group="senders", timing=QUICK, timeout=PATIENCE_S)
-        self._consumer = PushConsumer(namesrv, group="observers", from_where=ConsumeFrom.FIRST, timing=QUICK)
+        options = ClientOptions(timing=QUICK)
+        self._producer = Producer(namesrv, group="senders", timeout=PATIENCE_S, options=options)
+        self._consumer = PushConsumer(namesrv, group="observers", from_where=ConsumeFrom.FIRST, options=options)
         self._undo = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -20,7 +20,7 @@ from tests.support.slow_proxy import SlowProxy
 from tests.unit.client.fakes import FakeNameServer
 
 from rocketline.cli.servers.cluster import Cluster
-from rocketline.client import ClientTiming, Producer, PullConsumer, SendStatus
+from rocketline.client import ClientOptions, ClientTiming, Producer, PullConsumer, Retries, SendStatus, SlowBrokers
 from rocketline.clock import ManualClock
 from rocketline.message import Message
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData
@@ -43,8 +43,9 @@ class World:
 
     def producer(self, **options: Any) -> Producer:
         timing = ClientTiming(heartbeat_s=NEVER_S, probe_s=0.1, probe_call_s=PATIENCE_S, send_again_s=0.01)
-        options = {"latency_steps": STEPS, "timing": timing, "timeout": PATIENCE_S, **options}
-        return Producer(self.name_server.address, group="g", avoid_slow_brokers=True, clock=self.clock, **options)
+        options = {"avoid_slow_brokers": SlowBrokers(STEPS), "timeout": PATIENCE_S, **options}
+        shared = ClientOptions(timing=timing, clock=self.clock)
+        return Producer(self.name_server.address, group="g", options=shared, **options)
 
     async def send(self, producer: Producer, count: int) -> Counter[str]:
         """Messages one by one; how many each broker got."""
@@ -105,7 +106,7 @@ async def world() -> AsyncIterator[World]:
 async def test_slow_dead_and_back_again(probes: bool) -> None:
     async with world() as it:
         bad, good = it.proxies
-        async with it.producer(probe_brokers=probes) as producer:
+        async with it.producer(avoid_slow_brokers=SlowBrokers(STEPS, probe=probes)) as producer:
             await it.until_both_are_used(producer)
 
             it.proxies[bad].on_answer = lambda: it.clock.advance(SLOW_S)
@@ -144,7 +145,7 @@ async def test_a_broker_that_hangs_does_not_use_up_the_time_of_the_other() -> No
     async with world() as it:
         bad, good = it.proxies
         # The other broker may be late now and then too, on a busy machine: it gets more than one chance.
-        async with it.producer(attempt_timeout=1.0, retries=20) as producer:
+        async with it.producer(retries=Retries(20, attempt_timeout_s=1.0)) as producer:
             await it.send(producer, 8)
             it.proxies[bad].delay_s = NEVER_S
             where = await it.send(producer, 40)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.support.patience import PATIENCE_S
 
-from rocketline.client import ClientTiming, ConsumeFrom, Producer, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, Producer, PushConsumer
 from rocketline.message import Message, MessageView
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -51,7 +51,10 @@ async def test_a_reset_group_reads_everything_again(server_side: bool) -> None:
                 await producer.send(Message("orders", body))
         address = cluster.brokers[0].address
         async with PushConsumer(
-            cluster.namesrv, group="readers", from_where=ConsumeFrom.FIRST, timing=ClientTiming(persist_s=0.05)
+            cluster.namesrv,
+            group="readers",
+            from_where=ConsumeFrom.FIRST,
+            options=ClientOptions(timing=ClientTiming(persist_s=0.05)),
         ) as consumer:
             consumer.subscribe("orders", "*", handle)
             await consumer.start()

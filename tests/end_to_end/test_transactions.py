@@ -13,6 +13,7 @@ from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.child import ChildCluster
 from rocketline.client import (
+    ClientOptions,
     ClientTiming,
     ConsumeFrom,
     Producer,
@@ -106,7 +107,9 @@ async def test_a_broker_stopped_between_half_and_end() -> None:
     """The word to the broker gets lost; the broker that comes back asks."""
     async with (
         LocalCluster(config=QUICK) as cluster,
-        TransactionalProducer(cluster.namesrv, group="payers", check=outcome_in_body, timing=GREETS_OFTEN) as producer,
+        TransactionalProducer(
+            cluster.namesrv, group="payers", check=outcome_in_body, options=ClientOptions(timing=GREETS_OFTEN)
+        ) as producer,
     ):
 
         async def while_it_is_away(message: Message) -> Transaction:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
@@ -14,7 +13,16 @@ from tests.support.tls import CA_FILE, TLS_DATA
 
 from rocketline.admin import Admin
 from rocketline.admin.messages import FOREVER_MS
-from rocketline.client import ConsumeFrom, Credentials, PopConsumer, Producer, PushConsumer, Tls, blocking
+from rocketline.client import (
+    ClientOptions,
+    ConsumeFrom,
+    Credentials,
+    PopConsumer,
+    Producer,
+    PushConsumer,
+    Tls,
+    blocking,
+)
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.bulk.writer import BulkWriter
 from rocketline.errors import NoPermission, RouteNotFound, SendFailed
@@ -63,7 +71,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]
 @pytest.fixture(scope="module")
 def stored(guarded: ApacheCluster) -> str:
     """A topic with a message in it."""
-    with blocking.Producer(guarded.namesrv, group="first", credentials=ACCOUNT) as producer:
+    with blocking.Producer(guarded.namesrv, group="first", options=ClientOptions(credentials=ACCOUNT)) as producer:
         producer.send(Message("Guarded", b"stored"))
     return "Guarded"
 
@@ -72,23 +80,25 @@ def stored(guarded: ApacheCluster) -> str:
 async def test_the_right_account_produces_and_consumes(
     guarded: ApacheCluster, name: Callable[[str], str], connection: str
 ) -> None:
-    options: dict[str, Any] = {"credentials": ACCOUNT, **CONNECTIONS[connection]}
+    options = ClientOptions(credentials=ACCOUNT, **CONNECTIONS[connection])
     topic, got = name("topic"), asyncio.Queue[bytes]()
 
     async def handle(message: MessageView) -> None:
         got.put_nowait(message.body)
 
-    async with Producer(guarded.namesrv, group=name("producers"), timeout=PATIENCE_S, **options) as producer:
+    async with Producer(guarded.namesrv, group=name("producers"), timeout=PATIENCE_S, options=options) as producer:
         sent = await producer.send(Message(topic, b"sent"))
         await producer.send_batch([Message(topic, b"together 1"), Message(topic, "zusammen 2 ü".encode())])
         await producer.send_oneway(Message(topic, b"one way"))
         group = name("consumers")
-        async with PushConsumer(guarded.namesrv, group=group, from_where=ConsumeFrom.FIRST, **options) as consumer:
+        async with PushConsumer(
+            guarded.namesrv, group=group, from_where=ConsumeFrom.FIRST, options=options
+        ) as consumer:
             consumer.subscribe(topic, "*", handle)
             await consumer.start()
             async with asyncio.timeout(PATIENCE_S):
                 received = {await got.get() for _ in range(4)}
-        async with Admin(guarded.namesrv, **options) as admin:
+        async with Admin(guarded.namesrv, credentials=ACCOUNT, **CONNECTIONS[connection]) as admin:
             table = (await admin.cluster_info()).broker_addr_table
             (broker,) = await admin.brokers()
             async with asyncio.timeout(PATIENCE_S):
@@ -101,7 +111,7 @@ async def test_the_right_account_produces_and_consumes(
 
 async def test_the_right_account_pops(guarded: ApacheCluster, name: Callable[[str], str], stored: str) -> None:
     async with PopConsumer(
-        guarded.namesrv, group=name("popping"), from_where=ConsumeFrom.FIRST, credentials=ACCOUNT
+        guarded.namesrv, group=name("popping"), from_where=ConsumeFrom.FIRST, options=ClientOptions(credentials=ACCOUNT)
     ) as consumer:
         await consumer.subscribe(stored)
         async with asyncio.timeout(PATIENCE_S):
@@ -139,7 +149,7 @@ async def test_whoever_is_not_let_in_is_told_why(guarded: ApacheCluster, stored:
         with BulkReader(guarded.namesrv, group="r", credentials=credentials) as reader:
             reader.bounds(reader.queues(stored)[0])
 
-    async with Producer(guarded.namesrv, group="p", credentials=credentials) as producer:
+    async with Producer(guarded.namesrv, group="p", options=ClientOptions(credentials=credentials)) as producer:
         with pytest.raises(SendFailed, match=said) as caught:
             await producer.send(Message(stored, b"x"))
     assert "no route" not in str(caught.value) and "87654321" not in str(caught.value)
@@ -149,6 +159,6 @@ async def test_whoever_is_not_let_in_is_told_why(guarded: ApacheCluster, stored:
 
 
 async def test_a_certificate_that_is_not_trusted(guarded: ApacheCluster, stored: str) -> None:
-    async with Producer(guarded.namesrv, group="p", credentials=ACCOUNT, tls=True) as producer:
+    async with Producer(guarded.namesrv, group="p", options=ClientOptions(credentials=ACCOUNT, tls=True)) as producer:
         with pytest.raises(RouteNotFound, match=rf"{guarded.namesrv}: its certificate is not trusted: .*ca_file="):
             await producer.send(Message(stored, b"x"))

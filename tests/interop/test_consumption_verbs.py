@@ -18,7 +18,7 @@ from tests.support.java_driver import JavaCallError
 from tests.support.patience import PATIENCE_S
 from tests.support.reading import eventually
 
-from rocketline.client import ConsumeFrom, blocking
+from rocketline.client import ClientOptions, ConsumeFrom, blocking
 from rocketline.client.timing import ClientTiming
 from rocketline.message import MessageView
 from rocketline.testing import LocalCluster
@@ -99,7 +99,9 @@ def javas(java: JavaClient, namesrv: str, group: str, topic: str) -> Iterator[Co
 def ours(_: JavaClient, namesrv: str, group: str, topic: str) -> Iterator[Consumer]:
     consumer = OurConsumer()
     timing = ClientTiming(persist_s=0.5)
-    with blocking.PushConsumer(namesrv, group=group, from_where=ConsumeFrom.FIRST, timing=timing) as push:
+    with blocking.PushConsumer(
+        namesrv, group=group, from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=timing)
+    ) as push:
         push.subscribe(topic, "*", consumer.handle)
         push.start()
         yield consumer

@@ -18,6 +18,8 @@ from tests.support.patience import PATIENCE_S
 from tests.support.reading import read_topic
 
 from rocketline.client import (
+    ClientOptions,
+    Compression,
     ConsumeFrom,
     MessageModel,
     Producer,
@@ -293,10 +295,10 @@ async def test_broadcasting_gives_everybody_everything(
 ) -> None:
     group = name("all")
     inboxes = Inbox(), Inbox()
-    options = {"model": MessageModel.BROADCASTING, "offsets_folder": tmp_path}
+    options = {"model": MessageModel.BROADCASTING, "offsets": tmp_path}
     async with (
-        pushing(apache, group, topic, inboxes[0], instance_name="one", **options),
-        pushing(apache, group, topic, inboxes[1], instance_name="two", **options),
+        pushing(apache, group, topic, inboxes[0], options=ClientOptions(instance_name="one"), **options),
+        pushing(apache, group, topic, inboxes[1], options=ClientOptions(instance_name="two"), **options),
         Producer(apache.namesrv, group=name("pg")) as producer,
     ):
         for number in range(8):
@@ -306,7 +308,7 @@ async def test_broadcasting_gives_everybody_everything(
             assert sorted(message.body for message in messages) == [b"%d" % number for number in range(8)]
     late = Inbox()
     async with (
-        pushing(apache, group, topic, late, instance_name="one", **options),
+        pushing(apache, group, topic, late, options=ClientOptions(instance_name="one"), **options),
         Producer(apache.namesrv, group=name("pg")) as producer,
     ):
         await producer.send(Message(topic, b"after a restart"))
@@ -366,7 +368,7 @@ async def test_unknown_topics_are_created_by_sending(
 
 async def test_refusals_carry_the_brokers_reason(apache: ApacheCluster, topic: str, name: Callable[[str], str]) -> None:
     async with Producer(
-        apache.namesrv, group=name("pg"), max_message_bytes=6 << 20, compress_over_bytes=8 << 20
+        apache.namesrv, group=name("pg"), max_message_bytes=6 << 20, compression=Compression(over_bytes=8 << 20)
     ) as producer:
         with pytest.raises(MessageIllegal, match="answer 13") as caught:
             await producer.send(Message(topic, bytes(5 << 20)))

@@ -11,7 +11,7 @@ from tests.support.apache import SERVER_VERSION, ApacheCluster
 from tests.support.java_client import JavaClient
 from tests.support.patience import PATIENCE_S
 
-from rocketline.client import ConsumeFrom, PopConsumer, Producer, PushConsumer, RetryLater, blocking
+from rocketline.client import ByBrokers, ConsumeFrom, PopConsumer, Producer, PushConsumer, RetryLater, blocking
 from rocketline.client.consumer.group.assignment_query import set_request_mode
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.errors import InvalidReceipt, MessageIllegal, NoMessage, ReceiptExpired, ReceiptUsed
@@ -185,7 +185,7 @@ async def test_push_consumers_pop_and_pull_as_the_broker_says(
 
     await set_mode(apache, topic, group, POP, 8)
     await send(apache, topic, [b"%d" % number for number in range(100)])
-    options = {"group": group, "from_where": FIRST, "client_rebalance": False}
+    options = {"group": group, "from_where": FIRST, "strategy": ByBrokers()}
     async with (
         PushConsumer(apache.namesrv, **options) as first,  # type: ignore[arg-type]
         PushConsumer(apache.namesrv, **options) as second,  # type: ignore[arg-type]

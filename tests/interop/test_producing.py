@@ -14,7 +14,7 @@ from tests.support.java_driver import JavaCallError
 from tests.support.patience import PATIENCE_S
 from tests.support.reading import read_topic
 
-from rocketline.client import Producer, SendReceipt
+from rocketline.client import AutoBatch, Producer, SendReceipt
 from rocketline.errors import MessageTooLarge
 from rocketline.message import SHARDING_KEY, Message
 from rocketline.protocol.hashing import java_string_hash
@@ -47,7 +47,7 @@ def topic(java: JavaClient, either: Cluster, name: Callable[[str], str]) -> str:
 async def test_gathered_messages_are_each_their_own(
     java: JavaClient, either: Cluster, topic: str, name: Callable[[str], str]
 ) -> None:
-    async with Producer(either.namesrv, group=name("pg"), autobatch=True, linger=0.005) as producer:
+    async with Producer(either.namesrv, group=name("pg"), autobatch=AutoBatch(linger_s=0.005)) as producer:
         messages = [
             Message(
                 topic,
@@ -76,7 +76,7 @@ async def test_gathered_messages_are_each_their_own(
 async def test_a_sharding_key_has_one_queue_and_keeps_its_order(
     java: JavaClient, either: Cluster, topic: str, name: Callable[[str], str], autobatch: bool
 ) -> None:
-    async with Producer(either.namesrv, group=name("pg"), autobatch=autobatch, linger=0) as producer:
+    async with Producer(either.namesrv, group=name("pg"), autobatch=AutoBatch(linger_s=0)) as producer:
 
         async def one_after_another(key: str) -> list[SendReceipt]:
             return [await producer.send(Message(topic, b"%d" % step, sharding_key=key)) for step in range(5)]

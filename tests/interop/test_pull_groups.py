@@ -13,7 +13,7 @@ from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, JavaLitePullConsumer, Queue
 from tests.support.patience import PATIENCE_S
 
-from rocketline.client import ConsumeFrom, SeekTo, blocking
+from rocketline.client import ClientOptions, ConsumeFrom, SeekTo, blocking
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.timing import ClientTiming
 from rocketline.message import Message, MessageQueue
@@ -93,7 +93,9 @@ def test_java_and_python_members_share_queues(cluster: Cluster, java: JavaClient
             group.javas[f"java-{number}"] = java.lite_pull_consumer(
                 cluster.namesrv, group_name, subscriptions={topic: "*"}, auto_commit=True
             )
-        ours = blocking.PullConsumer(cluster.namesrv, group=group_name, from_where=ConsumeFrom.FIRST, timing=TIMING)
+        ours = blocking.PullConsumer(
+            cluster.namesrv, group=group_name, from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=TIMING)
+        )
         group.ours["python"] = stack.enter_context(ours)
         ours.subscribe(topic)
         shares = group.shares([2, 3, 3])
@@ -111,7 +113,9 @@ def test_java_goes_on_where_python_stopped(cluster: Cluster, java: JavaClient, n
         (queue,) = producer.queues(topic)
         for number in range(20):
             producer.send(Message(topic, b"%d" % number), queue=queue)
-    with blocking.PullConsumer(cluster.namesrv, group=group, from_where=ConsumeFrom.FIRST, timing=TIMING) as ours:
+    with blocking.PullConsumer(
+        cluster.namesrv, group=group, from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=TIMING)
+    ) as ours:
         ours.subscribe(topic)
         seen = []
         for message in ours:
@@ -124,7 +128,9 @@ def test_java_goes_on_where_python_stopped(cluster: Cluster, java: JavaClient, n
     with java.lite_pull_consumer(cluster.namesrv, group, subscriptions={topic: "*"}) as javas:
         assert [int(message.body) for message in javas.poll(13)] == list(range(7, 20))
         javas.commit()
-    with blocking.PullConsumer(cluster.namesrv, group=group, timing=TIMING, auto_commit=False) as ours:
+    with blocking.PullConsumer(
+        cluster.namesrv, group=group, auto_commit=False, options=ClientOptions(timing=TIMING)
+    ) as ours:
         ours.assign([queue])
         assert ours.poll(timeout=0.5) == []
         for place, first in ((SeekTo.BEGIN, 0), (12, 12), (datetime.fromtimestamp(0, UTC), 0)):

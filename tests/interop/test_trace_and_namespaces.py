@@ -14,7 +14,7 @@ import pytest
 from tests.support.java_client import JavaClient
 from tests.support.patience import PATIENCE_S
 
-from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryLater
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryLater
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.trace import (
     Pub,
@@ -136,13 +136,13 @@ async def test_java_reads_our_traces(version, java_clients, cluster, name: NameM
     producers, consumers = name("pg"), name("cg")
     for made in (topic, traces):
         await in_java(java.create_topic, namesrv, made)
-    traced: dict[str, Any] = {"enable_trace": True, "trace_topic": traces}
-    async with Producer(namesrv, group=producers, **traced) as producer:
+    traced = ClientOptions(trace=traces)
+    async with Producer(namesrv, group=producers, options=traced) as producer:
         first = await producer.send(Message(topic, b"one", tag="TagA", keys=["k1", "k2"]))
         batch = await producer.send_batch([Message(topic, b"b1"), Message(topic, b"b2")])
     assert (producer.trace_counts.sent, producer.trace_counts.failed, producer.trace_counts.dropped) == (2, 0, 0)
     inbox = Inbox(fail_first=1)
-    async with PushConsumer(namesrv, group=consumers, from_where=FIRST, **traced) as consumer:
+    async with PushConsumer(namesrv, group=consumers, from_where=FIRST, options=traced) as consumer:
         consumer.subscribe(topic, "*", inbox)
         await consumer.start()
         await inbox.wait(6)
@@ -182,7 +182,7 @@ async def test_a_namespace_of_ours_is_javas(version, java_clients, cluster, name
 
     java_id, shown = await in_java(java_sends)
     assert shown == topic
-    async with Producer(namesrv, group=name("pg"), namespace=space) as producer:
+    async with Producer(namesrv, group=name("pg"), options=ClientOptions(namespace=space)) as producer:
         assert {queue.topic for queue in await producer.queues(topic)} == {topic}
         receipt = await producer.send(Message(topic, b"from python"))
         queue = MessageQueue(topic, receipt.queue.broker_name, 1)
@@ -200,7 +200,9 @@ async def test_a_namespace_of_ours_is_javas(version, java_clients, cluster, name
 
     javas = await in_java(java_consumes, name("cg"))
     inbox = Inbox(fail_first=1)
-    async with PushConsumer(namesrv, group=name("cg"), namespace=space, from_where=FIRST) as consumer:
+    async with PushConsumer(
+        namesrv, group=name("cg"), from_where=FIRST, options=ClientOptions(namespace=space)
+    ) as consumer:
         consumer.subscribe(topic, "*", inbox)
         await consumer.start()
         ours = await inbox.wait(6)
@@ -208,7 +210,9 @@ async def test_a_namespace_of_ours_is_javas(version, java_clients, cluster, name
     assert {message.message_id for message in ours} == {seen.msg_id for seen in javas} == ids
     assert {message.topic for message in ours} == {seen.topic for seen in javas} == {topic}
     assert sorted(message.reconsume_times for message in ours) == [0, 0, 0, 1, 1, 1]
-    async with PullConsumer(namesrv, group=name("cg"), namespace=space, from_where=FIRST) as reader:
+    async with PullConsumer(
+        namesrv, group=name("cg"), from_where=FIRST, options=ClientOptions(namespace=space)
+    ) as reader:
         queues = await reader.queues(topic)
         reader.assign(queues)
         polled: list[MessageView] = []
@@ -227,13 +231,15 @@ async def test_one_group_of_a_namespace_with_java_and_python_members(java_client
     inbox = Inbox()
     other = await in_java(java.push_consumer, namesrv, group, {topic: "*"}, namespace=space)
     try:
-        async with PushConsumer(namesrv, group=group, namespace=space, from_where=FIRST) as consumer:
+        async with PushConsumer(
+            namesrv, group=group, from_where=FIRST, options=ClientOptions(namespace=space)
+        ) as consumer:
             consumer.subscribe(topic, "*", inbox)
             await consumer.start()
             async with asyncio.timeout(PATIENCE_S):
                 while sum(queue.topic == topic for queue in consumer.assigned) != 2:
                     await asyncio.sleep(0.05)
-            async with Producer(namesrv, group=name("pg"), namespace=space) as producer:
+            async with Producer(namesrv, group=name("pg"), options=ClientOptions(namespace=space)) as producer:
                 for queue in await producer.queues(topic):
                     await producer.send(Message(topic, b"x"), queue=queue)
             ours = await inbox.wait(2)
@@ -253,7 +259,7 @@ async def test_unit_mode_marks_topics_and_client_ids(java_clients, cluster, name
             producer.send(by_java, b"x")
 
     await in_java(java_sends)
-    async with Producer(namesrv, group=name("pg"), unit_mode=True, unit_name="u1") as producer:
+    async with Producer(namesrv, group=name("pg"), options=ClientOptions(unit_mode=True, unit_name="u1")) as producer:
         await producer.send(Message(by_python, b"x"))
     flags = {}
     for topic in (by_java, by_python):
@@ -266,7 +272,7 @@ async def test_unit_mode_marks_topics_and_client_ids(java_clients, cluster, name
                     await asyncio.sleep(0.1)
         flags[topic] = route["queueDatas"][0]["topicSysFlag"]
     assert flags == {by_java: 1, by_python: 1}
-    async with PushConsumer(namesrv, group=group, unit_mode=True, unit_name="u1") as consumer:
+    async with PushConsumer(namesrv, group=group, options=ClientOptions(unit_mode=True, unit_name="u1")) as consumer:
         consumer.subscribe(by_python, "*", Inbox())
         await consumer.start()
         retry = await in_java(java.route, namesrv, f"%RETRY%{group}")

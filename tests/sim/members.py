@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.sim.ledger import GroupLedger, OrderJudge, Sends, Sent
 
-from rocketline.client import ClientTiming, ConsumeFrom, MessageModel, Producer, PushConsumer, SendStatus
+from rocketline.client import (
+    ClientOptions,
+    ClientTiming,
+    ConsumeFrom,
+    MessageModel,
+    Producer,
+    PullSettings,
+    PushConsumer,
+    SendStatus,
+)
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageView
 from rocketline.testing.sim import ProcessDied, SimWorld
@@ -62,7 +71,7 @@ class Member:
         world = self.world
         self.process = world.new_process(self.host)
         while not world.network.is_dead(self.process):
-            consumer = PushConsumer(world.namesrv, **self._options())
+            consumer = PushConsumer(world.namesrv, **self._arguments())
             world.owns_client(self.process, consumer.client_id)
             try:
                 await world.inside(self.process, self._join(consumer))
@@ -74,7 +83,7 @@ class Member:
                 await world.inside(self.process, consumer.close())
                 await asyncio.sleep(10)
 
-    def _options(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
         plan = self.plan
         return {
             "group": plan.name,
@@ -83,14 +92,14 @@ class Member:
             "ordered": plan.ordered,
             "concurrency": 4,
             "max_reconsume_times": -1 if plan.ordered else MAX_RECONSUME_TIMES,
-            "consume_timeout": CONSUME_TIMEOUT_S,
-            "suspend": SUSPEND_S,
-            "pull_timeout": PULL_TIMEOUT_S,
-            "offsets_folder": self.offsets_folder,
-            "instance_name": self.host,
-            "client_ip": self.world.address_of(self.host),
-            "timing": TIMING,
-            "clock": self.world.clock,
+            "pull": PullSettings(suspend_s=SUSPEND_S, timeout_s=PULL_TIMEOUT_S),
+            "offsets": self.offsets_folder,
+            "options": ClientOptions(
+                instance_name=self.host,
+                client_ip=self.world.address_of(self.host),
+                timing=replace(TIMING, consume_timeout_s=CONSUME_TIMEOUT_S),
+                clock=self.world.clock,
+            ),
         }
 
     async def _join(self, consumer: PushConsumer) -> None:
@@ -168,10 +177,9 @@ class Sender:
         producer = Producer(
             world.namesrv,
             group="shop",
-            instance_name=self.host,
-            client_ip=world.address_of(self.host),
-            timing=TIMING,
-            clock=world.clock,
+            options=ClientOptions(
+                instance_name=self.host, client_ip=world.address_of(self.host), timing=TIMING, clock=world.clock
+            ),
         )
         world.owns_client(self.process, producer.client_id)
         async with producer:

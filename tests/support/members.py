@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rocketline.client import ClientTiming, ConsumeFrom, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, PushConsumer
 from rocketline.message import MessageView
 
 from .java_client import JavaClient
@@ -113,7 +113,7 @@ def tell(message: MessageView) -> None:
 async def main(namesrv: str, group: str, topic: str, kind: str) -> None:
     first = ConsumeFrom.FIRST
     async with PushConsumer(
-        namesrv, group=group, ordered=kind == "ordered", from_where=first, timing=TIMING
+        namesrv, group=group, ordered=kind == "ordered", from_where=first, options=ClientOptions(timing=TIMING)
     ) as consumer:
         consumer.subscribe(topic, "*", tell, in_thread=False)
         await consumer.run()

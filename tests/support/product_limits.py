@@ -15,7 +15,7 @@ from rocketline.admin import Admin
 from rocketline.broker import registration
 from rocketline.cli.demo import journey
 from rocketline.cli.servers import child
-from rocketline.client import ClientTiming, Producer, PushConsumer, blocking
+from rocketline.client import ClientOptions, ClientTiming, Producer, PushConsumer, blocking
 from rocketline.client.producer import direct
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
@@ -24,8 +24,9 @@ from rocketline.transport import RemotingClient
 
 from .patience import PATIENCE_MS, PATIENCE_S
 
+TIMING = ("call_s", "send_back_s", "trace_send_s", "lock_call_s")
 LIMITS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
-    (ClientTiming.__init__, ("call_s", "send_back_s", "trace_send_s", "lock_call_s")),
+    (ClientTiming.__init__, TIMING),
     (Producer.__init__, ("timeout",)),
     (Producer.request, ("timeout",)),
     (PushConsumer.reply, ("timeout",)),
@@ -49,6 +50,8 @@ def lengthen_limits() -> None:
     """Once, before any test."""
     for function, names in LIMITS:
         _set_defaults(function, names)
+    for name in TIMING:
+        object.__setattr__(ClientOptions.timing, name, PATIENCE_S)  # the one object that is the default everywhere
     for module, names in CONSTANTS:
         for name in names:
             assert hasattr(module, name), f"{module} has no {name}"

@@ -24,7 +24,7 @@ import pytest
 
 from rocketline.cli.entry import main
 from rocketline.cli.servers.child import cli_environment
-from rocketline.client import ClientTiming, PushConsumer
+from rocketline.client import ClientTiming, Ordering, PullSettings, PushConsumer
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "rocketline"
@@ -224,16 +224,16 @@ def test_the_numbers_of_the_walk_are_the_defaults() -> None:
     part, _, _ = part.partition("\n## ")
     rows = re.findall(r"^\| (`.+`) \| `([\w.]+)` \| (\S+) \|$", part, flags=re.MULTILINE)
     assert len(rows) > 20
-    options = inspect.signature(PushConsumer).parameters
-    timing = {item.name: item for item in fields(ClientTiming)}
+    parameters = inspect.signature(PushConsumer).parameters
+    kinds = {
+        kind.__name__: {item.name: item for item in fields(kind)} for kind in (ClientTiming, PullSettings, Ordering)
+    }
     for theirs, ours, default in rows:
         kind, _, name = ours.rpartition(".")
-        if kind:
-            assert kind == "ClientTiming"
-            assert timing[name].default == ast.literal_eval(default), ours
-            assert f"`{timing[name].metadata['key']}`" == theirs, ours
-        else:
-            assert options[name].default == ast.literal_eval(default), ours
+        found = kinds[kind][name] if kind else parameters[name]
+        assert found.default == ast.literal_eval(default), ours
+        if kind == "ClientTiming":
+            assert f"`{found.metadata['key']}`" == theirs, ours
 
 
 def test_the_strategies_of_the_walk_are_all_there_are() -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from rocketline.admin.remote import AdminBroker, AdminNameServer
+from rocketline.client import ClientOptions
 from rocketline.client.identity import parse_name_servers
 from rocketline.client.middleware import Middleware, MiddlewareClient
 from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
@@ -48,8 +49,8 @@ class Admin:
         self.name_servers = [
             AdminNameServer(self._remoting, address, timeout) for address in parse_name_servers(name_servers)
         ]
-        self.client_options: dict[str, Any] = {"middleware": middleware, "credentials": credentials, "tls": tls}
-        """Keyword arguments for clients of the same cluster."""
+        self.client_options = ClientOptions(middleware=middleware, credentials=credentials, tls=tls)
+        """For clients of the same cluster."""
         self._info: ClusterInfo | None = None
         self._routes: dict[str, TopicRouteData] = {}
         self.unreachable: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Clients: producers and consumers for asyncio; `rocketline.client.blocking` has the same for plain threads.
 
-Names are imported when they are first used: a tool that only asks brokers questions loads neither, and a process that Spark
-starts for a task not what it does not use.
+Names are imported when they are first used. A tool that only sends requests to brokers loads neither producers nor
+consumers, and a process that Spark starts for a task loads only what it needs.
 """
 
 from importlib import import_module
@@ -19,18 +19,24 @@ if TYPE_CHECKING:
     from rocketline.client.consumer.group.start_offset import ConsumeFrom
     from rocketline.client.consumer.group.subscription import Sql
     from rocketline.client.consumer.pop.consumer import PopConsumer
+    from rocketline.client.consumer.pop.pop_loop import ByBrokers, PopSettings
     from rocketline.client.consumer.pull.consumer import PullConsumer, SeekTo
     from rocketline.client.consumer.push.consumer import PushConsumer
     from rocketline.client.consumer.push.handlers import OrderedResult, RetryLater, Rollback, SuspendQueue
+    from rocketline.client.consumer.push.orderly import Ordering
+    from rocketline.client.consumer.push.pull_loop import PullSettings
     from rocketline.client.consumer.push.push_member import MessageModel
     from rocketline.client.hooks import ConsumeContext, ConsumeOutcome, SendContext
     from rocketline.client.middleware import Middleware
+    from rocketline.client.options import ClientOptions
+    from rocketline.client.producer.autobatch import AutoBatch
     from rocketline.client.producer.background import SendCallback
     from rocketline.client.producer.batching import split_batch
-    from rocketline.client.producer.broker_health import LATENCY_STEPS
+    from rocketline.client.producer.broker_health import LATENCY_STEPS, SlowBrokers
     from rocketline.client.producer.producer import Producer
     from rocketline.client.producer.queue_choice import QueueSelector, at_random, by_hash, in_machine_rooms
     from rocketline.client.producer.receipts import SendReceipt, SendStatus
+    from rocketline.client.producer.send_options import Compression, Retries
     from rocketline.client.producer.transactional import TransactionalProducer, TransactionReceipt
     from rocketline.client.timing import ClientTiming
     from rocketline.protocol.signing import Credentials
@@ -38,7 +44,11 @@ if TYPE_CHECKING:
     from rocketline.transport.tls import Tls
 
 _HOMES = {
+    "AutoBatch": "client.producer.autobatch",
+    "ByBrokers": "client.consumer.pop.pop_loop",
+    "ClientOptions": "client.options",
     "ClientTiming": "client.timing",
+    "Compression": "client.producer.send_options",
     "ConsumeContext": "client.hooks",
     "ConsumeFrom": "client.consumer.group.start_offset",
     "ConsumeOutcome": "client.hooks",
@@ -46,12 +56,16 @@ _HOMES = {
     "LATENCY_STEPS": "client.producer.broker_health",
     "MessageModel": "client.consumer.push.push_member",
     "Middleware": "client.middleware",
+    "Ordering": "client.consumer.push.orderly",
     "OrderedResult": "client.consumer.push.handlers",
     "PopConsumer": "client.consumer.pop.consumer",
+    "PopSettings": "client.consumer.pop.pop_loop",
     "Producer": "client.producer.producer",
     "PullConsumer": "client.consumer.pull.consumer",
+    "PullSettings": "client.consumer.push.pull_loop",
     "PushConsumer": "client.consumer.push.consumer",
     "QueueSelector": "client.producer.queue_choice",
+    "Retries": "client.producer.send_options",
     "RetryLater": "client.consumer.push.handlers",
     "Rollback": "client.consumer.push.handlers",
     "SeekTo": "client.consumer.pull.consumer",
@@ -59,6 +73,7 @@ _HOMES = {
     "SendContext": "client.hooks",
     "SendReceipt": "client.producer.receipts",
     "SendStatus": "client.producer.receipts",
+    "SlowBrokers": "client.producer.broker_health",
     "Sql": "client.consumer.group.subscription",
     "SuspendQueue": "client.consumer.push.handlers",
     "Tls": "transport.tls",
@@ -80,7 +95,11 @@ _HOMES = {
 
 __all__ = [
     "LATENCY_STEPS",
+    "AutoBatch",
+    "ByBrokers",
+    "ClientOptions",
     "ClientTiming",
+    "Compression",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeOutcome",
@@ -88,11 +107,15 @@ __all__ = [
     "MessageModel",
     "Middleware",
     "OrderedResult",
+    "Ordering",
     "PopConsumer",
+    "PopSettings",
     "Producer",
     "PullConsumer",
+    "PullSettings",
     "PushConsumer",
     "QueueSelector",
+    "Retries",
     "RetryLater",
     "Rollback",
     "SeekTo",
@@ -100,6 +123,7 @@ __all__ = [
     "SendContext",
     "SendReceipt",
     "SendStatus",
+    "SlowBrokers",
     "Sql",
     "SuspendQueue",
     "Tls",

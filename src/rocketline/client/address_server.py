@@ -1,7 +1,7 @@
 """Name servers from an address server: a page with `host:port`, several separated by ';', asked for over HTTP.
 
-Java's clients ask a host of their own choice when nobody names a name server. Here it is only asked when its address is
-given in the place of the name servers: `Producer("http://addresses.example/rocketmq/nsaddr", ...)`.
+Java's clients ask a built-in host when no name server is given. Here an address server is asked only when its URL is given
+instead of name servers: `Producer("http://addresses.example/rocketmq/nsaddr", ...)`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_address_server(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def where_to_ask(name_servers: str | Sequence[str]) -> tuple[str, ...]:
+def checked_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
     """Name servers, or the one address server that knows them; ConfigError says what is wrong with either."""
     if not isinstance(name_servers, str) or not is_address_server(name_servers):
         return parse_name_servers(name_servers)

@@ -3,11 +3,11 @@
     with blocking.Producer("127.0.0.1:9876", group="shop") as producer:
         producer.send(Message("orders", b"..."))
 
-Every method hands its work to one background thread for all of them and waits (see loop_thread.py); any thread may call
-it. Only `send` of a plain message does without (see producer/direct.py).
+Every method hands its work to one background thread for all clients and waits (see loop_thread.py); any thread may call it.
+Only `send` of a plain message does not need that thread (see producer/direct.py).
 
-A forked child has neither that thread nor connections of its own: there a client opened before refuses every call, and one
-that is opened anew works.
+A forked child has neither that thread nor connections of its own. There a client that was opened before the fork refuses
+every call; a newly opened one works.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from rocketline import client as async_client
@@ -24,12 +25,12 @@ from rocketline.client.consumer.pull.listeners import TopicListener
 from rocketline.client.consumer.push.handlers import HandlerFunction
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
-from rocketline.client.loop_thread import OnLoopThread, running_loop
+from rocketline.client.loop_thread import OnLoopThread, arguments_of, running_loop
 from rocketline.client.producer.background import SendCallback
 from rocketline.client.producer.direct import DirectSends
 from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
-from rocketline.client.producer.transactional import CheckFunction, ExecuteFunction, TransactionReceipt
+from rocketline.client.producer.transactional import ExecuteFunction, TransactionReceipt
 from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageView, QueueOffset
 
 T = TypeVar("T")
@@ -40,14 +41,14 @@ async def _awaited(task: asyncio.Task[T]) -> T:
     return await task
 
 
-class _Producing(OnLoopThread[ProducerT]):
-    """What all producers can do."""
+class _BlockingProducer(OnLoopThread[ProducerT]):
+    """The methods of both producers."""
 
     _direct: DirectSends | None = None
 
     async def _opened(self) -> ProducerT:
         client = await super()._opened()
-        self._direct = client._direct_sends()
+        self._direct = client.direct_sends()
         return client
 
     def __exit__(self, *exc_info: Any) -> None:
@@ -62,13 +63,10 @@ class _Producing(OnLoopThread[ProducerT]):
     ) -> SendReceipt:
         """Send and wait until a broker has stored the message; the calling thread does it all itself if it can."""
         client, direct = self._open, self._direct
-        if direct is not None and queue is None and running_loop() is not self._loop:
-            sent = client._send_direct(direct, message, timeout)
-            if isinstance(sent, SendReceipt):
-                return sent
-            if sent is not None:
-                return self._wait(client._finish(sent))
-        return self._wait(client.send(message, queue=queue, timeout=timeout))
+        if direct is None or queue is not None or running_loop() is self._loop:
+            return self._wait(client.send(message, queue=queue, timeout=timeout))
+        sent = direct.send(message, timeout)
+        return sent if isinstance(sent, SendReceipt) else self._wait(sent)
 
     def submit(
         self,
@@ -132,20 +130,20 @@ class _Producing(OnLoopThread[ProducerT]):
         self._do(lambda: client.add_hook(before, after))
 
 
-class Producer(_Producing[async_client.Producer]):
+class Producer(_BlockingProducer[async_client.Producer]):
     """See rocketline.client.Producer for the arguments."""
 
-    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_client.Producer(name_servers, group=group, **options))
+    @arguments_of(async_client.Producer)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(partial(async_client.Producer, *args, **kwargs))
 
 
-class TransactionalProducer(_Producing[async_client.TransactionalProducer]):
+class TransactionalProducer(_BlockingProducer[async_client.TransactionalProducer]):
     """See rocketline.client.TransactionalProducer for the arguments. Plain functions run in threads, as there."""
 
-    def __init__(
-        self, name_servers: str | Sequence[str], *, group: str, check: CheckFunction | None = None, **options: Any
-    ) -> None:
-        super().__init__(lambda: async_client.TransactionalProducer(name_servers, group=group, check=check, **options))
+    @arguments_of(async_client.TransactionalProducer)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(partial(async_client.TransactionalProducer, *args, **kwargs))
 
     def send_in_transaction(
         self,
@@ -166,8 +164,9 @@ class TransactionalProducer(_Producing[async_client.TransactionalProducer]):
 class PushConsumer(OnLoopThread[async_client.PushConsumer]):
     """See rocketline.client.PushConsumer for the arguments. Plain handlers run in threads, as there."""
 
-    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_client.PushConsumer(name_servers, group=group, **options))
+    @arguments_of(async_client.PushConsumer)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(partial(async_client.PushConsumer, *args, **kwargs))
 
     def subscribe(self, topic: str, expression: str | Sql, handler: HandlerFunction) -> None:
         client = self._open
@@ -230,8 +229,9 @@ class PushConsumer(OnLoopThread[async_client.PushConsumer]):
 class PullConsumer(OnLoopThread[async_client.PullConsumer]):
     """See rocketline.client.PullConsumer for the arguments. Plain listeners run in threads, so they may call this."""
 
-    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_client.PullConsumer(name_servers, group=group, **options))
+    @arguments_of(async_client.PullConsumer)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(partial(async_client.PullConsumer, *args, **kwargs))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
@@ -313,8 +313,9 @@ class PullConsumer(OnLoopThread[async_client.PullConsumer]):
 class PopConsumer(OnLoopThread[async_client.PopConsumer]):
     """See rocketline.client.PopConsumer for the arguments."""
 
-    def __init__(self, name_servers: str | Sequence[str], *, group: str, **options: Any) -> None:
-        super().__init__(lambda: async_client.PopConsumer(name_servers, group=group, **options))
+    @arguments_of(async_client.PopConsumer)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(partial(async_client.PopConsumer, *args, **kwargs))
 
     def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
         self._wait(self._open.subscribe(topic, expression))

@@ -1,4 +1,4 @@
-"""What a consumer tells about itself when an operator asks through the broker, in RocketMQ's words."""
+"""What a consumer reports about itself when an operator asks through the broker; names are RocketMQ's."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ConsumeDirectlyResult(Body):
 
 
 def stacks() -> str:
-    """What every thread and every task of this loop is doing now: our counterpart of Java's jstack."""
+    """The stacks of all threads and of all tasks of this loop; the counterpart of Java's jstack."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     lines = []
     for ident, frame in sys._current_frames().items():

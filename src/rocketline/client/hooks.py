@@ -1,4 +1,4 @@
-"""Functions that look on while messages are sent and consumed: yours, and those that write traces.
+"""Hooks: functions called before and after each send and each handler call; traces are written by hooks too.
 
 A hook is a pair of functions, one called before and one after, each with the context of one send or one run of a
 handler. Both may be async; plain ones run on the event loop and must not block it. What a hook raises is logged and
@@ -27,21 +27,21 @@ HookFunction = Callable[[ContextT], Awaitable[None] | None]
 
 
 class ConsumeOutcome(IntEnum):
-    """How a run of a handler ended; the numbers are those in traces."""
+    """How a handler call ended; the numbers are those in traces."""
 
     SUCCESS = 0
     TIME_OUT = 1
-    """It came to a result, but took longer than the consumer's `consume_timeout`."""
+    """It came to a result, but took longer than `ClientTiming.consume_timeout_s`."""
     EXCEPTION = 2
     RETURNNULL = 3
-    """It was ended without a result."""
+    """It ended without a result."""
     FAILED = 4
     """It asked for the messages later."""
 
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """One run of a handler. Everything below `messages` is known only after it."""
+    """One handler call. Everything below `messages` is known only after it."""
 
     group: str
     namespace: str
@@ -52,11 +52,11 @@ class ConsumeContext:
     error: BaseException | None = None
     duration_s: float = 0.0
     props: dict[str, Any] = field(default_factory=dict)
-    """For what a hook wants to remember from before to after."""
+    """Free for hooks: values from the call before for the call after."""
 
     @property
     def status(self) -> str | None:
-        """The result in Java's words."""
+        """The result by Java's name."""
         if self.outcome is None:
             return None
         return "CONSUME_SUCCESS" if self.success else "RECONSUME_LATER"
@@ -124,7 +124,7 @@ async def send_with_hooks(
     send: Callable[[], Awaitable[list[SendReceipt]]],
     monotonic: Callable[[], float],
 ) -> list[SendReceipt]:
-    """What `send` brings, with the hooks called round it."""
+    """The receipts of `send`, with the hooks called before and after it."""
     await hooks.before(context)
     started = monotonic()
     try:

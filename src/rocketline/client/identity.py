@@ -1,4 +1,4 @@
-"""Who a client says it is.
+"""Client ids, name server addresses and group names.
 
 A client id is `ip@instance[@unit][@STREAM]`. Brokers tell the members of a group apart by it, so the instance is unique for
 every client unless the caller names one; clients with the same id share one session. A broadcasting consumer keeps the

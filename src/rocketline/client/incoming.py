@@ -1,8 +1,8 @@
 """Requests that brokers send to clients over the clients' own connections.
 
-Served: how did this transaction end (39), rebalance now (40), new offsets (220), where are you (221), how are you (307),
-consume this one (309), here is your reply (326). Whatever else arrives is answered with "not supported" by the router,
-unless it is one-way.
+Served: the outcome of a transaction (39), rebalance now (40), reset offsets (220), report positions (221), report running
+info (307), consume one message directly (309), a reply (326). Any other request is answered with "not supported" by the
+router, unless it is one-way.
 """
 
 from __future__ import annotations

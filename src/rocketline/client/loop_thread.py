@@ -1,29 +1,31 @@
 """The background thread of blocking clients: an event loop for all of them, from the first that is opened to the last
 that is closed.
 
-`OnLoopThread` is a client as plain code sees it: opened and closed there, each call handed to the loop and waited for, by
-any thread but the loop's own. After a fork the child has no such thread and makes its own with the next client it opens;
-one opened before refuses every call there.
+`OnLoopThread` wraps an async client: each call is handed to the loop and waited for. Any thread may call it but the
+loop's own. A forked child has no such thread; it makes its own with the next client it opens, and a client that was opened
+before the fork refuses every call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from rocketline.errors import ClientError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 ClientT = TypeVar("ClientT", bound=AbstractAsyncContextManager[Any])
 
 
 class LoopThread:
-    """An event loop in a thread of its own, running while somebody holds it."""
+    """An event loop in its own thread, running as long as it has holders."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,7 +42,7 @@ class LoopThread:
             self._holders += 1
             return self._loop
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         with self._lock:
             self._holders -= 1
             if self._holders or self._loop is None or self._thread is None:
@@ -51,8 +53,8 @@ class LoopThread:
             self._loop = self._thread = None
 
     def start(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T] | None:
-        """Begin some work on a loop that was held; None when nobody holds it any more."""
-        # Under the lock: what comes to a loop after it was stopped would never be looked at.
+        """Start a coroutine on a loop that was held; None when the loop has ended."""
+        # Under the lock: a coroutine handed to a stopped loop would never run.
         with self._lock:
             return asyncio.run_coroutine_threadsafe(work, loop) if loop is self._loop else None
 
@@ -80,6 +82,18 @@ def _forget_thread() -> None:
 os.register_at_fork(after_in_child=_forget_thread)
 
 
+def arguments_of(client: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Gives a constructor the parameters of an async client, for type checkers and `help`."""
+
+    def decorated(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        parameters = inspect.signature(client).parameters.values()
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        constructor.__signature__ = inspect.Signature([own, *parameters])  # type: ignore[attr-defined]
+        return constructor
+
+    return decorated
+
+
 class OnLoopThread(Generic[ClientT]):
     """A context manager around an async client."""
 
@@ -98,7 +112,7 @@ class OnLoopThread(Generic[ClientT]):
             self._client = self._wait(self._opened())
         except BaseException:
             self._loop = None
-            _background.let_go()
+            _background.release()
             raise
         return self
 
@@ -117,7 +131,7 @@ class OnLoopThread(Generic[ClientT]):
             self._wait(_closed(client, exc_info))
         finally:
             self._loop = None
-            _background.let_go()
+            _background.release()
 
     def close(self) -> None:
         self.__exit__(None, None, None)
@@ -159,7 +173,7 @@ class OnLoopThread(Generic[ClientT]):
             raise ClientError(_WRONG_THREAD)
 
     def _do(self, work: Callable[[], T]) -> T:
-        """Run a plain function on the loop's thread, where the client lives."""
+        """Run a plain function on the loop's thread, to which the client belongs."""
 
         async def run() -> T:
             return work()

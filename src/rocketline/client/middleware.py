@@ -1,4 +1,4 @@
-"""A function of the user's round every request that a client sends: to sign, to trace, to measure, to refuse.
+"""A user's function around every request that a client sends: to sign, trace, measure or refuse it.
 
     async def measured(address, request, proceed):
         started = time.monotonic()
@@ -7,12 +7,12 @@
         finally:
             print(request.code, address, time.monotonic() - started)
 
-    Producer("127.0.0.1:9876", group="shop", middleware=measured)
+    Producer("127.0.0.1:9876", group="shop", options=ClientOptions(middleware=measured))
 
 It sees requests to name servers and brokers, one-way ones too (`proceed` then returns None), may change or replace the
 request, call `proceed` more than once or not at all, and must return the answer. What it raises reaches the caller.
-Several functions are one that calls the others. Requests that brokers send to clients do not pass through it. Credentials
-of the client sign what it leaves.
+To use several functions, write one that calls the others. Requests that brokers send to clients do not pass through it. The
+credentials of the client sign the request after it.
 """
 
 from __future__ import annotations

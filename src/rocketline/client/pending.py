@@ -19,14 +19,14 @@ class PendingRequests:
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[MessageView]] = {}
         self.late = 0
-        """Replies that nobody waited for any more."""
+        """How many replies came too late."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @contextmanager
     def reply_to(self, correlation_id: str) -> Iterator[asyncio.Future[MessageView]]:
-        """What will be the reply; forgotten when the block ends."""
+        """A future for the reply; dropped when the block ends."""
         reply: asyncio.Future[MessageView] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = reply
         try:
@@ -35,7 +35,7 @@ class PendingRequests:
             del self._waiting[correlation_id]
 
     def take(self, reply: MessageView) -> None:
-        """A reply has come."""
+        """Hand a reply to the request that waits for it."""
         correlation_id = reply.properties.get(CORRELATION_ID, "")
         waiting = self._waiting.get(correlation_id)
         if waiting is None or waiting.done():

@@ -100,7 +100,7 @@ class RemoteBroker:
         return answer
 
     async def heartbeat(self, data: HeartbeatData) -> tuple[int, str | None]:
-        """Tell who we are and what we want; returns the broker's version and which members contradict us, if any."""
+        """Send groups and subscriptions; returns the broker's version and which members disagree, if any."""
         doing = f"heartbeat of {data.client_id}"
         answer = await self._ask(RequestCode.HEART_BEAT, None, doing, body=encode_body(data))
         conflict = answer.remark if answer.remark and answer.remark.startswith(CONFLICT) else None
@@ -116,7 +116,7 @@ class RemoteBroker:
         self, client_id: str, *, producer_group: str | None = None, consumer_group: str | None = None, timeout_s: float
     ) -> None:
         header = UnregisterClientHeader(client_id, producer_group, consumer_group)
-        doing = f"goodbye of {client_id} in group {producer_group or consumer_group}"
+        doing = f"unregistering {client_id} in group {producer_group or consumer_group}"
         await self._ask(RequestCode.UNREGISTER_CLIENT, header, doing, timeout_s=timeout_s)
 
     async def consumer_ids(self, group: str) -> list[str]:
@@ -208,7 +208,7 @@ class RemoteBroker:
         return RecallMessageResponseHeader.decode(answer).msg_id
 
     async def end_transaction(self, header: EndTransactionHeader, timeout_s: float) -> bool:
-        """Tell how a transaction ended; whether the broker confirmed it. That it is not known yet is never answered."""
+        """Tell how a transaction ended; whether the broker confirmed it. UNKNOWN is never answered."""
         if not header.commit_or_rollback:
             await self.send_oneway(Command(RequestCode.END_TRANSACTION, header.encode()), timeout_s)
             return False

@@ -1,8 +1,8 @@
-"""Replies to requests, and how they find whoever asked.
+"""Request and reply: how a reply finds the client that sent the request.
 
-A request is a message like any other, with an id and the client to tell. The consumer that handles it sends its reply as a
-message to the reply topic of the cluster; the broker hands that to the client over its connection. So whoever asks must be
-known to the broker before the request leaves, and the reply goes to the broker the request came from.
+A request is a message like any other, with a correlation id and the id of the client. The consumer that handles it sends its
+reply as a message to the reply topic of the cluster; the broker hands that to the client over its connection. So the broker
+must know the client before the request is sent, and the reply goes to the broker the request came from.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import msgspec
 
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, check_message, compressed, outgoing_message
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.receipts import SendReceipt
+from rocketline.client.producer.send_options import Retries, SendOptions
 from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
 from rocketline.errors import InvalidMessage, NoReply
@@ -23,12 +24,12 @@ from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.replies import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY, REPLY_TO_CLIENT, TTL, reply_topic
 
-_REPLY_OPTIONS = SendOptions(retries=0)
-"""Only the broker the request came from surely knows who asked, and it stores a reply even when nobody takes it."""
+_REPLY_OPTIONS = SendOptions(retries=Retries(0))
+"""Only the broker the request came from certainly knows the client; it stores a reply even when no client takes it."""
 
 
 def request_message(message: Message, client_id: str, timeout_s: float) -> Message:
-    """A message with all that its reply needs to find this client."""
+    """The message with the properties by which its reply finds this client."""
     marks = {CORRELATION_ID: str(uuid4()), REPLY_TO_CLIENT: client_id, TTL: str(round(timeout_s * 1000))}
     return msgspec.structs.replace(message, properties={**message.properties, **marks})
 
@@ -36,12 +37,12 @@ def request_message(message: Message, client_id: str, timeout_s: float) -> Messa
 async def ask(
     session: ClientSession,
     request: Message,
-    outgoing: Outgoing,
+    outgoing: SendRequest,
     send: Callable[[], Awaitable[object]],
     queue_count: int,
     timeout_s: float,
 ) -> MessageView:
-    """Have a request sent and wait for its reply; NoReply when none comes in time."""
+    """Send a request and wait for its reply; NoReply when none comes in time."""
     with session.requests.reply_to(request.properties[CORRELATION_ID]) as reply:
         try:
             async with asyncio.timeout(timeout_s) as limit:
@@ -58,7 +59,7 @@ async def ask(
 
 
 async def _introduce(session: ClientSession, topic: str, queue_count: int) -> None:
-    """A reply comes back through a broker, which must know this client before the request is there."""
+    """Send heartbeats first: a reply comes through a broker, which must know this client by then."""
     route = await session.routes.find_writable(topic, queue_count)
     await session.introduce(ids[MASTER_ID] for ids in route.brokers.values() if MASTER_ID in ids)
 
@@ -88,15 +89,14 @@ async def send_reply(
     properties: Mapping[str, str] | None,
     timeout_s: float,
 ) -> SendReceipt:
-    """Hand a reply to whoever asked; SendFailed when the broker could not."""
-    reply, options = reply_message(request, body, properties), _REPLY_OPTIONS
-    check_message(reply, options.max_message_bytes)
-    sent, sys_flag = compressed(body, options) if len(body) >= options.compress_over_bytes else (body, 0)
-    now_ms = session.clock.now_ms()
-    outgoing = outgoing_message(reply, group, session.unique_ids.next(), now_ms, options, sent, sys_flag)
-    outgoing.code = RequestCode.SEND_REPLY_MESSAGE_V2
+    """Send a reply to the client that asked; SendFailed when the broker could not deliver it."""
+    reply = reply_message(request, body, properties)
+    check_message(reply, _REPLY_OPTIONS.max_message_bytes)
+    maker = RequestMaker(group, _REPLY_OPTIONS, session.unique_ids.next, session.clock.now_ms)
+    outgoing = maker.pack(reply)
+    outgoing.code, outgoing.is_plain = RequestCode.SEND_REPLY_MESSAGE_V2, False
 
-    def where_it_came_from(queues: Sequence[MessageQueue]) -> MessageQueue:
+    def same_broker(queues: Sequence[MessageQueue]) -> MessageQueue:
         return next((queue for queue in queues if queue.broker_name == request.broker_name), queues[0])
 
-    return await Sender(session, options).send(outgoing, timeout_s, selector=where_it_came_from)
+    return await Sender(session, _REPLY_OPTIONS).send(outgoing, timeout_s, same_broker)

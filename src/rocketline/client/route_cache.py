@@ -23,7 +23,7 @@ _NO_IDS: Mapping[int, str] = {}
 
 
 class RouteCache:
-    """Routes by topic; `on_change` hears of a new or changed route, `on_new_broker` of each address first seen."""
+    """Routes by topic; `on_change` is called with a new or changed route, `on_new_broker` with each address first seen."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RouteCache:
         try:
             route = await self.refresh(topic)
         except RouteNotFound as error:
-            # Nobody knowing the topic is one thing, nobody answering another: only the first may borrow.
+            # Only a topic that does not exist may borrow a route, not one that no name server answered for.
             if is_derived(topic) or not isinstance(error.__cause__, TopicNotExist):
                 raise
             route = await self._borrow(topic, queue_count, error)

@@ -36,7 +36,7 @@ class TopicRoute:
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """What a name server's answer means for a topic."""
+    """The route of a topic from a name server's answer."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas if broker.broker_addrs}
     counts = sorted(data.queue_datas, key=lambda queues: queues.broker_name)
     readable = [

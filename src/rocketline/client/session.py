@@ -17,60 +17,43 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from rocketline.client.address_server import REFRESH_S as ADDRESS_REFRESH_S
 from rocketline.client.incoming import CheckBack, ConsumerMember, broker_requests
-from rocketline.client.middleware import Middleware, MiddlewareClient
+from rocketline.client.middleware import MiddlewareClient
+from rocketline.client.options import ClientOptions
 from rocketline.client.pending import PendingRequests
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.route_cache import RouteCache
 from rocketline.client.routes import TopicRoute
 from rocketline.client.tasks import OwnedTasks, repeat
-from rocketline.client.timing import ClientTiming
-from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ClientError, ConfigError, RocketlineError, RouteNotFound
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, HeartbeatData, ProducerData
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.transport import Channel, RemotingClient
-from rocketline.transport.access import OPEN, Access
 
 log = logging.getLogger(__name__)
-
-
-class ProducerMember(Protocol):
-    """A producer as the session sees it."""
-
-    @property
-    def group(self) -> str: ...
 
 
 class ClientSession:
     """Shared by the clients of one id; made by `open_session`, left by `release`."""
 
-    def __init__(
-        self,
-        client_id: str,
-        name_servers: Sequence[str],
-        timing: ClientTiming,
-        clock: Clock,
-        middleware: Middleware | None = None,
-        access: Access = OPEN,
-    ) -> None:
+    def __init__(self, client_id: str, name_servers: Sequence[str], options: ClientOptions) -> None:
         self.client_id = client_id
-        self.middleware = middleware
-        self.access = access
-        self.timing = timing
-        self.clock = clock
+        self.middleware = middleware = options.middleware
+        self.access = access = options.access
+        self.timing = timing = options.timing
+        self.clock = clock = options.clock
         self.unique_ids = UniqueIds(client_id.partition("@")[0], clock)
-        self.producers: dict[str, ProducerMember] = {}
+        self.producers: list[str] = []
+        """Groups of the producers that are open."""
         self.consumers: dict[str, ConsumerMember] = {}
         self.broker_versions: dict[str, int] = {}
         self.checks: dict[str, CheckBack] = {}
-        """Who answers for the transactions of a producer group."""
+        """By producer group: the function that answers about its transactions."""
         self.requests = PendingRequests()
         router = broker_requests(self.consumers, self.checks, self.requests, clock)
         self.remoting = (
@@ -81,18 +64,18 @@ class ClientSession:
         self.name_server = RemoteNameServer(
             self.remoting, name_servers, timeout_s=timing.call_s, next_server_s=timing.next_server_s
         )
-        self.routes = RouteCache(self.name_server, self._route_changed, self._greet)
+        self.routes = RouteCache(self.name_server, self._route_changed, self._introduce_new)
         self._brokers: dict[str, RemoteBroker] = {}
         self._silent: set[str] = set()
         self._conflicts: dict[str, str | None] = {}
         self._lost: set[str] = set()
-        self._greeted: dict[str, Channel | None] = {}
+        self._introduced: dict[str, Channel | None] = {}
         self._heartbeat_lock = asyncio.Lock()
-        self._greeting_lock = asyncio.Lock()
+        self._introducing_lock = asyncio.Lock()
         self._tasks = OwnedTasks()
         self._users = 0
         self.is_inherited = False
-        """Whether this process got it from the one it was forked from: then nothing works any more."""
+        """Whether it was opened before this process was forked: then it cannot be used here."""
 
     def _start(self) -> None:
         timing = self.timing
@@ -104,7 +87,7 @@ class ClientSession:
             self._tasks.start(asking, "addresses")
 
     async def release(self) -> None:
-        """One client less; the last one closes everything."""
+        """Leave the session; the last client to leave closes everything."""
         if self.is_inherited:
             return
         self._users -= 1
@@ -116,27 +99,27 @@ class ClientSession:
         try:
             await self._tasks.cancel()
             await self.routes.close()
-        finally:  # whoever is in a hurry does not leave connections behind
+        finally:  # a release that is cancelled still closes the connections
             await self.remoting.close()
 
     def disown(self) -> None:
-        """In a forked child: let go of the parent's connections, without a word on them."""
+        """In a forked child: drop the parent's connections without writing to them."""
         self.is_inherited = True
         self.remoting.disown()
 
-    def add_producer(self, producer: ProducerMember) -> None:
-        if producer.group in self.producers:
-            raise ClientError(self._taken("producer", producer.group))
-        self.producers[producer.group] = producer
+    def add_producer(self, group: str) -> None:
+        if group in self.producers:
+            raise ClientError(self._taken("producer", group))
+        self.producers.append(group)
         self._tasks.start(self.heartbeat(), "first heartbeat")
 
-    async def remove_producer(self, producer: ProducerMember) -> None:
-        if self.producers.get(producer.group) is producer:
-            del self.producers[producer.group]
-            await self._unregister(producer_group=producer.group)
+    async def remove_producer(self, group: str) -> None:
+        if group in self.producers:
+            self.producers.remove(group)
+            await self._unregister(producer_group=group)
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
-        """Let the timers and the brokers know of a consumer, from the next heartbeat on."""
+        """Add a consumer to the timers and to the next heartbeats."""
         if consumer.group in self.consumers:
             raise ClientError(self._taken("consumer", consumer.group))
         self.consumers[consumer.group] = consumer
@@ -189,8 +172,7 @@ class ClientSession:
         return broker
 
     async def heartbeat(self, address: str | None = None) -> None:
-        """Tell one broker, or all, which groups live here. Failures are logged: the next heartbeat repeats it
-        anyway."""
+        """Send the groups of this client to one broker, or to all. Failures are logged; the next heartbeat repeats it."""
         async with self._heartbeat_lock:
             data = HeartbeatData(
                 self.client_id,
@@ -213,32 +195,32 @@ class ClientSession:
             log.log(level, "heartbeat to %s failed: %s", address, error)
         else:
             self._silent.discard(address)
-            self._greeted[address] = self.remoting.connected(address)
+            self._introduced[address] = self.remoting.connected(address)
             if conflict is not None and conflict not in self._conflicts.values():
                 log.warning("%s (says the broker at %s)", conflict, address)
             self._conflicts[address] = conflict
 
     def connection_failed(self, address: str) -> None:
-        """A call failed on the way: a broker forgets its clients with their connection."""
+        """Note a lost connection: a broker forgets its clients with their connection."""
         self._lost.add(address)
 
-    async def greet_again(self, address: str) -> None:
-        """Make us known again to a broker that may have forgotten us; costs nothing when it has not."""
+    async def reintroduce(self, address: str) -> None:
+        """Send a heartbeat to a broker that may have forgotten this client; does nothing otherwise."""
         if address not in self._lost:
             return
-        async with self._greeting_lock:
+        async with self._introducing_lock:
             if address in self._lost:
                 await self.heartbeat(address)
                 self._lost.discard(address)
 
     async def introduce(self, addresses: Iterable[str]) -> None:
-        """Make us known to brokers through which we want to be reached; costs nothing where we are."""
+        """Send a heartbeat to brokers that do not know the present connection of this client yet."""
         for address in addresses:
             channel = self.remoting.connected(address)
-            if channel is None or channel is not self._greeted.get(address):
+            if channel is None or channel is not self._introduced.get(address):
                 await self.heartbeat(address)
 
-    def _greet(self, address: str) -> None:
+    def _introduce_new(self, address: str) -> None:
         self._tasks.start(self.heartbeat(address), f"heartbeat to {address}")
 
     def _route_changed(self, route: TopicRoute) -> None:
@@ -254,7 +236,7 @@ class ClientSession:
             self._brokers.pop(address, None)
             self.broker_versions.pop(address, None)
             self._conflicts.pop(address, None)
-            self._greeted.pop(address, None)
+            self._introduced.pop(address, None)
             self._silent.discard(address)
             self._lost.discard(address)
             self.remoting.drop(address)
@@ -268,9 +250,9 @@ class ClientSession:
                 log.warning("offsets of group %s were not committed: %s", consumer.group, error)
 
     async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Say goodbye where a connection is open; elsewhere its absence has said so already."""
+        """Unregister from brokers with an open connection; the others have noticed that it is closed."""
         connected = [address for address in self.routes.addresses() if self.remoting.connected(address) is not None]
-        goodbyes = (
+        requests = (
             self.broker_at(address, self.routes.name_at(address)).unregister(
                 self.client_id,
                 producer_group=producer_group,
@@ -279,27 +261,22 @@ class ClientSession:
             )
             for address in connected
         )
-        for address, result in zip(connected, await asyncio.gather(*goodbyes, return_exceptions=True)):
+        for address, result in zip(connected, await asyncio.gather(*requests, return_exceptions=True)):
             if isinstance(result, Exception):
-                log.debug("goodbye to %s failed: %s", address, result)
+                log.debug("unregistering from %s failed: %s", address, result)
 
 
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientSession]] = WeakKeyDictionary()
 
 
 def open_session(
-    client_id: str,
-    name_servers: Sequence[str],
-    timing: ClientTiming | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    middleware: Middleware | None = None,
-    access: Access = OPEN,
+    client_id: str, name_servers: Sequence[str], options: ClientOptions = ClientOptions()
 ) -> ClientSession:
     """The session of a client id on this event loop; every call needs its `release`."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     session = sessions.get(client_id)
     if session is None:
-        session = ClientSession(client_id, name_servers, timing or ClientTiming(), clock, middleware, access)
+        session = ClientSession(client_id, name_servers, options)
         sessions[client_id] = session
         session._start()
     elif set(session.name_server.given) != set(name_servers):
@@ -307,12 +284,12 @@ def open_session(
             f"client id {client_id} is in use for name servers {';'.join(session.name_server.given)} and cannot "
             f"serve {';'.join(name_servers)} too: give each client its own instance_name"
         )
-    elif session.middleware is not middleware:
+    elif session.middleware is not options.middleware:
         raise ConfigError(
-            f"client id {client_id} is in use with middleware {session.middleware!r} and cannot have {middleware!r} "
+            f"client id {client_id} is in use with middleware {session.middleware!r} and cannot have {options.middleware!r} "
             "too: its clients share their connections; give each its own instance_name"
         )
-    elif session.access != access:
+    elif session.access != options.access:
         raise ConfigError(
             f"client id {client_id} is in use with other credentials or another TLS: its clients share their connections; "
             "give each its own instance_name"
@@ -322,12 +299,12 @@ def open_session(
 
 
 def opened_before_fork(client: str) -> str:
-    """What to tell who uses a client of an inherited session."""
+    """The error text for a client that was opened before a fork."""
     return f"{client} was opened before this process was forked, its connections are the parent's: open a new one here"
 
 
 def forget_session(loop: asyncio.AbstractEventLoop, client_id: str) -> None:
-    """For simulations, in which a process dies and the loop goes on: its successor begins anew."""
+    """For simulations: a process died and the loop goes on; the next one starts with a new session."""
     _sessions.get(loop, {}).pop(client_id, None)
 
 

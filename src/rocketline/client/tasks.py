@@ -47,7 +47,7 @@ class OwnedTasks:
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
-    """End tasks that were started elsewhere; their own errors stay with them, our own cancellation gets through."""
+    """Cancel tasks and wait for them; their errors are not raised here, a cancellation of the caller is."""
     for task in tasks:
         task.cancel()
     if tasks:

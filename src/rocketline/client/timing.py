@@ -1,4 +1,4 @@
-"""How often a client does what it does by itself, and how long it waits for others.
+"""Intervals and time limits of the background work of clients.
 
 The defaults are RocketMQ's. Tests shrink them; users seldom touch them.
 """
@@ -51,7 +51,13 @@ class ClientTiming:
     turn_s: float = setting(
         60.0, "rocketmq.client.maxTimeConsumeContinuously", "Longest turn of one queue, if messages are in order."
     )
-    unregister_s: float = setting(1.0, None, "Time limit for saying goodbye to one broker.")
+    consume_timeout_s: float = setting(
+        15 * 60.0, "consumeTimeout", "Longest that a handler may take, before its message is handed back to the broker."
+    )
+    stop_s: float = setting(
+        10.0, "awaitTerminationMillisWhenShutdown", "How long running handlers may go on when a push consumer closes."
+    )
+    unregister_s: float = setting(1.0, None, "Time limit for unregistering from one broker.")
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -1,4 +1,4 @@
-"""Traces of a client's own doings, sent to a trace topic behind its back.
+"""Message traces of a client, sent to a trace topic in the background.
 
 A send or a run of a handler leaves records in a bounded queue and goes on at once. One task sends what has gathered
 when ten entries wait or five seconds have passed, one message per user topic and at most 128 kB each. Nothing here
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from itertools import count
 
 from rocketline.client.hooks import ConsumeContext, SendContext
-from rocketline.client.producer.outgoing import SendOptions, compressed, outgoing_message
+from rocketline.client.producer.outgoing import RequestMaker
 from rocketline.client.producer.receipts import SendStatus
+from rocketline.client.producer.send_options import SendOptions
 from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks
-from rocketline.errors import ConfigError, RocketlineError
+from rocketline.errors import RocketlineError
 from rocketline.message import DELAY, KEYS, Message, MessageView
-from rocketline.protocol.names import topic_problem
 from rocketline.protocol.namespaces import TRACE_TOPIC, without_any_namespace
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES
 from rocketline.protocol.trace import Pub, SubAfter, SubBefore, TracedMessage, TraceRecord, encode_trace, trace_keys
@@ -46,16 +46,9 @@ REQUEST = "trace.request"
 _sequence = count(1)
 
 
-def check_trace_topic(topic: str) -> str:
-    problem = topic_problem(topic)
-    if problem:
-        raise ConfigError(f"trace_topic: {problem}")
-    return topic
-
-
 @dataclass
 class TraceCounts:
-    """What became of the entries; one is a send, or the start or end of a handler's run."""
+    """Counts of entries; one entry is a send, or the start or end of a handler call."""
 
     sent: int = 0
     failed: int = 0
@@ -74,11 +67,12 @@ class TraceSender:
     def __init__(self, session: ClientSession, group: str, kind: str, topic: str = TRACE_TOPIC) -> None:
         """`kind` is PRODUCE or CONSUME, and part of the name by which brokers know the sender."""
         self.counts = TraceCounts()
-        self.topic = check_trace_topic(topic)
+        self.topic = topic
         self._session = session
         self._group = f"_INNER_TRACE_PRODUCER-{group}-{kind}-{next(_sequence)}"
-        self._options = SendOptions(timeout_s=session.timing.trace_send_s, max_message_bytes=MAX_BODY_CHARS * 4)
-        self._sender = Sender(session, self._options)
+        options = SendOptions(timeout_s=session.timing.trace_send_s, max_message_bytes=MAX_BODY_CHARS * 4)
+        self._maker = RequestMaker(self._group, options, session.unique_ids.next, session.clock.now_ms)
+        self._sender = Sender(session, options)
         self._waiting: deque[_Entry] = deque()
         self._enough = asyncio.Event()
         self._tasks = OwnedTasks()
@@ -90,7 +84,7 @@ class TraceSender:
         self._task = self._tasks.start(self._run(), f"trace of {self._group}")
 
     def add(self, topic: str, records: Sequence[TraceRecord]) -> None:
-        """Have records about a message of `topic` sent some time soon."""
+        """Queue records about a message of `topic` for sending."""
         if len(self._waiting) >= MOST_WAITING or self._stopping:
             self.counts.dropped += 1
             return
@@ -103,7 +97,7 @@ class TraceSender:
         self._stopping = True
         self._enough.set()
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=self._options.timeout_s)
+            await asyncio.wait([self._task], timeout=self._maker.options.timeout_s)
         await self._tasks.cancel()
         self.counts.dropped += len(self._waiting)
         self._waiting.clear()
@@ -116,7 +110,8 @@ class TraceSender:
         await self._send_waiting()
 
     async def _wait(self, *, patient: bool) -> None:
-        """Until there is enough, or time is up; after a failure always the whole time, so as not to hammer."""
+        """Until there is enough, or time is up; after a failure always the whole time, to spare a
+        failing broker."""
         try:
             async with asyncio.timeout(self._session.timing.trace_s):
                 await self._enough.wait()
@@ -143,17 +138,10 @@ class TraceSender:
             self.counts.failed += unsent
 
     async def _send(self, part: _Part) -> bool:
-        session, options = self._session, self._options
         body = "".join(part.texts).encode("utf-8", "replace")
-        message = Message(self.topic, body, keys=part.keys)
-        sys_flag = 0
-        if len(body) >= options.compress_over_bytes:
-            body, sys_flag = compressed(body, options)
         try:
-            outgoing = outgoing_message(
-                message, self._group, session.unique_ids.next(), session.clock.now_ms(), options, body, sys_flag
-            )
-            await self._sender.send(outgoing, options.timeout_s)
+            outgoing = self._maker.pack(Message(self.topic, body, keys=part.keys))
+            await self._sender.send(outgoing, self._maker.options.timeout_s)
         except Exception as error:
             if not self._complained:
                 unforeseen = None if isinstance(error, RocketlineError) else error

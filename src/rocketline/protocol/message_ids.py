@@ -99,13 +99,15 @@ class UniqueIds:
         self._month_end_ms = 0
         self._counter = count()
 
-    def next(self) -> str:
+    def next(self, now_ms: int | None = None) -> str:
+        """Another id; `now_ms` is the time, if the caller has just read the clock."""
         if self._process is not _this_process:
             self._restart()
-        now_ms = self._clock.now_ms()
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_of(now_ms)
-        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._prefix}{(now_ms - self._month_start_ms) << 16 | next(self._counter) & 0xFFFF:012X}"
 
     def _restart(self) -> None:
         self._process = _this_process

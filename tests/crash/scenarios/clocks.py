@@ -18,9 +18,8 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from rocketline.client import ClientTiming, ConsumeFrom, Producer, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, Producer, PullSettings, PushConsumer
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.testing.sim import SimWorld, run_world
@@ -71,10 +70,13 @@ class Site:
         world = self.world
         await world.start_name_server("name-1")
         await world.start_broker("broker-a", SETTINGS)
-        options: dict[str, Any] = {"timing": TIMING, "suspend": 90.0, "pull_timeout": 100.0}
-        producer = Producer(world.namesrv, **self._client("shop", "senders"), timing=TIMING)
+        producer = Producer(world.namesrv, group="senders", options=self._options("shop"))
         consumer = PushConsumer(
-            world.namesrv, **self._client("till", "takers"), from_where=ConsumeFrom.FIRST, **options
+            world.namesrv,
+            group="takers",
+            from_where=ConsumeFrom.FIRST,
+            pull=PullSettings(suspend_s=90.0, timeout_s=100.0),
+            options=self._options("till"),
         )
         await world.inside(world.new_process("shop"), producer.__aenter__())
         await self._send(producer, "plain")  # makes the topic
@@ -90,11 +92,11 @@ class Site:
             await world.inside(world.process_of(host), client.close())
         self.outcome.acked += len(self.sent)
 
-    def _client(self, host: str, group: str) -> dict[str, Any]:
+    def _options(self, host: str) -> ClientOptions:
         world = self.world
-        return {
-            "group": group, "instance_name": host, "client_ip": world.address_of(host), "clock": world.clock_of(host),
-        }  # fmt: skip
+        return ClientOptions(
+            instance_name=host, client_ip=world.address_of(host), clock=world.clock_of(host), timing=TIMING
+        )
 
     def _require(self, is_so: bool, otherwise: str) -> None:
         self.outcome.require(is_so, f"S15 {self.variant}: {otherwise}")

@@ -4,7 +4,7 @@ When depends on what hangs, and is documented (docs/reliability.md):
 
 * a process that is gone: at once, as its connections close
 * one that stands still, or whose event loop is blocked: when its heartbeats have been missing for `channelExpiredTimeout`
-* one handler that never returns: after the consumer's `consume_timeout` that message is handed back; nothing else waits
+* one handler that never returns: after the consumer's `consume_timeout_s` that message is handed back; nothing else waits
 * a group that pops: whatever hangs, others have its messages some seconds after their invisible time; nothing else waits
 
 The times of this scenario are shortened: see EXPIRY_S and CONSUME_TIMEOUT_S.

@@ -15,7 +15,7 @@ from random import Random
 
 from tests.support.patience import PATIENCE_S
 
-from rocketline.client import Producer, PushConsumer
+from rocketline.client import ClientOptions, Producer, PushConsumer
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.errors import RocketlineError, RouteNotFound
 from rocketline.message import Message
@@ -134,11 +134,15 @@ async def _require_clear_refusals(outcome: Outcome, site: Site) -> None:
     """A new producer and a new consumer say at once what is wrong, and with whom."""
 
     async def send() -> None:
-        async with Producer(site.namesrv, group="newcomers", instance_name="new-producer") as producer:
+        async with Producer(
+            site.namesrv, group="newcomers", options=ClientOptions(instance_name="new-producer")
+        ) as producer:
             await producer.send(Message(TOPIC, b"x"))
 
     async def consume() -> None:
-        async with PushConsumer(site.namesrv, group="newcomers", instance_name="new-consumer") as consumer:
+        async with PushConsumer(
+            site.namesrv, group="newcomers", options=ClientOptions(instance_name="new-consumer")
+        ) as consumer:
             consumer.subscribe(TOPIC, "*", print)
             await consumer.start()
 
@@ -157,7 +161,9 @@ async def _require_clear_refusals(outcome: Outcome, site: Site) -> None:
 
 async def _require_service(outcome: Outcome, namesrv: str) -> None:
     """A new client can work, with a topic that may be new as well."""
-    async with Producer(namesrv, group="newcomers", instance_name="new-producer", timing=QUICK) as producer:
+    async with Producer(
+        namesrv, group="newcomers", options=ClientOptions(instance_name="new-producer", timing=QUICK)
+    ) as producer:
         try:
             await producer.send(Message(LATE_TOPIC, b"x"))
         except RocketlineError as error:

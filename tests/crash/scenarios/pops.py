@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-from rocketline.client import Producer
+from rocketline.client import ClientOptions, Producer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message
 
@@ -74,7 +74,9 @@ class Site:
         self.join()
 
     async def send(self, count: int) -> None:
-        async with Producer(self._name_server.address, group="senders", timing=QUICK) as producer:
+        async with Producer(
+            self._name_server.address, group="senders", options=ClientOptions(timing=QUICK)
+        ) as producer:
             for _ in range(count):
                 body = b"order %d" % len(self.sent)
                 while body not in self.sent:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from rocketline.client import ConsumeFrom, Producer, PushConsumer
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageView
 
@@ -83,8 +83,10 @@ async def run(folder: Path, seed: int, variant: str = KILLED, runs: int = 1) -> 
     try:
         async with (
             site,
-            Producer(site.namesrv, group="senders", timing=QUICK, timeout=1.0) as producer,
-            PushConsumer(site.namesrv, group="watchers", from_where=ConsumeFrom.FIRST, timing=QUICK) as watcher,
+            Producer(site.namesrv, group="senders", timeout=1.0, options=ClientOptions(timing=QUICK)) as producer,
+            PushConsumer(
+                site.namesrv, group="watchers", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=QUICK)
+            ) as watcher,
         ):
             await site.reached_by(producer, Message(TOPIC, FIRST))
             watcher.subscribe(TOPIC, "*", reminders.arrived, in_thread=False)

@@ -20,7 +20,7 @@ from random import Random
 import msgspec
 from tests.support.patience import PATIENCE_S
 
-from rocketline.client import ConsumeFrom, PushConsumer, Transaction, TransactionalProducer
+from rocketline.client import ClientOptions, ConsumeFrom, PushConsumer, Transaction, TransactionalProducer
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageView
 
@@ -62,9 +62,11 @@ class Witnesses:
         namesrv = self.site.namesrv
         async with (
             TransactionalProducer(
-                namesrv, group=GROUP, check=self._check, timing=QUICK, timeout=1.0, retries=0
+                namesrv, group=GROUP, check=self._check, timeout=1.0, retries=0, options=ClientOptions(timing=QUICK)
             ) as self.producer,
-            PushConsumer(namesrv, group="watchers", from_where=ConsumeFrom.FIRST, timing=QUICK) as watcher,
+            PushConsumer(
+                namesrv, group="watchers", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=QUICK)
+            ) as watcher,
         ):
             await self.connected()
             watcher.subscribe(TOPIC, "*", self._seen, in_thread=False)

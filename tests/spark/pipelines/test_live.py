@@ -11,7 +11,7 @@ import pytest
 from tests.spark.live import stored
 from tests.support.admin import create_topic, eventually
 
-from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import RouteNotFound
 from rocketline.message import Message, MessageView
@@ -100,9 +100,13 @@ async def work_and_fail(namesrv: str) -> None:
             raise ValueError("cannot be done")
 
     async with (
-        Producer(namesrv, group="shop", enable_trace=True) as producer,
+        Producer(namesrv, group="shop", options=ClientOptions(trace=True)) as producer,
         PushConsumer(
-            namesrv, group="workers", from_where=ConsumeFrom.FIRST, max_reconsume_times=0, enable_trace=True
+            namesrv,
+            group="workers",
+            from_where=ConsumeFrom.FIRST,
+            max_reconsume_times=0,
+            options=ClientOptions(trace=True),
         ) as consumer,
     ):
         consumer.subscribe("jobs", "*", work)

@@ -14,7 +14,7 @@ from tests.support.patience import PATIENCE_S
 
 from rocketline.admin import Admin, AdminBroker
 from rocketline.admin.progress import progress_of
-from rocketline.client import ConsumeFrom, RetryLater, blocking
+from rocketline.client import ClientOptions, ConsumeFrom, RetryLater, blocking
 from rocketline.client.timing import ClientTiming
 from rocketline.errors import RocketlineError
 from rocketline.message import Message, MessageQueue, MessageView
@@ -60,8 +60,7 @@ def history(namesrv: str, folder: Path) -> Iterator[Side]:
     group has a dead letter."""
     broker = asyncio.run(_made(namesrv))
     _write_lists(folder)
-    traced = {"enable_trace": True, "trace_topic": TRACES}
-    with blocking.Producer(namesrv, group=SHOP, timing=QUICK, **traced) as producer:
+    with blocking.Producer(namesrv, group=SHOP, options=ClientOptions(timing=QUICK, trace=TRACES)) as producer:
         for number, body in enumerate(BODIES):
             message = Message(TOPIC, body, tag=f"Tag{number}", keys=[f"k{number}"])
             producer.send(message, queue=MessageQueue(TOPIC, BROKER, number % 2))
@@ -107,8 +106,8 @@ def _reading(namesrv: str, group: str, *, fails: bool = False) -> Iterator[list[
         namesrv,
         group=group,
         from_where=ConsumeFrom.FIRST,
-        timing=QUICK,
         max_reconsume_times=0 if fails else -1,
+        options=ClientOptions(timing=QUICK),
     ) as consumer:
         consumer.subscribe(TOPIC, "*", handle)
         consumer.start()

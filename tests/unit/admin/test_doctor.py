@@ -13,7 +13,7 @@ from rocketline.admin import Admin
 from rocketline.admin.doctor import MANY_BEHIND, Diagnosis, examine
 from rocketline.broker import Broker
 from rocketline.cli.servers.cluster import Cluster
-from rocketline.client import ClientTiming, Producer, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, Producer, PushConsumer
 from rocketline.client.middleware import Proceed
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.nameserver import NameServer, NameServerConfig
@@ -197,10 +197,10 @@ async def test_a_group_with_two_subscriptions(cluster: Cluster) -> None:
 
     async with (
         Producer(cluster.namesrv, group="shop") as producer,
-        PushConsumer(cluster.namesrv, group="torn", timing=QUICK) as one,
-        PushConsumer(cluster.namesrv, group="torn", timing=QUICK) as other,
-        PushConsumer(cluster.namesrv, group="whole", timing=QUICK) as third,
-        PushConsumer(cluster.namesrv, group="whole", timing=QUICK) as fourth,
+        PushConsumer(cluster.namesrv, group="torn", options=ClientOptions(timing=QUICK)) as one,
+        PushConsumer(cluster.namesrv, group="torn", options=ClientOptions(timing=QUICK)) as other,
+        PushConsumer(cluster.namesrv, group="whole", options=ClientOptions(timing=QUICK)) as third,
+        PushConsumer(cluster.namesrv, group="whole", options=ClientOptions(timing=QUICK)) as fourth,
     ):
         await producer.send(Message("orders", b"x"))
         for consumer, tag in ((one, "even"), (other, "odd"), (third, "*"), (fourth, "*")):

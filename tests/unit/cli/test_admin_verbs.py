@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE_S
 from rocketline.admin import Admin as Cluster
 from rocketline.cli import verbs
 from rocketline.cli.verb import VERBS
-from rocketline.client import ConsumeFrom, RetryLater, blocking
+from rocketline.client import ClientOptions, ConsumeFrom, RetryLater, blocking
 from rocketline.client.timing import ClientTiming
 from rocketline.errors import RouteNotFound
 from rocketline.message import Message, MessageView
@@ -108,7 +108,7 @@ def billing(cluster: LocalCluster, orders: list[Any]) -> Iterator[None]:
     reader = Reader(len(orders))
     timing = ClientTiming(persist_s=0.05)
     with blocking.PushConsumer(
-        cluster.namesrv, group="billing", from_where=ConsumeFrom.FIRST, timing=timing
+        cluster.namesrv, group="billing", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=timing)
     ) as consumer:
         consumer.subscribe("orders", "*", reader)
         consumer.start()
@@ -442,8 +442,12 @@ def test_a_sound_cluster_has_nothing_wrong(called: Called) -> None:
 def test_members_that_contradict_each_other_are_found(called: Called, cluster: LocalCluster, orders: list[Any]) -> None:
     timing = ClientTiming(persist_s=0.05)
     with (
-        blocking.PushConsumer(cluster.namesrv, group="torn", from_where=ConsumeFrom.FIRST, timing=timing) as one,
-        blocking.PushConsumer(cluster.namesrv, group="torn", from_where=ConsumeFrom.FIRST, timing=timing) as other,
+        blocking.PushConsumer(
+            cluster.namesrv, group="torn", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=timing)
+        ) as one,
+        blocking.PushConsumer(
+            cluster.namesrv, group="torn", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=timing)
+        ) as other,
     ):
         one.subscribe("orders", "even", Reader(1))
         other.subscribe("orders", "odd", Reader(1))

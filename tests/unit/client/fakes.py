@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.patience import PATIENCE_S
 
-from rocketline.client import ClientTiming
+from rocketline.client import ClientOptions, ClientTiming
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import (
     BrokerData,
@@ -60,6 +60,7 @@ QUICK = ClientTiming(
     unregister_s=0.5,
 )
 """Periods as in real life (a test that needs a timer shortens that one), short delays after failures."""
+QUICK_OPTIONS = ClientOptions(timing=QUICK)
 
 SILENCE = object()
 Scripted = int | Callable[[Command], Reply] | object

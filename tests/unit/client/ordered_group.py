@@ -18,7 +18,7 @@ from typing import Any
 from tests.support.virtual import LoopClock, VirtualLoop, belongs_to
 from tests.unit.broker.parts import Parts, Setup, send_request
 
-from rocketline.client import ConsumeFrom, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, PushConsumer
 from rocketline.client.consumer.push.handlers import HandlerFunction
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData, encode_route
@@ -120,9 +120,10 @@ class OrderedGroup:
         self.members[name] = consumer
         return name
 
-    def consumer(self, name: str, **options: Any) -> PushConsumer:
-        options = {"ordered": True, "from_where": ConsumeFrom.FIRST, "instance_name": name, **options}
-        return PushConsumer("127.0.0.1:9876", group=GROUP, client_ip="10.0.0.1", clock=self.clock, **options)
+    def consumer(self, name: str, timing: ClientTiming = ClientTiming(), **arguments: Any) -> PushConsumer:
+        arguments = {"ordered": True, "from_where": ConsumeFrom.FIRST, **arguments}
+        options = ClientOptions(instance_name=name, client_ip="10.0.0.1", clock=self.clock, timing=timing)
+        return PushConsumer("127.0.0.1:9876", group=GROUP, options=options, **arguments)
 
     async def _consume(self, name: str, message: MessageView) -> None:
         self.judge.begins(self.loop.time(), name, message)

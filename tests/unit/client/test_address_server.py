@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.fakes import FakeNameServer
 
 from rocketline.client import Producer
-from rocketline.client.address_server import MAX_ANSWER_BYTES, ask_address_server, where_to_ask
+from rocketline.client.address_server import MAX_ANSWER_BYTES, ask_address_server, checked_servers
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.errors import ConfigError, TransportError
 from rocketline.message import Message
@@ -107,9 +107,9 @@ async def test_a_send_says_which_address_server_failed_and_says_it_again() -> No
 @pytest.mark.parametrize("url", ["http://", "http://host:port/", "http://host:99999/", "https://ho st/", "http://hö/"])
 def test_wrong_addresses_are_named(url: str) -> None:
     with pytest.raises(ConfigError, match=r"address server 'https?://"):
-        where_to_ask(url)
+        checked_servers(url)
 
 
 def test_plain_name_servers_stay_what_they_are() -> None:
-    assert where_to_ask("a:1;b:2") == ("a:1", "b:2")
-    assert where_to_ask("https://addresses.example/x") == ("https://addresses.example/x",)
+    assert checked_servers("a:1;b:2") == ("a:1", "b:2")
+    assert checked_servers("https://addresses.example/x") == ("https://addresses.example/x",)

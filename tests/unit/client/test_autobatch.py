@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster, own_tasks
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, SILENCE, FakeCluster, own_tasks
 
-from rocketline.client import Producer, SendContext, by_hash
+from rocketline.client import AutoBatch, ClientOptions, Producer, SendContext, by_hash
 from rocketline.errors import ConfigError, InvalidMessage, MessageIllegal, ProducerClosed, SendFailed
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.codes import RequestCode
@@ -26,7 +27,7 @@ async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
     """Gathers what is sent in one turn of the loop."""
     cluster.add_topic("T")
     cluster.add_topic("U")
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, autobatch=True, linger=0) as made:
+    async with Producer(cluster.namesrv, group="shop", autobatch=AutoBatch(linger_s=0), options=QUICK_OPTIONS) as made:
         yield made
 
 
@@ -86,8 +87,10 @@ async def test_keys_and_selectors_choose_queues_in_batches_too(producer: Produce
 
 async def test_a_batch_leaves_when_it_is_large_enough(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    options = {"autobatch": True, "linger": 3600.0, "batch_bytes": 4000}
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=3700.0, **options) as producer:
+    limits = AutoBatch(linger_s=3600.0, max_bytes=4000)
+    async with Producer(
+        cluster.namesrv, group="g", timeout=3700.0, autobatch=limits, options=QUICK_OPTIONS
+    ) as producer:
         sends = [asyncio.create_task(producer.send(Message("T", b"x" * 1000))) for _ in range(10)]
         await cluster.broker.request(BATCH, 3)
         sizes = [len(request.body) for request in cluster.broker.requests_of(BATCH)]
@@ -99,7 +102,9 @@ async def test_a_batch_leaves_when_it_is_large_enough(cluster: FakeCluster) -> N
 
 async def test_a_batch_leaves_when_it_has_waited(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, autobatch=True, linger=0.01) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", autobatch=AutoBatch(linger_s=0.01), options=QUICK_OPTIONS
+    ) as producer:
         first = asyncio.create_task(producer.send(Message("T", b"a")))
         await asyncio.sleep(0)
         second = asyncio.create_task(producer.send(Message("T", b"b")))
@@ -157,7 +162,9 @@ async def test_the_time_limit_holds_in_batches(producer: Producer, cluster: Fake
 
 async def test_a_cancelled_send_leaves_its_batch(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, autobatch=True, linger=3600.0) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", autobatch=AutoBatch(linger_s=3600.0), options=QUICK_OPTIONS
+    ) as producer:
         kept, dropped = (
             asyncio.create_task(producer.send(Message("T", body), timeout=3700.0)) for body in (b"k", b"d")
         )
@@ -180,7 +187,9 @@ async def test_hooks_see_a_batch_as_one_send(producer: Producer) -> None:
 
 async def test_names_of_a_namespace_are_wrapped_in_batches(cluster: FakeCluster) -> None:
     cluster.add_topic("NS%T")
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, autobatch=True, linger=0, namespace="NS") as producer:
+    async with Producer(
+        cluster.namesrv, group="g", autobatch=AutoBatch(linger_s=0), options=ClientOptions(timing=QUICK, namespace="NS")
+    ) as producer:
         receipts = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(2)))
     assert {receipt.queue.topic for receipt in receipts} == {"T"}
     assert SendMessageHeader.decode(cluster.broker.requests_of(BATCH)[0]).topic == "NS%T"
@@ -189,7 +198,7 @@ async def test_names_of_a_namespace_are_wrapped_in_batches(cluster: FakeCluster)
 async def test_closing_leaves_nothing_behind(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
     before = own_tasks()
-    producer = Producer(cluster.namesrv, group="g", timing=QUICK, autobatch=True, linger=0.001)
+    producer = Producer(cluster.namesrv, group="g", autobatch=AutoBatch(linger_s=0.001), options=QUICK_OPTIONS)
     async with producer:
         await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(100)))
     assert own_tasks() == before
@@ -197,7 +206,7 @@ async def test_closing_leaves_nothing_behind(cluster: FakeCluster) -> None:
         await producer.send(Message("T", b"x"))
 
 
-@pytest.mark.parametrize("options", [{"linger": -1.0}, {"batch_bytes": 0}])
-async def test_limits_that_make_no_sense_are_refused(cluster: FakeCluster, options: dict[str, float]) -> None:
+@pytest.mark.parametrize("limits", [{"linger_s": -1.0}, {"max_bytes": 0}, {"max_messages": 0}])
+def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="linger"):
-        Producer(cluster.namesrv, group="g", autobatch=True, **options)  # type: ignore[arg-type]
+        AutoBatch(**limits)

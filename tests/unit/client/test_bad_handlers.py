@@ -13,7 +13,7 @@ import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, until
 from tests.unit.client.ordered_group import OrderedGroup, on_virtual_time
 
-from rocketline.client import ConsumeFrom, OrderedResult, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, OrderedResult, PushConsumer
 from rocketline.client.consumer.push.loop_pulse import BEAT_S, LoopPulse
 from rocketline.clock import ManualClock
 from rocketline.message import MessageView
@@ -24,8 +24,8 @@ DELIVERY = "rocketline.client.consumer.push.delivery"
 @asynccontextmanager
 async def consuming(cluster: FakeCluster, handler: Callable[..., Any], **options: Any) -> AsyncIterator[PushConsumer]:
     timing = replace(QUICK, persist_s=0.01)
-    options = {"timing": timing, "from_where": ConsumeFrom.FIRST, "group": "g", "concurrency": 1, **options}
-    async with PushConsumer(cluster.namesrv, **options) as consumer:
+    arguments = {"from_where": ConsumeFrom.FIRST, "group": "g", "concurrency": 1, **options}
+    async with PushConsumer(cluster.namesrv, options=ClientOptions(timing=timing), **arguments) as consumer:
         consumer.subscribe("T", "*", handler)
         await consumer.start()
         yield consumer
@@ -160,7 +160,7 @@ async def test_a_handler_that_never_ends_holds_up_nobody_after_its_time(group: O
             await hangs.wait()
         done.append((message.queue_offset, message.reconsume_times))
 
-    await group.join(handle, ordered=False, stop_timeout=1.0)
+    await group.join(handle, ordered=False, timing=ClientTiming(stop_s=1.0))
     for _ in range(3):
         group.send(0)
     await asyncio.sleep(14 * 60)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, SILENCE, FakeCluster
 
-from rocketline.client import Producer, SendStatus, TransactionalProducer
+from rocketline.client import ClientOptions, Producer, Retries, SendStatus, TransactionalProducer
 from rocketline.clock import ManualClock
 from rocketline.errors import (
     BrokerError,
@@ -43,7 +43,7 @@ ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 @pytest.fixture
 async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK) as made:
+    async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as made:
         yield made
 
 
@@ -73,7 +73,7 @@ async def test_a_message_no_broker_takes_is_never_sent(
     cluster: FakeCluster, options: dict[str, Any], message: Message, error: type[Exception], hint: str
 ) -> None:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, **options) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS, **options) as producer:
         for send in (producer.send, producer.send_oneway, producer.request):
             with pytest.raises(error, match=hint):
                 await send(message)
@@ -92,7 +92,9 @@ async def test_a_transaction_needs_both_its_functions(cluster: FakeCluster) -> N
     cluster.add_topic("T")
     with pytest.raises(ConfigError, match="needs check="):
         TransactionalProducer(cluster.namesrv, group="g")
-    async with TransactionalProducer(cluster.namesrv, group="g", timing=QUICK, check=lambda message: None) as producer:  # type: ignore[arg-type, return-value]
+    async with TransactionalProducer(
+        cluster.namesrv, group="g", check=lambda message: None, options=QUICK_OPTIONS
+    ) as producer:  # type: ignore[arg-type, return-value]
         with pytest.raises(InvalidMessage, match="execute must be a function"):
             await producer.send_in_transaction(Message("T", b"x"), None)  # type: ignore[arg-type]
     assert not cluster.broker.requests_of(SEND)
@@ -104,7 +106,7 @@ async def test_a_request_nobody_answers_asks_for_its_consumer(producer: Producer
 
 
 async def test_a_closed_producer_says_how_to_use_it(cluster: FakeCluster) -> None:
-    producer = Producer(cluster.namesrv, group="g", timing=QUICK)
+    producer = Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS)
     message = Message("T", b"x")
     calls = (producer.send, producer.send_oneway, producer.submit, producer.request, lambda m: producer.send_batch([m]))
     for call in calls:
@@ -139,7 +141,7 @@ async def test_a_server_that_speaks_something_else_is_named(cluster: FakeCluster
     cluster.name_server.routes["T"] = TopicRouteData(
         [BrokerData("c", "web", {0: address})], [QueueData("web", 4, 4, 6)]
     )
-    async with server, Producer(cluster.namesrv, group="g", timing=QUICK) as producer:
+    async with server, Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         with pytest.raises(SendFailed, match=f"{address}.*not RocketMQ's protocol.*is it a broker's address") as caught:
             await producer.send(Message("T", b"x"))
         assert isinstance(caught.value.__cause__, ConnectionLost)
@@ -152,7 +154,7 @@ async def test_a_broker_that_is_not_there_is_named_with_its_address(cluster: Fak
         cluster.name_server.routes["T"] = TopicRouteData(
             [BrokerData("c", "gone", {0: address})], [QueueData("gone", 4, 4, 6)]
         )
-        async with Producer(cluster.namesrv, group="g", timing=QUICK) as producer:
+        async with Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as producer:
             with pytest.raises(SendFailed, match=f"after 3 attempts.*gone@{address}.*refused") as caught:
                 await producer.send(Message("T", b"x"))
             assert isinstance(caught.value.__cause__, TransportError)
@@ -171,7 +173,7 @@ async def test_a_broker_that_allows_nothing_never_reads_as_no_route(producer: Pr
 
 async def test_a_name_server_that_allows_nothing_never_reads_as_no_route(cluster: FakeCluster) -> None:
     cluster.name_server.on[ROUTE] = lambda request: request.reply(ResponseCode.NO_PERMISSION, remark="signature wrong")
-    async with Producer(cluster.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         with pytest.raises(NoPermission, match=r"where topic 'T' is.*signature wrong.*check the credentials") as caught:
             await producer.send(Message("T", b"x"))
     assert not isinstance(caught.value, RouteNotFound) and "no route" not in str(caught.value)
@@ -205,8 +207,9 @@ async def test_an_attempt_may_have_a_limit_of_its_own(two_brokers: FakeCluster) 
     two_brokers.add_topic("T", 1)
     silent, working = two_brokers.brokers
     silent.on[SEND] = lambda request: None
+    retries = Retries(20, attempt_timeout_s=1.0)
     async with Producer(
-        two_brokers.namesrv, group="g", timing=QUICK, timeout=PATIENCE_S, attempt_timeout=1.0, retries=20
+        two_brokers.namesrv, group="g", timeout=PATIENCE_S, retries=retries, options=QUICK_OPTIONS
     ) as producer:
         for _ in range(2):
             assert (await producer.send(Message("T", b"x"))).queue.broker_name == working.name
@@ -222,7 +225,10 @@ async def test_the_last_attempt_gets_all_the_time_that_is_left(cluster: FakeClus
         assert isinstance(reply, Command)
         return reply
 
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=PATIENCE_S, attempt_timeout=0.3) as producer:
+    retries = Retries(attempt_timeout_s=0.3)
+    async with Producer(
+        cluster.namesrv, group="g", timeout=PATIENCE_S, retries=retries, options=QUICK_OPTIONS
+    ) as producer:
         await producer.send(Message("T", b"x"))  # connects, which may take an attempt on a busy machine
         before = len(cluster.broker.requests_of(SEND))
         cluster.broker.script(SEND, SILENCE, SILENCE, late)
@@ -234,8 +240,8 @@ async def test_health_is_learned_from_sends(two_brokers: FakeCluster) -> None:
     two_brokers.add_topic("T")
     busy, working = two_brokers.brokers
     busy.on[SEND] = lambda request: request.reply(ResponseCode.SYSTEM_BUSY, remark="busy")
-    options = {"timing": QUICK, "avoid_slow_brokers": True, "clock": ManualClock()}
-    async with Producer(two_brokers.namesrv, group="g", **options) as producer:
+    options = ClientOptions(timing=QUICK, clock=ManualClock())
+    async with Producer(two_brokers.namesrv, group="g", avoid_slow_brokers=True, options=options) as producer:
         for _ in range(20):
             await producer.send(Message("T", b"x"))
     assert len(busy.requests_of(SEND)) == 1, "one refusal is enough for ten seconds"
@@ -246,7 +252,7 @@ async def test_a_refusal_about_the_message_says_nothing_about_the_broker(two_bro
     two_brokers.add_topic("T")
     for broker in two_brokers.brokers:
         broker.script(SEND, 13, 13)
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK, avoid_slow_brokers=True) as producer:
+    async with Producer(two_brokers.namesrv, group="g", avoid_slow_brokers=True, options=QUICK_OPTIONS) as producer:
         for _ in range(16):
             try:
                 await producer.send(Message("T", b"x"))
@@ -255,14 +261,14 @@ async def test_a_refusal_about_the_message_says_nothing_about_the_broker(two_bro
     assert [len(broker.requests_of(SEND)) for broker in two_brokers.brokers] == [8, 8]
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"retries": -1}, {"attempt_timeout": 0.0}])
+@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"retries": -1}, {"max_in_flight": 0}])
 async def test_options_that_make_no_sense_are_named(cluster: FakeCluster, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         Producer(cluster.namesrv, group="g", **options)
 
 
 async def test_a_group_lives_once(cluster: FakeCluster) -> None:
-    async with Producer(cluster.namesrv, group="g", instance_name="i", timing=QUICK):
+    async with Producer(cluster.namesrv, group="g", options=ClientOptions(instance_name="i", timing=QUICK)):
         with pytest.raises(ClientError, match="instance_name"):
-            async with Producer(cluster.namesrv, group="g", instance_name="i", timing=QUICK):
+            async with Producer(cluster.namesrv, group="g", options=ClientOptions(instance_name="i", timing=QUICK)):
                 pass

@@ -10,9 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, until
 
-from rocketline.client import ConsumeContext, ConsumeFrom, ConsumeOutcome, MessageModel, PushConsumer, RetryLater
+from rocketline.client import (
+    ClientOptions,
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumeOutcome,
+    MessageModel,
+    Ordering,
+    PushConsumer,
+    RetryLater,
+)
 from rocketline.message import MessageView
 from rocketline.protocol.codes import RequestCode
 
@@ -22,8 +31,8 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 @asynccontextmanager
 async def consuming(cluster: FakeCluster, handler: Callable[..., Any], **options: Any) -> AsyncIterator[PushConsumer]:
-    options = {"timing": QUICK, "from_where": ConsumeFrom.FIRST, "group": "g", "batch_size": 4, **options}
-    async with PushConsumer(cluster.namesrv, **options) as consumer:
+    arguments = {"from_where": ConsumeFrom.FIRST, "group": "g", "options": QUICK_OPTIONS, "batch_size": 4, **options}
+    async with PushConsumer(cluster.namesrv, **arguments) as consumer:
         consumer.subscribe("T", "*", handler)
         await consumer.start()
         yield consumer
@@ -53,7 +62,7 @@ async def test_only_the_messages_named_go_back_and_the_others_count(cluster: Fak
     async with consuming(cluster, handle) as consumer:
         consumer.add_hook(after=outcomes.append)
         await until(lambda: len(cluster.broker.sent_back) == 2 and len(outcomes) == 1)
-        stats = consumer._watch.stats
+        stats = consumer._observer.stats
         await until(lambda: stats.status("T").consume_failed_msgs == 2, "the count of failures")
         assert stats._counters("T").ok.value == 2
     assert returned(cluster) == [("U2", 5), ("U3", 5)]
@@ -93,7 +102,7 @@ async def test_none_named_is_none_failed(cluster: FakeCluster) -> None:
         calls += 1
         raise RetryLater(messages=[])
 
-    async with consuming(cluster, handle, timing=replace(QUICK, persist_s=0.01)):
+    async with consuming(cluster, handle, options=ClientOptions(timing=replace(QUICK, persist_s=0.01))):
         await until(lambda: committed(cluster) == 4)
     assert (calls, returned(cluster)) == (1, [])
 
@@ -109,7 +118,7 @@ async def test_what_nobody_takes_back_comes_again_alone_and_holds_progress(clust
         if len(messages) == 4:
             raise RetryLater(messages=[messages[1]])
 
-    async with consuming(cluster, handle, timing=replace(QUICK, persist_s=0.01)):
+    async with consuming(cluster, handle, options=ClientOptions(timing=replace(QUICK, persist_s=0.01))):
         await until(lambda: committed(cluster) == 4, "the commit of everything")
     assert lists == [[b"0", b"1", b"2", b"3"], [b"1"]]
 
@@ -153,7 +162,7 @@ async def test_broadcasting_leaves_the_named_ones_behind(cluster: FakeCluster, t
         calls.append(len(messages))
         raise RetryLater(messages=messages[:1])
 
-    async with consuming(cluster, handle, model=MessageModel.BROADCASTING, offsets_folder=tmp_path) as consumer:
+    async with consuming(cluster, handle, model=MessageModel.BROADCASTING, offsets=tmp_path) as consumer:
         await until(lambda: calls == [4])
         await until(lambda: not any(loop.buffer for loop in consumer._started.queues.loops()))
         await asyncio.sleep(0)
@@ -174,7 +183,7 @@ async def test_an_ordered_consumer_gets_its_whole_list_again(cluster: FakeCluste
         if len(lists) == 1:
             raise RetryLater(messages=messages[2:])
 
-    async with consuming(cluster, handle, ordered=True, suspend_queue=0.01):
+    async with consuming(cluster, handle, ordered=Ordering(suspend_s=0.01)):
         await until(lambda: len(lists) == 2)
     assert lists == [[b"0", b"1", b"2", b"3"]] * 2
     assert not cluster.broker.sent_back

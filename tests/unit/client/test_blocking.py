@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, fake_cluster
 from tests.unit.client.pop_fakes import FakePops
 
 from rocketline.client import ConsumeFrom, SeekTo, SendStatus, blocking
@@ -61,12 +61,14 @@ def test_send_and_receive(cluster: FakeCluster) -> None:
         if len(received) == 4:
             all_here.set()
 
-    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    with blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         assert producer.send(Message("T", b"one")).status is SendStatus.OK
         assert len(producer.send_batch([Message("T", b"two"), Message("T", b"three")])) == 2
         producer.send_oneway(Message("T", b"four"))
         assert len(producer.queues("T")) == 2
-        with blocking.PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+        with blocking.PushConsumer(
+            cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+        ) as consumer:
             assert len(background_threads()) == 1, "all blocking clients share one thread"
             consumer.subscribe("T", "*", handle)
             running = threading.Thread(target=consumer.run)
@@ -80,10 +82,12 @@ def test_send_and_receive(cluster: FakeCluster) -> None:
 
 
 def test_messages_in_a_plain_loop(cluster: FakeCluster) -> None:
-    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    with blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         for number in range(3):
             producer.send(Message("T", b"%d" % number))
-    with blocking.PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    with blocking.PushConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
         seen = []
         for message in consumer.messages("T"):
             seen.append(message.body)
@@ -96,8 +100,10 @@ def test_messages_in_a_plain_loop(cluster: FakeCluster) -> None:
 
 def test_polling(cluster: FakeCluster) -> None:
     with (
-        blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer,
-        blocking.PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer,
+        blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer,
+        blocking.PullConsumer(
+            cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+        ) as consumer,
     ):
         receipt = producer.send(Message("T", b"x"))
         consumer.assign(consumer.queues("T"))
@@ -120,11 +126,11 @@ def test_pulling_as_a_member(cluster: FakeCluster) -> None:
             consumer.seek(queue, SeekTo.BEGIN)  # a plain listener may use the blocking consumer
         told.append(len(queues))
 
-    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    with blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         queue = producer.queues("T")[0]
         for number in range(3):
             producer.send(Message("T", b"%d" % number), queue=queue)
-    consumer = blocking.PullConsumer(cluster.namesrv, group="g", timing=QUICK, on_added=added)
+    consumer = blocking.PullConsumer(cluster.namesrv, group="g", on_added=added, options=QUICK_OPTIONS)
     with consumer:
         consumer.subscribe("T")
         assert (told, consumer.assigned) == ([2], set(consumer.queues("T")))
@@ -145,7 +151,7 @@ def test_pulling_as_a_member(cluster: FakeCluster) -> None:
 
 
 def test_errors_come_through(cluster: FakeCluster) -> None:
-    producer = blocking.Producer(cluster.namesrv, group="shop", timing=QUICK)
+    producer = blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS)
     with pytest.raises(ClientError, match="inside 'with'"):
         producer.send(Message("T", b"x"))
     with producer:
@@ -160,7 +166,7 @@ def test_errors_come_through(cluster: FakeCluster) -> None:
 
 def test_many_threads_may_share_a_producer(cluster: FakeCluster) -> None:
     receipts = []
-    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    with blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
 
         def send() -> None:
             for _ in range(10):
@@ -183,7 +189,7 @@ def test_a_callback_that_closes_the_client_is_told_and_does_no_harm(cluster: Fak
         except Exception as error:
             told.append(error)
 
-    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    with blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         producer.submit(Message("T", b"x"), closes).result(PATIENCE_S)
         assert producer.send(Message("T", b"y")).status is SendStatus.OK
     assert [type(error) for error in told] == [ClientError] and "must not wait" in str(told[0])
@@ -192,10 +198,12 @@ def test_a_callback_that_closes_the_client_is_told_and_does_no_harm(cluster: Fak
 
 def test_hooks_and_statistics(cluster: FakeCluster) -> None:
     sent, ended = [], threading.Event()
-    with blocking.Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    with blocking.Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         producer.add_hook(after=sent.append)
         producer.send(Message("T", b"one"))
-    with blocking.PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    with blocking.PushConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
         consumer.subscribe("T", "*", lambda message: None)
         consumer.add_hook(after=lambda context: ended.set())
         consumer.start()
@@ -208,7 +216,7 @@ def test_pop(cluster: FakeCluster) -> None:
     for number in range(4):
         cluster.broker.store("T", number % 2, b"%d" % number)
     pops = FakePops(cluster.broker)
-    with blocking.PopConsumer(cluster.namesrv, group="G", timing=QUICK) as consumer:
+    with blocking.PopConsumer(cluster.namesrv, group="G", options=QUICK_OPTIONS) as consumer:
         consumer.subscribe("T")
         (first,) = consumer.receive(1, invisible=20.0)
         consumer.ack(consumer.extend(first, 30.0))

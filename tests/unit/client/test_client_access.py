@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from tests.support.patience import PATIENCE_S
@@ -16,6 +16,7 @@ from tests.unit.client.test_transactional import ask, commits, question
 
 from rocketline.admin import Admin
 from rocketline.client import (
+    ClientOptions,
     ConsumeFrom,
     Credentials,
     PopConsumer,
@@ -79,10 +80,10 @@ async def test_every_request_of_producers_and_consumers_is_signed(cluster: FakeC
         request.ext = {**(request.ext or {}), "hop": address}
         return await proceed(request)
 
-    options: dict[str, Any] = {"timing": QUICK, "credentials": ACCOUNT, "middleware": tagged}
+    options = ClientOptions(timing=QUICK, credentials=ACCOUNT, middleware=tagged)
     async with (
-        Producer(cluster.namesrv, group="p", **options) as producer,
-        PushConsumer(cluster.namesrv, group="c", from_where=ConsumeFrom.FIRST, **options) as consumer,
+        Producer(cluster.namesrv, group="p", options=options) as producer,
+        PushConsumer(cluster.namesrv, group="c", from_where=ConsumeFrom.FIRST, options=options) as consumer,
     ):
         await producer.send(Message("T", b"x"))
         await producer.send_oneway(Message("T", b"y"))
@@ -100,8 +101,8 @@ async def test_every_request_of_producers_and_consumers_is_signed(cluster: FakeC
 
 async def test_the_answer_about_a_transaction_is_a_request_and_signed(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    options: dict[str, Any] = {"timing": QUICK, "credentials": ACCOUNT}
-    async with TransactionalProducer(cluster.namesrv, group="payers", check=commits, **options) as producer:
+    options = ClientOptions(timing=QUICK, credentials=ACCOUNT)
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=commits, options=options) as producer:
         await producer.send(Message("T", b"x"))
         await ask(cluster.broker, question())
         answer = await cluster.broker.request(RequestCode.END_TRANSACTION)
@@ -110,39 +111,45 @@ async def test_the_answer_about_a_transaction_is_a_request_and_signed(cluster: F
 
 
 async def test_clients_with_other_credentials_or_tls_never_share_a_session(cluster: FakeCluster) -> None:
-    options: dict[str, Any] = {"instance_name": "shared", "timing": QUICK}
-    async with Producer(cluster.namesrv, group="p", credentials=ACCOUNT, **options):
+    plain = ClientOptions(instance_name="shared", timing=QUICK)
+    signed = replace(plain, credentials=ACCOUNT)
+    other_secret = replace(plain, credentials=Credentials("shop", "other-secret"))
+    async with Producer(cluster.namesrv, group="p", options=signed):
         for other in (
-            PullConsumer(cluster.namesrv, group="c", **options),
-            Producer(cluster.namesrv, group="q", credentials=Credentials("shop", "other-secret"), **options),
-            PopConsumer(cluster.namesrv, group="d", credentials=ACCOUNT, tls=Tls(verify=False), **options),
+            PullConsumer(cluster.namesrv, group="c", options=plain),
+            Producer(cluster.namesrv, group="q", options=other_secret),
+            PopConsumer(cluster.namesrv, group="d", options=replace(signed, tls=Tls(verify=False))),
         ):
             if isinstance(other, PullConsumer):
                 other.client_id = other.client_id.removesuffix("@STREAM")
             with pytest.raises(ConfigError, match="in use with other credentials or another TLS") as caught:
                 await other.__aenter__()
             assert "secret" not in str(caught.value)
-        async with Producer(cluster.namesrv, group="r", credentials=Credentials("shop", "secret-12345678"), **options):
+        equal = replace(plain, credentials=Credentials("shop", "secret-12345678"))
+        async with Producer(cluster.namesrv, group="r", options=equal):
             pass
 
 
 async def test_a_file_that_is_not_there_is_told_when_the_client_is_opened(cluster: FakeCluster) -> None:
     with pytest.raises(ConfigError, match=r"/nowhere/ca\.pem cannot be used"):
-        await Producer(cluster.namesrv, group="p", tls=Tls(ca_file="/nowhere/ca.pem")).__aenter__()
+        await Producer(
+            cluster.namesrv, group="p", options=ClientOptions(tls=Tls(ca_file="/nowhere/ca.pem"))
+        ).__aenter__()
 
 
 def test_our_own_servers_take_signed_requests_of_all_clients() -> None:
-    options: dict[str, Any] = {"credentials": Credentials("shop", "secret-12345678", "token")}
+    account = Credentials("shop", "secret-12345678", "token")
+    options = ClientOptions(credentials=account)
     with LocalCluster() as real:
-        with blocking.Producer(real.namesrv, group="p", **options) as producer:
+        with blocking.Producer(real.namesrv, group="p", options=options) as producer:
             producer.send(Message("T", b"0"))
-        with BulkWriter(real.namesrv, group="w", **options) as writer:
+        with BulkWriter(real.namesrv, group="w", credentials=account) as writer:
             writer.send(Message("T", b"1"))
             writer.flush()
-        with BulkReader(real.namesrv, group="r", **options) as reader:
+        with BulkReader(real.namesrv, group="r", credentials=account) as reader:
             queues = reader.queues("T")
             found = [reply for queue in queues for reply in reader.read(queue, *reader.bounds(queue))]
-        with blocking.PopConsumer(real.namesrv, group="c", from_where=ConsumeFrom.FIRST, **options) as consumer:
+        with blocking.PopConsumer(real.namesrv, group="c", from_where=ConsumeFrom.FIRST, options=options) as consumer:
             consumer.subscribe("T")
             popped: list[bytes] = []
             while len(popped) < 2:
@@ -151,7 +158,7 @@ def test_our_own_servers_take_signed_requests_of_all_clients() -> None:
                     popped.append(message.body)
 
         async def look() -> list[str]:
-            async with Admin(real.namesrv, **options) as admin:
+            async with Admin(real.namesrv, credentials=account) as admin:
                 return list((await admin.cluster_info()).broker_addr_table)
 
         brokers = asyncio.run(look())
@@ -161,9 +168,11 @@ def test_our_own_servers_take_signed_requests_of_all_clients() -> None:
 
 
 async def test_all_clients_work_through_tls(cluster: FakeCluster, secured: str) -> None:
-    async with Producer(secured, group="p", timing=QUICK, tls=TRUSTING, credentials=ACCOUNT) as producer:
+    async with Producer(
+        secured, group="p", options=ClientOptions(timing=QUICK, tls=TRUSTING, credentials=ACCOUNT)
+    ) as producer:
         await producer.send(Message("T", b"0"))
-    async with PullConsumer(secured, group="c", timing=QUICK, tls=TRUSTING) as consumer:
+    async with PullConsumer(secured, group="c", options=ClientOptions(timing=QUICK, tls=TRUSTING)) as consumer:
         consumer.assign([QUEUE])
         await consumer.seek(QUEUE, 0)
         assert [message.body for message in await consumer.poll(1, PATIENCE_S)] == [b"0"]
@@ -184,7 +193,7 @@ async def test_all_clients_work_through_tls(cluster: FakeCluster, secured: str) 
 async def test_untrusted_servers_are_not_tried_again_and_do_not_read_as_a_missing_topic(
     cluster: FakeCluster, secured: str
 ) -> None:
-    async with Producer(secured, group="p", timing=QUICK, tls=True) as producer:
+    async with Producer(secured, group="p", options=ClientOptions(timing=QUICK, tls=True)) as producer:
         with pytest.raises(RouteNotFound, match=r"certificate is not trusted.*ca_file.*before TLS works"):
             await producer.send(Message("T", b"x"))
     broker = cluster.name_server.routes["T"].broker_datas[0].broker_addrs[0]
@@ -261,7 +270,9 @@ async def test_a_refused_account_reads_as_what_it_is(cluster: FakeCluster, code:
     refuse: Reply = lambda request: request.reply(code, remark=remark)  # noqa: E731
     said = rf"answer {int(code)} from {cluster.broker.address}: {remark[:20]}.*check the credentials of this client"
     cluster.broker.on |= dict.fromkeys((SEND, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET), refuse)
-    async with Producer(cluster.namesrv, group="p", timing=QUICK, credentials=ACCOUNT) as producer:
+    async with Producer(
+        cluster.namesrv, group="p", options=ClientOptions(timing=QUICK, credentials=ACCOUNT)
+    ) as producer:
         with pytest.raises(SendFailed, match=rf"answer {int(code)} from .*nothing is wrong with the route") as caught:
             await producer.send(Message("T", b"x"))
     assert isinstance(caught.value.__cause__, NoPermission)
@@ -281,7 +292,9 @@ async def test_a_refused_account_reads_as_what_it_is(cluster: FakeCluster, code:
         with pytest.raises(NoPermission, match=said):
             await asyncio.to_thread(work)
     cluster.name_server.on[ROUTE] = refuse
-    async with Producer(cluster.namesrv, group="q", timing=QUICK, credentials=ACCOUNT) as producer:
+    async with Producer(
+        cluster.namesrv, group="q", options=ClientOptions(timing=QUICK, credentials=ACCOUNT)
+    ) as producer:
         with pytest.raises(NoPermission, match=rf"where topic 'U' is: answer {int(code)} .*check the credentials"):
             await producer.send(Message("U", b"x"))
     with pytest.raises(NoPermission, match=f"answer {int(code)} from {cluster.namesrv}"):
@@ -299,7 +312,9 @@ async def test_credentials_are_in_no_log(cluster: FakeCluster, caplog: pytest.Lo
     caplog.set_level("DEBUG")
     cluster.add_topic("T", 1)
     cluster.broker.on[RequestCode.HEART_BEAT] = lambda request: request.reply(16, remark="check signature failed.")
-    async with Producer(cluster.namesrv, group="p", timing=QUICK, credentials=ACCOUNT) as producer:
+    async with Producer(
+        cluster.namesrv, group="p", options=ClientOptions(timing=QUICK, credentials=ACCOUNT)
+    ) as producer:
         await producer.send(Message("T", b"x"))
         await until(lambda: "check signature failed" in caplog.text, "the refused heartbeat")
     assert "check the credentials" in caplog.text

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.unit.client.fakes import QUICK, FakeCluster, until
 
-from rocketline.client import ConsumeContext, ConsumeFrom, Producer, PullConsumer, PushConsumer, RetryLater
+from rocketline.client import (
+    ClientOptions,
+    ConsumeContext,
+    ConsumeFrom,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    RetryLater,
+)
 from rocketline.client.identity import client_id
 from rocketline.errors import ClientError, ConfigError, InvalidMessage
 from rocketline.message import Message, MessageQueue, MessageView
@@ -23,13 +31,14 @@ def sends(cluster: FakeCluster) -> list[SendMessageHeader]:
 
 
 def pushing(cluster: FakeCluster, **options: object) -> PushConsumer:
-    made = {"group": "g", "namespace": "NS", "timing": QUICK, "from_where": ConsumeFrom.FIRST, **options}
+    named = ClientOptions(namespace="NS", timing=QUICK)
+    made = {"group": "g", "from_where": ConsumeFrom.FIRST, "options": named, **options}
     return PushConsumer(cluster.namesrv, **made)  # type: ignore[arg-type]
 
 
 async def test_a_producers_names_are_wrapped_on_the_wire(cluster: FakeCluster) -> None:
     cluster.add_topic("NS%T", 2)
-    async with Producer(cluster.namesrv, group="shop", namespace="NS", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(namespace="NS", timing=QUICK)) as producer:
         assert producer.group == "shop"
         queues = await producer.queues("T")
         assert queues == (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
@@ -152,7 +161,7 @@ async def test_a_pull_consumers_names_are_wrapped_on_the_wire(cluster: FakeClust
     for body in (b"1", b"2", b"3"):
         cluster.broker.store("NS%T", 0, body)
     async with PullConsumer(
-        cluster.namesrv, group="g", namespace="NS", timing=QUICK, from_where=ConsumeFrom.FIRST
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=ClientOptions(namespace="NS", timing=QUICK)
     ) as consumer:
         (queue,) = await consumer.queues("T")
         assert queue == MessageQueue("T", "broker-a", 0)
@@ -171,10 +180,14 @@ async def test_a_pull_consumers_names_are_wrapped_on_the_wire(cluster: FakeClust
 
 async def test_units_show_in_heartbeats_headers_and_client_ids(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with Producer(cluster.namesrv, group="shop", unit_mode=True, unit_name="u1", timing=QUICK) as producer:
+    async with Producer(
+        cluster.namesrv, group="shop", options=ClientOptions(unit_mode=True, unit_name="u1", timing=QUICK)
+    ) as producer:
         await producer.send(Message("T", b"x"))
         assert producer.client_id.endswith("@u1")
-    async with PushConsumer(cluster.namesrv, group="g", unit_mode=True, unit_name="u1", timing=QUICK) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="g", options=ClientOptions(unit_mode=True, unit_name="u1", timing=QUICK)
+    ) as consumer:
         consumer.subscribe("T", "*", lambda message: None)
         await consumer.start()
         assert consumer.client_id.endswith("@u1")
@@ -188,6 +201,6 @@ async def test_units_show_in_heartbeats_headers_and_client_ids(cluster: FakeClus
 
 def test_wrapped_names_have_the_limits_of_names() -> None:
     with pytest.raises(InvalidMessage, match="120"):
-        Producer("127.0.0.1:1", group="g" * 100, namespace="n" * 30)
+        Producer("127.0.0.1:1", group="g" * 100, options=ClientOptions(namespace="n" * 30))
     with pytest.raises(ConfigError, match="namespace"):
-        PushConsumer("127.0.0.1:1", group="g", namespace="a%b")
+        PushConsumer("127.0.0.1:1", group="g", options=ClientOptions(namespace="a%b"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster, own_tasks, until
 
-from rocketline.client import ConsumeFrom, Producer, PushConsumer, RetryLater
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer, RetryLater
 from rocketline.client.session import open_session
 from rocketline.client.trace import MOST_WAITING, ProducerTrace
 from rocketline.errors import ConfigError
@@ -53,7 +53,7 @@ def refuse_traces(cluster: FakeCluster, code: int = ResponseCode.TOPIC_NOT_EXIST
 async def test_a_producers_traces(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     cluster.add_topic(TRACES, 1)
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, enable_trace=True) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(trace=True, timing=QUICK)) as producer:
         receipt = await producer.send(Message("T", b"hello", tag="a", keys=["k1", "k2"]))
         delayed = await producer.send(Message("T", b"later", delay_level=3))
         batch = await producer.send_batch([Message("T", b"y"), Message("T", b"z")])
@@ -95,11 +95,9 @@ async def test_a_consumers_traces(cluster: FakeCluster) -> None:
     async with PushConsumer(
         cluster.namesrv,
         group="g",
-        timing=QUICK,
         from_where=ConsumeFrom.FIRST,
         concurrency=1,
-        enable_trace=True,
-        trace_topic="my_traces",
+        options=ClientOptions(trace="my_traces", timing=QUICK),
     ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
@@ -122,14 +120,14 @@ async def test_ten_are_sent_at_once_and_fewer_after_a_while(cluster: FakeCluster
     cluster.add_topic("T", 1)
     cluster.add_topic(TRACES, 1)
     timing = replace(QUICK, trace_s=3600.0)
-    async with Producer(cluster.namesrv, group="shop", timing=timing, enable_trace=True) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(trace=True, timing=timing)) as producer:
         for _ in range(9):
             await producer.send(Message("T", b"x"))
         assert not trace_messages(cluster)
         await producer.send(Message("T", b"x"))
         await until(lambda: len(records(cluster)) == 10)
     timing = replace(QUICK, trace_s=0.01)
-    async with Producer(cluster.namesrv, group="shop", timing=timing, enable_trace=True) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(trace=True, timing=timing)) as producer:
         await producer.send(Message("T", b"x"))
         await until(lambda: len(records(cluster)) == 11)
 
@@ -146,7 +144,7 @@ async def test_a_broker_may_switch_traces_off(cluster: FakeCluster) -> None:
         return reply
 
     cluster.broker.on[SEND] = answer
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, enable_trace=True) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(trace=True, timing=QUICK)) as producer:
         await producer.send(Message("T", b"x"))
     assert not trace_messages(cluster)
 
@@ -156,7 +154,7 @@ async def test_refused_traces_are_counted_and_told_once(cluster: FakeCluster, ca
     cluster.add_topic(TRACES, 1)
     refuse_traces(cluster, ResponseCode.MESSAGE_ILLEGAL)
     timing = replace(QUICK, trace_s=0.01)
-    async with Producer(cluster.namesrv, group="shop", timing=timing, enable_trace=True) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(trace=True, timing=timing)) as producer:
         for failed in range(1, 4):
             await producer.send(Message("T", b"x"))
             await until(lambda failed=failed: producer.trace_counts.failed == failed)  # type: ignore[misc]
@@ -179,7 +177,7 @@ async def test_a_missing_trace_topic_does_not_hurt_a_consumer(
     cluster.broker.store("T", 0, b"x", {"MSG_REGION": "R"})
     handled: list[MessageView] = []
     async with PushConsumer(
-        cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST, enable_trace=True
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=ClientOptions(trace=True, timing=QUICK)
     ) as consumer:
         consumer.subscribe("T", "*", handled.append)
         await consumer.start()
@@ -197,7 +195,7 @@ async def test_a_broker_that_is_silent_about_traces_holds_nobody_up(
     cluster.add_topic("T", 1)
     cluster.add_topic(TRACES, 1)
     timing = replace(QUICK, trace_send_s=0.05)
-    async with Producer(cluster.namesrv, group="shop", timing=timing, enable_trace=True) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(trace=True, timing=timing)) as producer:
         await producer.send(Message("T", b"x"))
         cluster.broker.script(SEND, *[SILENCE] * 10)
     assert (producer.trace_counts.sent, producer.trace_counts.failed) == (0, 1)
@@ -205,7 +203,7 @@ async def test_a_broker_that_is_silent_about_traces_holds_nobody_up(
 
 
 async def traces_of(cluster: FakeCluster, body: Callable[[ProducerTrace], Any]) -> ProducerTrace:
-    session = open_session("127.0.0.1@traces", (cluster.namesrv,), replace(QUICK, trace_s=3600.0))
+    session = open_session("127.0.0.1@traces", (cluster.namesrv,), ClientOptions(timing=replace(QUICK, trace_s=3600.0)))
     sender = ProducerTrace(session, "shop")
     try:
         result = body(sender)
@@ -255,7 +253,7 @@ async def test_a_trace_message_is_about_one_topic_and_bounded(cluster: FakeClust
 
 
 def test_a_trace_topic_must_be_a_topic() -> None:
-    with pytest.raises(ConfigError, match="trace_topic"):
-        Producer("127.0.0.1:1", group="shop", enable_trace=True, trace_topic="no topic")
-    with pytest.raises(ConfigError, match="trace_topic"):
-        PushConsumer("127.0.0.1:1", group="g", enable_trace=True, trace_topic="../x")
+    with pytest.raises(ConfigError, match="trace: "):
+        Producer("127.0.0.1:1", group="shop", options=ClientOptions(trace="no topic"))
+    with pytest.raises(ConfigError, match="trace: "):
+        PushConsumer("127.0.0.1:1", group="g", options=ClientOptions(trace="../x"))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, SILENCE, FakeBroker, FakeCluster
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, SILENCE, FakeBroker, FakeCluster
 from tests.unit.client.test_blocking import threaded_cluster
 
-from rocketline.client import SendReceipt, blocking
+from rocketline.client import AutoBatch, ClientOptions, SendReceipt, blocking
 from rocketline.client.producer import direct
 from rocketline.errors import BrokerError, ClientError, InvalidMessage, SendFailed
 from rocketline.message import UNIQ_KEY, Message
@@ -32,7 +32,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 def producer_of(cluster: FakeCluster, **options: Any) -> blocking.Producer:
-    return blocking.Producer(cluster.namesrv, group="shop", timing=QUICK, **options)
+    return blocking.Producer(cluster.namesrv, group="shop", **{"options": QUICK_OPTIONS, **options})
 
 
 def warmed_up(producer: blocking.Producer) -> None:
@@ -81,13 +81,12 @@ def test_a_plain_message_takes_a_connection_that_is_used_again(cluster: FakeClus
     [
         ({}, Message("T", b"x", sharding_key="k")),
         ({}, Message("T", b"x" * 5000)),
-        ({"namespace": "n"}, Message("T", b"x")),
+        ({"options": ClientOptions(namespace="n", timing=QUICK)}, Message("T", b"x")),
         ({"avoid_slow_brokers": True}, Message("T", b"x")),
-        ({"attempt_timeout": 1.0}, Message("T", b"x")),
         ({"max_in_flight": 10}, Message("T", b"x")),
-        ({"autobatch": True, "linger": 0.001}, Message("T", b"x")),
+        ({"autobatch": AutoBatch(linger_s=0.001)}, Message("T", b"x")),
     ],
-    ids=["ordered", "to compress", "namespace", "watched", "attempts limited", "few in flight", "gathered"],
+    ids=["ordered", "to compress", "namespace", "watched", "few in flight", "gathered"],
 )
 def test_everything_else_goes_by_the_loop(cluster: FakeCluster, options: dict[str, Any], message: Message) -> None:
     cluster.add_topic("n%T", 2)
@@ -167,7 +166,7 @@ def test_silence_ends_with_the_time_limit_and_the_next_send_does_not_get_its_ans
 def test_a_connection_closed_while_it_rested_costs_no_attempt(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "RESTED_S", 0.0)
+    monkeypatch.setattr(direct, "UNUSED_S", 0.0)
     with producer_of(cluster, retries=0) as producer:
         warmed_up(producer)
         (connection,) = producer._direct._all  # type: ignore[union-attr]
@@ -254,7 +253,9 @@ def test_connections_nobody_used_for_long_go_when_another_is_made(
 
 
 def test_direct_requests_are_signed_too(cluster: FakeCluster) -> None:
-    with producer_of(cluster, credentials=Credentials("key", "a long secret")) as producer:
+    with producer_of(
+        cluster, options=ClientOptions(credentials=Credentials("key", "a long secret"), timing=QUICK)
+    ) as producer:
         warmed_up(producer)
         producer.send(Message("T", b"x"))
         assert len(cluster.broker.channels) == 2

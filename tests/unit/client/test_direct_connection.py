@@ -74,13 +74,13 @@ def read_requests(peer: socket.socket, count: int = 1) -> list[Command]:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     """Notes who looks out for an answer."""
     found: list[threading.Thread] = []
-    look_out = DirectConnection._look_out
+    poll = DirectConnection._poll
 
     def noting(connection: DirectConnection) -> bytes | None:
         found.append(threading.current_thread())
-        return look_out(connection)
+        return poll(connection)
 
-    monkeypatch.setattr(DirectConnection, "_look_out", noting)
+    monkeypatch.setattr(DirectConnection, "_poll", noting)
     return found
 
 
@@ -188,7 +188,7 @@ def test_answers_that_come_late_are_slept_for_until_one_is_tried_again(
     ends: tuple[DirectConnection, socket.socket], looks: list[threading.Thread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection, peer = ends
-    monkeypatch.setattr(direct, "LOOK_OUT_S", 0.0)
+    monkeypatch.setattr(direct, "POLL_S", 0.0)
     sleep = DirectConnection._sleep
     slow: list[int] = []
 
@@ -219,12 +219,12 @@ def test_answers_that_come_late_are_slept_for_until_one_is_tried_again(
     assert len(looks) == 1
 
 
-def test_luck_does_not_add_up_without_end(ends: tuple[DirectConnection, socket.socket]) -> None:
+def test_credit_does_not_add_up_without_end(ends: tuple[DirectConnection, socket.socket]) -> None:
     connection, peer = ends
-    for opaque in range(direct.MOST_LUCK + 5):
+    for opaque in range(direct.MOST_CREDIT + 5):
         peer.sendall(answer(opaque))
         call(connection, opaque)
-    assert connection._luck == direct.MOST_LUCK
+    assert connection._credit == direct.MOST_CREDIT
 
 
 def test_a_thread_looks_out_only_while_no_other_sends(cluster: FakeCluster, looks: list[threading.Thread]) -> None:
@@ -244,7 +244,7 @@ def test_a_thread_looks_out_only_while_no_other_sends(cluster: FakeCluster, look
         looks.clear()
         here = threading.current_thread()
         for connection in producer._direct._all:  # type: ignore[union-attr]
-            connection._luck = 1
+            connection._credit = 1
         for _ in range(3):
             producer.send(Message("T", b"second"))
         assert here not in looks
@@ -277,19 +277,19 @@ def nudged(thread: int) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.parametrize("luck", [0, -100], ids=["looking out", "asleep"])
+@pytest.mark.parametrize("credit", [0, -100], ids=["looking out", "asleep"])
 def test_ctrl_c_ends_the_wait_and_the_connection(
     cluster: FakeCluster,
     monkeypatch: pytest.MonkeyPatch,
-    luck: int,
+    credit: int,
 ) -> None:
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals reach the main thread only")
-    monkeypatch.setattr(direct, "LOOK_OUT_S", PATIENCE_S)
+    monkeypatch.setattr(direct, "POLL_S", PATIENCE_S)
     with producer_of(cluster) as producer:
         warmed_up(producer)
         (connection,) = producer._direct._all  # type: ignore[union-attr]
-        connection._luck = luck
+        connection._credit = credit
         main = threading.main_thread().ident
         assert main is not None
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import FakeCluster, until
 
-from rocketline.client import ClientTiming, ConsumeFrom, Producer, PullConsumer, PushConsumer, Sql
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, Producer, PullConsumer, PushConsumer, Sql
 from rocketline.errors import BrokerError, InvalidExpression
 from rocketline.message import Message, MessageView
 from rocketline.protocol.bodies import decode_body
@@ -175,7 +175,9 @@ async def test_filter_data_that_is_missing_is_brought_by_another_heartbeat(clust
     cluster.add_topic("orders", queues=1)
     cluster.broker.script(RequestCode.CHECK_CLIENT_CONFIG, allowed)
     cluster.broker.script(RequestCode.PULL_MESSAGE, *[ResponseCode.FILTER_DATA_NOT_EXIST] * 2)
-    async with PushConsumer(cluster.namesrv, group="readers", timing=ClientTiming(pull_retry_s=0.01)) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="readers", options=ClientOptions(timing=ClientTiming(pull_retry_s=0.01))
+    ) as consumer:
         consumer.subscribe("orders", Sql("n > 1"), Inbox())
         await consumer.start()
         before = len(cluster.broker.requests_of(RequestCode.HEART_BEAT))
@@ -197,7 +199,9 @@ async def test_nothing_is_pulled_from_a_broker_too_old_for_sql(
 
     cluster.broker.on[RequestCode.HEART_BEAT] = old_answer
     with caplog.at_level(logging.WARNING):
-        async with PushConsumer(cluster.namesrv, group="readers", timing=ClientTiming(pull_retry_s=0.01)) as consumer:
+        async with PushConsumer(
+            cluster.namesrv, group="readers", options=ClientOptions(timing=ClientTiming(pull_retry_s=0.01))
+        ) as consumer:
             consumer.subscribe("orders", Sql("n > 1"), Inbox())
             await consumer.start()
             await until(lambda: "has version 231 and cannot filter by SQL92" in caplog.text, "the refusal")

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from tests.support.virtual import LoopClock, VirtualLoop
 
-from rocketline.client import Producer
+from rocketline.client import ClientOptions, Producer, SlowBrokers
 from rocketline.errors import SendFailed
 from rocketline.message import Message
 from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData, encode_route
@@ -91,7 +91,7 @@ def virtual_loop() -> Iterator[VirtualLoop]:
 
 
 def producer_on(loop: VirtualLoop, **options: Any) -> Producer:
-    return Producer("127.0.0.1:9876", group="g", clock=LoopClock(loop), **options)
+    return Producer("127.0.0.1:9876", group="g", options=ClientOptions(clock=LoopClock(loop)), **options)
 
 
 async def send(producer: Producer, count: int, at_once: int = 250) -> int:
@@ -143,8 +143,8 @@ def counted(work: Callable[[VirtualLoop, dict[str, Any]], Coroutine[Any, Any, Sp
     ("work", "options"),
     [
         pytest.param(many_sends, {}, id="single"),
-        pytest.param(many_sends, {"autobatch": True, "probe_brokers": True}, id="gathered"),
-        pytest.param(an_hour, {"avoid_slow_brokers": True, "probe_brokers": True}, id="an hour of lost connections"),
+        pytest.param(many_sends, {"autobatch": True, "avoid_slow_brokers": SlowBrokers(probe=True)}, id="gathered"),
+        pytest.param(an_hour, {"avoid_slow_brokers": SlowBrokers(probe=True)}, id="an hour of lost connections"),
     ],
 )
 def test_sends_leave_nothing(work: Any, options: dict[str, Any]) -> None:

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, until
 
 from rocketline.client import (
+    ClientOptions,
     ConsumeContext,
     ConsumeFrom,
     ConsumeOutcome,
@@ -20,7 +21,7 @@ from rocketline.client import (
     RetryLater,
     SendContext,
 )
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.push.handlers import NotDone
 from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.client.hooks import Hooks
@@ -38,8 +39,8 @@ INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
 async def consuming(
     cluster: FakeCluster, handler: Callable[..., Any], prepare: Callable[[PushConsumer], None], **options: Any
 ) -> AsyncIterator[PushConsumer]:
-    options = {"timing": QUICK, "from_where": ConsumeFrom.FIRST, "group": "g", **options}
-    async with PushConsumer(cluster.namesrv, **options) as consumer:
+    arguments = {"from_where": ConsumeFrom.FIRST, "group": "g", "options": QUICK_OPTIONS, **options}
+    async with PushConsumer(cluster.namesrv, **arguments) as consumer:
         consumer.subscribe("T", "*", handler)
         prepare(consumer)
         await consumer.start()
@@ -106,9 +107,9 @@ async def test_hooks_see_failures(cluster: FakeCluster, error: Exception, outcom
     ],
 )
 async def test_kinds_of_outcome(error: Exception | None, took_s: float, outcome: ConsumeOutcome) -> None:
-    watch = ConsumeWatch("g", ManualClock(), consume_timeout_s=60.0)
-    context = await watch.before(MessageQueue("T", "b", 0), [])
-    await watch.after(context, error, took_s)
+    observer = ConsumeObserver("g", ManualClock(), consume_timeout_s=60.0)
+    context = await observer.before(MessageQueue("T", "b", 0), [])
+    await observer.after(context, error, took_s)
     assert (context.outcome, context.success, context.duration_s) == (outcome, error is None, took_s)
 
 
@@ -196,7 +197,9 @@ async def test_statistics_are_shown_to_the_user_and_to_operators(cluster: FakeCl
         if message.body == b"7":
             raise RetryLater
 
-    async with consuming(cluster, handle, lambda _: None, clock=clock, concurrency=1) as consumer:
+    async with consuming(
+        cluster, handle, lambda _: None, concurrency=1, options=ClientOptions(clock=clock, timing=QUICK)
+    ) as consumer:
         await until(lambda: cluster.broker.committed.get(("g", "T", 0)) == 20 or bool(cluster.broker.sent_back))
         await until(lambda: consumer.stats["T"].consume_failed_msgs == 1)
         await until(lambda: not any(loop.buffer for loop in consumer._started.queues.loops()))
@@ -214,7 +217,7 @@ async def test_statistics_are_shown_to_the_user_and_to_operators(cluster: FakeCl
 async def test_send_hooks(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     seen: list[tuple[str, int, bool]] = []
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, retries=0) as producer:
+    async with Producer(cluster.namesrv, group="shop", retries=0, options=QUICK_OPTIONS) as producer:
         producer.add_hook(
             lambda context: seen.append(("before", len(context.messages), bool(context.receipts))),
             lambda context: seen.append((type(context.error).__name__, len(context.receipts), context.duration_s >= 0)),
@@ -244,6 +247,6 @@ async def test_a_broken_send_hook_does_not_fail_the_send(cluster: FakeCluster) -
     def broken(context: SendContext) -> None:
         raise ValueError("a broken hook")
 
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         producer.add_hook(broken, broken)
         assert (await producer.send(Message("T", b"x"))).queue.topic == "T"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, until
 
-from rocketline.client import ConsumeFrom, Producer, PullConsumer, PushConsumer
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PullConsumer, PushConsumer
 from rocketline.client.middleware import Proceed
 from rocketline.errors import ClientError, ConfigError, RocketlineError, SendFailed
 from rocketline.message import Message, MessageView
@@ -41,10 +41,10 @@ async def test_every_request_to_name_servers_and_brokers_passes_through_it(clust
     async def handle(message: MessageView) -> None:
         got.set()
 
-    options = {"instance_name": "i", "timing": QUICK, "middleware": recorder}
+    options = ClientOptions(instance_name="i", timing=QUICK, middleware=recorder)
     async with (
-        Producer(cluster.namesrv, group="p", **options) as producer,  # type: ignore[arg-type]
-        PushConsumer(cluster.namesrv, group="c", from_where=ConsumeFrom.FIRST, **options) as consumer,  # type: ignore[arg-type]
+        Producer(cluster.namesrv, group="p", options=options) as producer,
+        PushConsumer(cluster.namesrv, group="c", from_where=ConsumeFrom.FIRST, options=options) as consumer,
     ):
         await producer.send(Message("T", b"x"))
         consumer.subscribe("T", "*", handle)
@@ -66,7 +66,9 @@ async def test_it_may_change_a_request_and_ask_again(cluster: FakeCluster) -> No
         answer = await proceed(request)
         return await proceed(request) if answer is not None and answer.code == 1 else answer
 
-    async with Producer(cluster.namesrv, group="p", timing=QUICK, retries=0, middleware=signed) as producer:
+    async with Producer(
+        cluster.namesrv, group="p", retries=0, options=ClientOptions(timing=QUICK, middleware=signed)
+    ) as producer:
         await producer.send(Message("T", b"x"))
     sends = cluster.broker.requests_of(SEND)
     assert [(request.ext or {})["Signature"] for request in sends] == ["s", "s"]
@@ -81,7 +83,9 @@ async def test_it_may_refuse(cluster: FakeCluster) -> None:
             raise ClientError("not after midnight")
         return await proceed(request)
 
-    async with Producer(cluster.namesrv, group="p", timing=QUICK, retries=0, middleware=closed) as producer:
+    async with Producer(
+        cluster.namesrv, group="p", retries=0, options=ClientOptions(timing=QUICK, middleware=closed)
+    ) as producer:
         with pytest.raises(RocketlineError, match="not after midnight"):
             await producer.send(Message("T", b"x"))
     assert not cluster.broker.requests_of(SEND)
@@ -98,8 +102,10 @@ async def test_a_broken_one_is_named_and_hurts_only_its_own_client(cluster: Fake
         return None if request.code == SEND else answer
 
     async with (
-        Producer(cluster.namesrv, group="p", timing=QUICK, retries=0, middleware=broken) as producer,
-        Producer(cluster.namesrv, group="q", timing=QUICK) as other,
+        Producer(
+            cluster.namesrv, group="p", retries=0, options=ClientOptions(timing=QUICK, middleware=broken)
+        ) as producer,
+        Producer(cluster.namesrv, group="q", options=QUICK_OPTIONS) as other,
     ):
         with pytest.raises((ClientError, SendFailed), match=r"middleware .*broken"):
             await producer.send(Message("T", b"x"))
@@ -108,17 +114,21 @@ async def test_a_broken_one_is_named_and_hurts_only_its_own_client(cluster: Fake
 
 async def test_clients_of_one_id_have_the_same(cluster: FakeCluster) -> None:
     first, second = Recorder(), Recorder()
-    async with PullConsumer(cluster.namesrv, group="a", instance_name="i", timing=QUICK, middleware=first):
+    async with PullConsumer(
+        cluster.namesrv, group="a", options=ClientOptions(instance_name="i", timing=QUICK, middleware=first)
+    ):
         with pytest.raises(ConfigError, match="own instance_name"):
-            async with PullConsumer(cluster.namesrv, group="b", instance_name="i", timing=QUICK, middleware=second):
+            async with PullConsumer(
+                cluster.namesrv, group="b", options=ClientOptions(instance_name="i", timing=QUICK, middleware=second)
+            ):
                 pass
     with pytest.raises(TypeError, match="must be an async function"):
-        async with Producer(cluster.namesrv, group="p", timing=QUICK, middleware="x"):  # type: ignore[arg-type]
+        async with Producer(cluster.namesrv, group="p", options=ClientOptions(timing=QUICK, middleware="x")):  # type: ignore[arg-type]
             pass
 
 
 async def test_without_one_nothing_stands_between(cluster: FakeCluster) -> None:
-    async with Producer(cluster.namesrv, group="p", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="p", options=QUICK_OPTIONS) as producer:
         assert type(producer._open_session.remoting) is RemotingClient
 
 
@@ -139,7 +149,7 @@ async def test_a_consumer_goes_on_when_its_middleware_fails_now_and_then(cluster
 
     cluster.broker.store("T", 0, b"x")
     async with PushConsumer(
-        cluster.namesrv, group="c", timing=QUICK, from_where=ConsumeFrom.FIRST, middleware=shaky
+        cluster.namesrv, group="c", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=QUICK, middleware=shaky)
     ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()

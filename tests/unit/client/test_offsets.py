@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster
 
 from rocketline.client import MessageModel, PushConsumer
 from rocketline.client.consumer.group.offsets import BrokerOffsets, LocalOffsets
@@ -86,7 +86,7 @@ async def test_a_crash_between_the_two_renames_loses_nothing(tmp_path: Path) -> 
 
 async def test_one_queue_that_cannot_be_committed_does_not_stop_the_others(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 2)
-    session = open_session("127.0.0.1@offsets", [cluster.namesrv], QUICK)
+    session = open_session("127.0.0.1@offsets", [cluster.namesrv], QUICK_OPTIONS)
     offsets = BrokerOffsets(session, "g")
     ghost = MessageQueue("T", "ghost", 0)
     for queue in (ghost, A, B):
@@ -135,7 +135,11 @@ async def test_a_consumer_with_damaged_offsets_says_so_and_asks_for_nothing(
 ) -> None:
     cluster.add_topic("T", 1)
     consumer = PushConsumer(
-        cluster.namesrv, group="g", model=MessageModel.BROADCASTING, timing=QUICK, offsets_folder=tmp_path
+        cluster.namesrv,
+        group="g",
+        model=MessageModel.BROADCASTING,
+        offsets=tmp_path,
+        options=QUICK_OPTIONS,
     )
     path = tmp_path / consumer.client_id / "g" / "offsets.json"
     path.parent.mkdir(parents=True)

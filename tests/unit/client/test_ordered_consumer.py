@@ -16,6 +16,8 @@ from rocketline.client import (
     ClientTiming,
     MessageModel,
     OrderedResult,
+    Ordering,
+    PullSettings,
     PushConsumer,
     RetryLater,
     Rollback,
@@ -303,7 +305,7 @@ async def test_a_handler_may_say_how_long_its_queue_pauses(
     group: OrderedGroup, asked: float | None, expected: float
 ) -> None:
     calls = Calls(group.loop, {0: [SuspendQueue(asked)]})
-    await group.join(calls, suspend_queue=2.0)
+    await group.join(calls, ordered=Ordering(suspend_s=2.0))
     group.send(0)
     await asyncio.sleep(40)
     assert calls.offsets == [0, 0]
@@ -387,7 +389,7 @@ async def test_batches_come_in_order_and_are_committed_whole(group: OrderedGroup
 @on_virtual_time
 async def test_without_auto_commit_progress_waits_for_a_commit(group: OrderedGroup) -> None:
     calls = Calls(group.loop, {2: [OrderedResult.COMMIT]})
-    await group.join(calls, auto_commit=False)
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     for _ in range(5):
         group.send(0)
     await asyncio.sleep(6)
@@ -400,7 +402,7 @@ async def test_without_auto_commit_progress_waits_for_a_commit(group: OrderedGro
 @on_virtual_time
 async def test_a_rollback_brings_everything_since_the_commit_again(group: OrderedGroup) -> None:
     calls = Calls(group.loop, {1: [OrderedResult.COMMIT], 4: [Rollback(3.0), OrderedResult.COMMIT]})
-    await group.join(calls, auto_commit=False)
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     for _ in range(5):
         group.send(0)
     await asyncio.sleep(20)
@@ -412,7 +414,7 @@ async def test_a_rollback_brings_everything_since_the_commit_again(group: Ordere
 @on_virtual_time
 async def test_a_failure_without_auto_commit_brings_only_its_own_message_again(group: OrderedGroup) -> None:
     calls = Calls(group.loop, {1: [ValueError("no"), OrderedResult.COMMIT]})
-    await group.join(calls, auto_commit=False)
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     for _ in range(2):
         group.send(0)
     await asyncio.sleep(10)
@@ -423,7 +425,7 @@ async def test_a_failure_without_auto_commit_brings_only_its_own_message_again(g
 @on_virtual_time
 async def test_nonsense_instead_of_a_result_is_a_failure(group: OrderedGroup, caplog: pytest.LogCaptureFixture) -> None:
     calls = Calls(group.loop, {0: ["yes", OrderedResult.COMMIT]})
-    await group.join(calls, auto_commit=False)
+    await group.join(calls, ordered=Ordering(auto_commit=False))
     group.send(0)
     await asyncio.sleep(10)
     assert calls.offsets == [0, 0]
@@ -446,7 +448,7 @@ async def test_a_member_that_leaves_unlocks_after_its_last_commit(group: Ordered
 async def test_a_handler_that_does_not_end_keeps_its_lock(group: OrderedGroup) -> None:
     calls = Calls(group.loop)
     calls.may_return.clear()
-    await group.join(calls, stop_timeout=5.0)
+    await group.join(calls, timing=ClientTiming(stop_s=5.0))
     group.send(0)
     await asyncio.sleep(1)
     await group.leave("m1")
@@ -457,7 +459,7 @@ async def test_a_handler_that_does_not_end_keeps_its_lock(group: OrderedGroup) -
 @on_virtual_time
 async def test_a_long_goodbye_keeps_its_locks_renewed(group: OrderedGroup) -> None:
     group.call_s = (100.0, 100.0)
-    await group.join(stop_timeout=300.0)
+    await group.join(timing=ClientTiming(stop_s=300.0))
     group.send(0)
     await asyncio.sleep(1)
     leaving = asyncio.create_task(group.leave("m1"))
@@ -508,7 +510,7 @@ async def test_an_operators_reset_starts_the_queue_again_in_order(group: Ordered
 
 @on_virtual_time
 async def test_the_running_info_says_that_the_consumer_keeps_order(group: OrderedGroup) -> None:
-    await group.join(suspend_queue=2.5)
+    await group.join(ordered=Ordering(suspend_s=2.5))
     request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": GROUP, "clientId": "any"})
     properties = decode_body(ConsumerRunningInfo, (await ask_client(group, request)).body).properties
     assert (properties["PROP_CONSUMEORDERLY"], properties["suspendCurrentQueueTimeMillis"]) == ("true", "2500")
@@ -551,7 +553,7 @@ async def test_messages_of_a_loop_come_in_order_too(group: OrderedGroup) -> None
 async def test_the_span_of_offsets_is_no_limit_here(group: OrderedGroup) -> None:
     calls = Calls(group.loop)
     calls.may_return.clear()
-    await group.join(calls, max_span=2)
+    await group.join(calls, pull=PullSettings(max_span=2))
     for _ in range(50):
         group.send(0)
     await asyncio.sleep(1)
@@ -559,17 +561,11 @@ async def test_the_span_of_offsets_is_no_limit_here(group: OrderedGroup) -> None
     calls.may_return.set()
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"auto_commit": False}, "auto_commit=False needs ordered=True"),
-        ({"ordered": True, "suspend_queue": 0}, "suspend_queue 0"),
-        ({"max_reconsume_times": -2}, "max_reconsume_times starts at -1"),
-    ],
-)
-def test_settings_are_checked(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        PushConsumer("127.0.0.1:9876", group=GROUP, **options)
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigError, match="suspend_s 0"):
+        Ordering(suspend_s=0)
+    with pytest.raises(ConfigError, match="max_reconsume_times -2"):
+        PushConsumer("127.0.0.1:9876", group=GROUP, ordered=True, max_reconsume_times=-2)
 
 
 def test_times_are_rocketmqs() -> None:

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeCluster, until
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, until
 from tests.unit.client.test_blocking import threaded_cluster
 
 from rocketline.cli.servers.child import cli_environment
@@ -25,7 +25,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 BLOCKING = """
 import os, sys
-from rocketline.client import blocking
+from rocketline.client import ClientOptions, blocking
 from rocketline.errors import ClientError
 from rocketline.message import Message
 
@@ -35,11 +35,11 @@ def send(producer, body):
     except ClientError as error:
         return str(error)
 
-with blocking.Producer(sys.argv[1], group="g", instance_name="parent") as producer:
+with blocking.Producer(sys.argv[1], group="g", options=ClientOptions(instance_name="parent")) as producer:
     print("parent:", send(producer, b"before"), flush=True)
     if (child := os.fork()) == 0:
         print("child, old:", send(producer, b"never"), flush=True)
-        with blocking.Producer(sys.argv[1], group="g", instance_name="child") as own:
+        with blocking.Producer(sys.argv[1], group="g", options=ClientOptions(instance_name="child")) as own:
             print("child, new:", send(own, b"child"), flush=True)
         raise SystemExit(7)  # leaves the parent's `with` as well
     print("left with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -48,7 +48,7 @@ with blocking.Producer(sys.argv[1], group="g", instance_name="parent") as produc
 
 ASYNC = """
 import asyncio, os, sys
-from rocketline.client import Producer
+from rocketline.client import ClientOptions, Producer
 from rocketline.errors import ClientError
 from rocketline.message import Message
 
@@ -59,11 +59,11 @@ async def send(producer, body):
         return str(error)
 
 async def own():
-    async with Producer(sys.argv[1], group="g", instance_name="child") as producer:
+    async with Producer(sys.argv[1], group="g", options=ClientOptions(instance_name="child")) as producer:
         return await send(producer, b"child")
 
 async def main():
-    async with Producer(sys.argv[1], group="g", instance_name="parent") as producer:
+    async with Producer(sys.argv[1], group="g", options=ClientOptions(instance_name="parent")) as producer:
         print("parent:", await send(producer, b"before"), flush=True)
         if (child := os.fork()) == 0:
             print("child, old:", await send(producer, b"never"), flush=True)
@@ -185,7 +185,7 @@ async def test_a_child_does_not_keep_its_dead_parents_connections(cluster: FakeC
 
 async def test_another_event_loop_is_told_what_to_use(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         await producer.send(Message("T", b"x"))
         said: list[str] = []
 

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from rocketline.client.producer.batching import outgoing_batch, split_batch
 from rocketline.client.producer.outgoing import (
-    SendOptions,
+    RequestMaker,
     check_message,
-    compressed,
     joined_properties,
     message_properties,
-    outgoing_message,
 )
 from rocketline.client.producer.receipts import SendReceipt, SendStatus, split_receipt
+from rocketline.client.producer.send_options import Compression, SendOptions
 from rocketline.errors import ConfigError, InvalidMessage, MessageTooLarge, RemoteProtocolError
 from rocketline.message import Message, MessageQueue, QueueOffset
 from rocketline.protocol.command import Command
@@ -33,9 +32,13 @@ def properties_of(message: Message) -> dict[str, str]:
     return message_properties(message, "ID")
 
 
+def maker(group: str = "g", now_ms: int = 0) -> RequestMaker:
+    return RequestMaker(group, SendOptions(), lambda _: "ID", lambda: now_ms)
+
+
 def test_a_request_has_the_fields_javas_client_sends() -> None:
     message = Message("orders", b"body", tag="created", keys=["1", "2"], properties={"n": "ü"}, flag=7, delay_level=3)
-    outgoing = outgoing_message(message, "shop", "ID", 1234, SendOptions(), message.body, 0)
+    outgoing = maker("shop", 1234).make(message)
     header = SendMessageHeader.decode(Command(outgoing.code, {**outgoing.ext, "n": "broker-a"}))
     assert outgoing.code == 310
     assert (header.producer_group, header.topic, header.default_topic) == ("shop", "orders", "TBW102")
@@ -48,7 +51,7 @@ def test_a_request_has_the_fields_javas_client_sends() -> None:
 
 def test_a_unique_id_of_the_callers_own_is_kept() -> None:
     message = Message("T", b"x", properties={"UNIQ_KEY": "MINE"})
-    assert outgoing_message(message, "g", "ID", 0, SendOptions(), b"x", 0).message_id == "MINE"
+    assert maker().make(message).message_id == "MINE"
 
 
 def test_not_waiting_for_storage_is_a_property() -> None:
@@ -154,16 +157,16 @@ def test_the_short_way_to_join_tag_and_keys_says_the_same(tag: str | None, keys:
         expected = joined_properties(properties_of(message))
     except InvalidMessage as error:
         with pytest.raises(InvalidMessage) as caught:
-            outgoing_message(message, "g", "ID", 0, SendOptions(), b"x", 0)
+            maker().make(message)
         assert str(caught.value) == str(error)
     else:
-        assert outgoing_message(message, "g", "ID", 0, SendOptions(), b"x", 0).ext["i"] == expected
+        assert maker().make(message).ext["i"] == expected
 
 
 @pytest.mark.parametrize(("name", "bits"), [("zlib", 0x300), ("lz4", 0x100), ("zstd", 0x200)])
 def test_bodies_are_compressed_as_asked(name: str, bits: int) -> None:
     body = b"rocket" * 1000
-    packed, sys_flag = compressed(body, SendOptions(compression=name))
+    packed, sys_flag = Compression(name).compress(body)
     assert sys_flag == bits | 1
     assert len(packed) < len(body)
     assert decompress(packed, sys_flag) == body
@@ -171,17 +174,19 @@ def test_bodies_are_compressed_as_asked(name: str, bits: int) -> None:
 
 def test_a_body_that_does_not_shrink_travels_as_it_is() -> None:
     body = bytes(range(256))
-    assert compressed(body, SendOptions()) == (body, 0)
+    assert Compression().compress(body) == (body, 0)
 
 
 def test_unknown_compression_is_named() -> None:
     with pytest.raises(ConfigError, match=r"'brotli': one of zlib, lz4, zstd"):
-        SendOptions(compression="brotli")
+        Compression("brotli")
 
 
 def make_batch(messages: list[Message], options: SendOptions | None = None) -> Any:
     numbers = iter(range(1000))
-    return outgoing_batch(messages, "g", lambda: f"ID{next(numbers)}", 99, options or SendOptions())
+    return outgoing_batch(
+        messages, RequestMaker("g", options or SendOptions(), lambda _: f"ID{next(numbers)}", lambda: 99)
+    )
 
 
 def test_a_batch_carries_each_message_with_its_own_id() -> None:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster, own_tasks, refused, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, SILENCE, FakeCluster, own_tasks, refused, until
 from tests.unit.client.pop_fakes import FakePops
 
-from rocketline.client import ConsumeFrom, PopConsumer, Sql
+from rocketline.client import ClientOptions, ConsumeFrom, PopConsumer, Sql
 from rocketline.errors import (
     AcksFailed,
     ClientError,
@@ -48,7 +48,7 @@ def two_pops(two_brokers: FakeCluster) -> tuple[FakePops, FakePops]:
 
 
 def consumer_of(cluster: FakeCluster, **options: object) -> PopConsumer:
-    return PopConsumer(cluster.namesrv, group=G, timing=QUICK, **options)  # type: ignore[arg-type]
+    return PopConsumer(cluster.namesrv, group=G, **{"options": QUICK_OPTIONS, **options})  # type: ignore[arg-type]
 
 
 def bodies(messages: list[MessageView]) -> list[bytes]:
@@ -473,7 +473,7 @@ async def test_namespaces_are_not_seen(cluster: FakeCluster) -> None:
     cluster.add_topic(f"NS%{T}", 1)
     pops = FakePops(cluster.broker)
     pops.store(f"NS%{T}", 0, b"1")
-    async with consumer_of(cluster, namespace="NS") as consumer:
+    async with consumer_of(cluster, options=ClientOptions(namespace="NS", timing=QUICK)) as consumer:
         await consumer.subscribe(T)
         (message,) = await consumer.receive()
         assert message.topic == T
@@ -541,6 +541,6 @@ async def test_a_broker_that_never_answers_costs_one_time_limit(cluster: FakeClu
     pops.store(T, 0, b"1")
     cluster.broker.script(RequestCode.POP_MESSAGE, SILENCE)
     timing = type(QUICK)(call_s=0.5, pull_retry_s=0.01)
-    async with PopConsumer(cluster.namesrv, group=G, timing=timing) as consumer:
+    async with PopConsumer(cluster.namesrv, group=G, options=ClientOptions(timing=timing)) as consumer:
         await consumer.subscribe(T)
         assert bodies(await consumer.receive(wait=600.0)) == [b"1"]

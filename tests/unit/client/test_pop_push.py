@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, refused, until
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, refused, until
 from tests.unit.client.pop_fakes import Assignments, FakePops
 
-from rocketline.client import ConsumeFrom, MessageModel, PushConsumer, RetryLater
+from rocketline.client import ByBrokers, ConsumeFrom, MessageModel, PopSettings, PushConsumer, RetryLater
 from rocketline.client.consumer.group.assignment_query import set_request_mode
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.errors import ConfigError, NoPermission
@@ -60,8 +60,8 @@ class Inbox:
 
 @asynccontextmanager
 async def pushing(cluster: FakeCluster, handler: Any, **options: Any) -> AsyncIterator[PushConsumer]:
-    options = {"from_where": ConsumeFrom.FIRST, "client_rebalance": False, **options}
-    async with PushConsumer(cluster.namesrv, group=G, timing=QUICK, **options) as consumer:
+    options = {"from_where": ConsumeFrom.FIRST, "strategy": ByBrokers(), **options}
+    async with PushConsumer(cluster.namesrv, group=G, options=QUICK_OPTIONS, **options) as consumer:
         consumer.subscribe(T, "*", handler)
         await consumer.start()
         yield consumer
@@ -76,7 +76,7 @@ async def test_a_share_to_be_popped_is_popped_and_acknowledged(
     cluster: FakeCluster, pops: FakePops, shares: Assignments
 ) -> None:
     inbox = Inbox()
-    async with pushing(cluster, inbox, pop_invisible=45.0, pop_batch=7) as consumer:
+    async with pushing(cluster, inbox, strategy=ByBrokers(pop=PopSettings(invisible_s=45.0, batch=7))) as consumer:
         pops.store(T, 1, b"1")
         await until(lambda: pops.acked_offsets == [(T, 1, 0)])
         for number in range(20):
@@ -95,7 +95,7 @@ async def test_a_share_to_be_popped_is_popped_and_acknowledged(
 
 
 async def test_by_default_no_broker_is_asked(cluster: FakeCluster, pops: FakePops, shares: Assignments) -> None:
-    for options in ({"client_rebalance": True}, {"model": MessageModel.BROADCASTING}, {"ordered": True}):
+    for options in ({"strategy": "AVG"}, {"model": MessageModel.BROADCASTING}, {"ordered": True}):
         cluster.broker.on[RequestCode.LOCK_BATCH_MQ] = lambda request: request.reply(0, body=b"{}")
         async with pushing(cluster, Inbox(), **options):
             pass
@@ -223,7 +223,7 @@ async def test_too_many_that_wait_pause_the_pops(cluster: FakeCluster, pops: Fak
 
     for number in range(40):
         pops.store(T, 0, b"%d" % number)
-    async with pushing(cluster, slow, pop_batch=8, max_unacked=20) as consumer:
+    async with pushing(cluster, slow, strategy=ByBrokers(pop=PopSettings(batch=8, max_unacked=20))) as consumer:
         await until(lambda: len(pops.pops) == 3)
         loop = consumer._started.popping.queues.loops()[0]  # type: ignore[union-attr]
         await until(lambda: loop.unacked == 24 and not loop._room.is_set())
@@ -245,11 +245,13 @@ async def test_a_message_that_waited_past_its_time_is_left_to_others(
         await go_on.wait()
 
     pops.store(T, 0, b"behind it")
-    async with pushing(cluster, blocked, concurrency=1, pop_invisible=5.0) as consumer:
+    async with pushing(
+        cluster, blocked, concurrency=1, strategy=ByBrokers(pop=PopSettings(invisible_s=5.0))
+    ) as consumer:
         await until(lambda: inbox.bodies == [b"stale"])
         popping = consumer._started.popping
         assert popping is not None
-        popping._receipts.heard("broker-a", pops.now_ms + 6000)  # as after six seconds in the handler
+        popping.receipts.heard("broker-a", pops.now_ms + 6000)  # as after six seconds in the handler
         go_on.set()
         await until(lambda: popping.queues.loops()[0].unacked == 0)
     assert inbox.bodies == [b"stale"]
@@ -316,16 +318,17 @@ async def test_pausing_holds_the_pops(cluster: FakeCluster, pops: FakePops, shar
         await cluster.broker.request(RequestCode.POP_MESSAGE, 3)
 
 
-async def test_settings_have_their_bounds(cluster: FakeCluster) -> None:
-    for options, text in (
-        ({"pop_invisible": 4.0}, "pop_invisible"),
-        ({"pop_invisible": 301.0}, "pop_invisible"),
-        ({"pop_batch": 33}, "pop_batch"),
+def test_settings_have_their_bounds() -> None:
+    for settings, text in (
+        ({"invisible_s": 4.0}, "invisible_s"),
+        ({"invisible_s": 301.0}, "invisible_s"),
+        ({"batch": 33}, "a pop of 33"),
         ({"max_unacked": 0}, "max_unacked"),
-        ({"client_rebalance": False, "strategy": "CONSISTENT_HASH"}, "AVG, AVG_BY_CIRCLE only"),
     ):
         with pytest.raises(ConfigError, match=text):
-            PushConsumer(cluster.namesrv, group=G, **options)  # type: ignore[arg-type]
+            PopSettings(**settings)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="AVG, AVG_BY_CIRCLE only"):
+        ByBrokers("CONSISTENT_HASH")
 
 
 async def test_how_a_group_reads_is_set_at_a_broker(cluster: FakeCluster) -> None:

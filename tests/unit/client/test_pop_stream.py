@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, refused, until
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, refused, until
 from tests.unit.client.pop_fakes import FakePops
 
 from rocketline.client import PopConsumer
@@ -22,7 +22,7 @@ def pops(cluster: FakeCluster) -> FakePops:
 
 
 def consumer_of(cluster: FakeCluster, **options: object) -> PopConsumer:
-    return PopConsumer(cluster.namesrv, group=G, timing=QUICK, **options)  # type: ignore[arg-type]
+    return PopConsumer(cluster.namesrv, group=G, **{"options": QUICK_OPTIONS, **options})  # type: ignore[arg-type]
 
 
 async def test_asking_for_the_next_acknowledges_the_one_before(cluster: FakeCluster, pops: FakePops) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, SILENCE, FakeBroker, FakeCluster, own_tasks, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, SILENCE, FakeBroker, FakeCluster, own_tasks, until
 
-from rocketline.client import Producer, SendStatus
+from rocketline.client import ClientOptions, Producer, Retries, SendStatus
 from rocketline.errors import (
     BrokerError,
     ClientError,
@@ -37,7 +37,7 @@ BATCH = RequestCode.SEND_BATCH_MESSAGE
 @pytest.fixture
 async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK) as made:
+    async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as made:
         yield made
 
 
@@ -91,7 +91,9 @@ async def test_messages_in_flight_are_bounded(cluster: FakeCluster) -> None:
         return reply
 
     cluster.broker.on[SEND] = wait
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=PATIENCE_S) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", max_in_flight=3, timeout=PATIENCE_S, options=QUICK_OPTIONS
+    ) as producer:
         sending = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(10)]
         await cluster.broker.request(SEND, 3)
         assert len(cluster.broker.requests_of(SEND)) == 3
@@ -121,7 +123,7 @@ async def test_a_retry_goes_to_the_other_broker(two_brokers: FakeCluster) -> Non
     two_brokers.add_topic("T")
     failing, working = two_brokers.brokers
     failing.on[SEND] = lambda request: request.reply(2, remark="busy")
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(two_brokers.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         for _ in range(8):
             receipt = await producer.send(Message("T", b"x"))
             assert receipt.queue.broker_name == working.name
@@ -196,7 +198,7 @@ async def test_a_chosen_queue_is_kept_through_retries(two_brokers: FakeCluster) 
         asked += 1
         return queues[1]
 
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(two_brokers.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         receipt = await producer.send(Message("T", b"x"), queue=choose)
     assert receipt.queue == MessageQueue("T", "broker-a", 1)
     assert (asked, len(sends(broker)), len(sends(two_brokers.brokers[1]))) == (1, 3, 0)
@@ -228,7 +230,9 @@ async def test_stored_but_not_safe_can_be_tried_elsewhere(two_brokers: FakeClust
         return unsafe.stored(request, SendMessageHeader.decode(request), [0], 0, 10)
 
     unsafe.on[SEND] = not_flushed
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK, retry_not_stored=True) as producer:
+    async with Producer(
+        two_brokers.namesrv, group="g", retries=Retries(not_stored=True), options=QUICK_OPTIONS
+    ) as producer:
         receipts = [await producer.send(Message("T", b"x")) for _ in range(4)]
         assert {receipt.status for receipt in receipts} == {SendStatus.OK}
         safe.on[SEND] = lambda request: request.reply(2)
@@ -260,7 +264,7 @@ async def test_a_lost_connection_is_retried(producer: Producer, cluster: FakeClu
 async def test_a_broker_that_is_down_costs_its_callers_nothing(two_brokers: FakeCluster) -> None:
     two_brokers.add_topic("T")
     await two_brokers.brokers[0].close()
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(two_brokers.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         receipts = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(40)))
     assert {receipt.queue.broker_name for receipt in receipts} == {"broker-b"}
 
@@ -279,14 +283,14 @@ async def test_no_route_is_an_error_with_hints(producer: Producer, cluster: Fake
 
 
 async def test_an_unreachable_name_server_is_an_error_with_its_address() -> None:
-    async with Producer("127.0.0.1:1", group="g", timing=QUICK) as producer:
+    async with Producer("127.0.0.1:1", group="g", options=QUICK_OPTIONS) as producer:
         with pytest.raises(RouteNotFound, match=r"127\.0\.0\.1:1 said: cannot connect"):
             await producer.send(Message("T", b"x"))
 
 
 async def test_a_silent_name_server_ends_with_the_time_limit(cluster: FakeCluster) -> None:
     cluster.name_server.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, SILENCE)
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=0.05) as producer:
+    async with Producer(cluster.namesrv, group="g", timeout=0.05, options=QUICK_OPTIONS) as producer:
         with pytest.raises(RouteNotFound, match=cluster.namesrv):
             await producer.send(Message("T", b"x"))
 
@@ -342,7 +346,7 @@ async def test_what_no_broker_takes_is_never_sent(producer: Producer, cluster: F
 
 async def test_a_producer_works_only_while_open(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    producer = Producer(cluster.namesrv, group="g", timing=QUICK)
+    producer = Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS)
     with pytest.raises(ProducerClosed, match="async with"):
         await producer.send(Message("T", b"x"))
     async with producer:
@@ -356,7 +360,7 @@ async def test_a_producer_works_only_while_open(cluster: FakeCluster) -> None:
 async def test_leaving_says_goodbye_and_leaves_nothing(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
     before = own_tasks()
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         await producer.send(Message("T", b"x"))
     goodbye = await cluster.broker.request(RequestCode.UNREGISTER_CLIENT)
     assert goodbye.ext == {"clientID": producer.client_id, "producerGroup": "shop"}
@@ -366,7 +370,7 @@ async def test_leaving_says_goodbye_and_leaves_nothing(cluster: FakeCluster) -> 
 async def test_sends_in_flight_fail_when_the_producer_is_closed(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
     cluster.broker.script(SEND, SILENCE)
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, retries=0) as producer:
+    async with Producer(cluster.namesrv, group="shop", retries=0, options=QUICK_OPTIONS) as producer:
         sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=PATIENCE_S))
         await cluster.broker.request(SEND)
     with pytest.raises(ClientError):
@@ -386,22 +390,26 @@ async def test_cancelling_a_send_is_a_cancellation(producer: Producer, cluster: 
 async def test_two_producers_of_one_instance_share_connections(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
     async with (
-        Producer(cluster.namesrv, group="one", instance_name="same", timing=QUICK) as one,
-        Producer(cluster.namesrv, group="two", instance_name="same", timing=QUICK) as two,
+        Producer(cluster.namesrv, group="one", options=ClientOptions(instance_name="same", timing=QUICK)) as one,
+        Producer(cluster.namesrv, group="two", options=ClientOptions(instance_name="same", timing=QUICK)) as two,
     ):
         await one.send(Message("T", b"x"))
         await two.send(Message("T", b"x"))
         assert len(cluster.broker.channels) == 1
         await until(lambda: any(len(beat.producer_data_set) == 2 for beat in cluster.broker.heartbeats))
         with pytest.raises(ClientError, match="instance_name"):
-            async with Producer(cluster.namesrv, group="two", instance_name="same", timing=QUICK):
+            async with Producer(
+                cluster.namesrv, group="two", options=ClientOptions(instance_name="same", timing=QUICK)
+            ):
                 pass
         await two.send(Message("T", b"still works"))
 
 
 async def test_a_route_with_more_queues_is_used_after_its_refresh(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with Producer(cluster.namesrv, group="g", timing=replace(QUICK, route_refresh_s=0.01)) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", options=ClientOptions(timing=replace(QUICK, route_refresh_s=0.01))
+    ) as producer:
         assert (await producer.send(Message("T", b"x"))).queue.queue_id == 0
         cluster.add_topic("T", 2)
 

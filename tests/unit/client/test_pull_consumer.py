@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, own_tasks, until
 
-from rocketline.client import ConsumeFrom, PullConsumer, SeekTo
+from rocketline.client import ClientOptions, ConsumeFrom, PullConsumer, PullSettings, SeekTo
 from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
@@ -30,7 +30,7 @@ async def queues(cluster: FakeCluster) -> list[MessageQueue]:
 
 @pytest.fixture
 async def consumer(cluster: FakeCluster, queues: list[MessageQueue]) -> AsyncIterator[PullConsumer]:
-    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as made:
+    async with PullConsumer(cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS) as made:
         yield made
 
 
@@ -106,7 +106,11 @@ async def test_nothing_is_committed_but_by_commit(cluster: FakeCluster, queues: 
     fill(cluster, 0, 6)
     timing = replace(QUICK, persist_s=0.005)
     async with PullConsumer(
-        cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST, auto_commit=False
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        auto_commit=False,
+        options=ClientOptions(timing=timing),
     ) as consumer:
         consumer.assign(queues)
         await until(lambda: len(cluster.broker.requests_of(PULL)) >= 3)
@@ -128,7 +132,9 @@ async def test_nothing_is_committed_but_by_commit(cluster: FakeCluster, queues: 
 async def test_a_group_goes_on_at_what_it_committed(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
     fill(cluster, 0, 5)
     for expected in ([b"0-0", b"0-1"], [b"0-2", b"0-3"]):
-        async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+        async with PullConsumer(
+            cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+        ) as consumer:
             consumer.assign(queues[:1])
             messages = await polled(consumer, 2, max_messages=2)
             assert [message.body for message in messages] == expected
@@ -221,10 +227,9 @@ async def test_reading_ahead_is_bounded(cluster: FakeCluster, queues: list[Messa
     async with PullConsumer(
         cluster.namesrv,
         group="g",
-        timing=replace(QUICK, pull_recheck_s=0.005),
         from_where=ConsumeFrom.FIRST,
-        max_cached_messages=20,
-        pull_batch=8,
+        pull=PullSettings(max_messages=20, batch=8),
+        options=ClientOptions(timing=replace(QUICK, pull_recheck_s=0.005)),
     ) as consumer:
         consumer.assign(queues[:1])
         await cluster.broker.request(PULL, 3)
@@ -346,7 +351,11 @@ async def test_all_buffers_together_are_bounded(
     fill(cluster, 0, 40)
     fill(cluster, 1, 40)
     async with PullConsumer(
-        cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST, pull_batch=10, max_cached_in_all=25
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        pull=PullSettings(batch=10, max_total_messages=25),
+        options=QUICK_OPTIONS,
     ) as consumer:
         consumer.assign(queues)
         await until(lambda: caplog.text.count("messages of all queues held, the limit is 25") == 2)
@@ -356,7 +365,9 @@ async def test_all_buffers_together_are_bounded(
 
 async def test_iterating_commits_message_by_message(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
     fill(cluster, 0, 5)
-    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PullConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
         consumer.assign(queues[:1])
         seen = []
         async for message in consumer:
@@ -368,7 +379,7 @@ async def test_iterating_commits_message_by_message(cluster: FakeCluster, queues
 
 
 async def test_iterating_ends_with_the_consumer(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
-    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+    async with PullConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as consumer:
         consumer.assign(queues[:1])
 
         async def run() -> int:
@@ -384,7 +395,9 @@ async def test_progress_is_committed_by_itself_once_the_next_poll_says_it_is_don
 ) -> None:
     fill(cluster, 0, 6)
     timing = replace(QUICK, persist_s=0.005)
-    async with PullConsumer(cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PullConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=timing)
+    ) as consumer:
         consumer.assign(queues[:1])
         await polled(consumer, 2, max_messages=2)
         beats = len(cluster.broker.requests_of(COMMIT))
@@ -398,7 +411,9 @@ async def test_progress_is_committed_by_itself_once_the_next_poll_says_it_is_don
 async def test_an_exception_leaves_the_last_poll_undone(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
     fill(cluster, 0, 6)
     with pytest.raises(ZeroDivisionError):
-        async with PullConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+        async with PullConsumer(
+            cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+        ) as consumer:
             consumer.assign(queues[:1])
             await polled(consumer, 2, max_messages=2)
             await polled(consumer, 2, max_messages=2)
@@ -407,7 +422,7 @@ async def test_an_exception_leaves_the_last_poll_undone(cluster: FakeCluster, qu
 
 
 async def test_mistakes_are_told(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
-    consumer = PullConsumer(cluster.namesrv, group="g", timing=QUICK)
+    consumer = PullConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS)
     with pytest.raises(ConsumerClosed, match="async with"):
         await consumer.poll()
     async with consumer:
@@ -427,7 +442,7 @@ async def test_mistakes_are_told(cluster: FakeCluster, queues: list[MessageQueue
 
 async def test_leaving_leaves_nothing_behind(cluster: FakeCluster, queues: list[MessageQueue]) -> None:
     before = own_tasks()
-    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+    async with PullConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as consumer:
         consumer.assign(queues)
         await cluster.broker.request(PULL, 2)
     assert not cluster.broker.requests_of(COMMIT)

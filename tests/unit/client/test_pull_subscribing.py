@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeBroker, FakeCluster, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeBroker, FakeCluster, until
 
-from rocketline.client import ConsumeFrom, MessageModel, PullConsumer
+from rocketline.client import ClientOptions, ConsumeFrom, MessageModel, PullConsumer, PullSettings
 from rocketline.errors import ClientError, ConfigError, InvalidMessage, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.codes import RequestCode
@@ -28,7 +28,7 @@ async def queues(cluster: FakeCluster) -> list[MessageQueue]:
 
 
 def pulling(cluster: FakeCluster, **options: Any) -> PullConsumer:
-    given = {"timing": QUICK, "from_where": ConsumeFrom.FIRST, **options}
+    given = {"from_where": ConsumeFrom.FIRST, "options": QUICK_OPTIONS, **options}
     return PullConsumer(cluster.namesrv, group="g", **given)
 
 
@@ -55,7 +55,7 @@ async def test_a_subscriber_reads_its_share_as_a_member(cluster: FakeCluster, qu
     cluster.broker.extra_members["g"].append(OTHER)
     for queue_id in range(4):
         fill(cluster.broker, queue_id, 2)
-    async with pulling(cluster, client_ip="10.0.0.1") as consumer:
+    async with pulling(cluster, options=ClientOptions(client_ip="10.0.0.1", timing=QUICK)) as consumer:
         await consumer.subscribe("T", "even")
         assert consumer.assigned == set(queues[:2]), "AVG, ours being the first id"
         assert sorted(message.body for message in await polled(consumer, 2)) == [b"0-0", b"1-0"]
@@ -80,7 +80,9 @@ async def test_queues_are_handed_over_with_what_is_done(cluster: FakeCluster, qu
         note("dropped", changed)
         assert all(queue in consumer.assigned for queue in changed), "they are still ours"
 
-    async with pulling(cluster, client_ip="10.0.0.1", on_added=added, on_dropped=dropped) as consumer:
+    async with pulling(
+        cluster, on_added=added, on_dropped=dropped, options=ClientOptions(client_ip="10.0.0.1", timing=QUICK)
+    ) as consumer:
         await consumer.subscribe("T")
         assert told == [("added", [0, 1, 2, 3], 0)], "where it begins is committed at once"
         await polled(consumer, 12, max_messages=12)
@@ -101,7 +103,7 @@ async def test_what_is_in_the_callers_hands_is_not_handed_over_as_done(
     cluster: FakeCluster, queues: list[MessageQueue]
 ) -> None:
     fill(cluster.broker, 3, 4)
-    async with pulling(cluster, client_ip="10.0.0.1") as consumer:
+    async with pulling(cluster, options=ClientOptions(client_ip="10.0.0.1", timing=QUICK)) as consumer:
         await consumer.subscribe("T")
         await polled(consumer, 2, max_messages=2)
         await let_in(cluster)
@@ -122,7 +124,11 @@ async def test_a_listener_may_seek_and_commit(cluster: FakeCluster, queues: list
         await consumer.commit(changed)
 
     async with pulling(
-        cluster, client_ip="10.0.0.1", on_added=added, on_dropped=dropped, auto_commit=False
+        cluster,
+        on_added=added,
+        on_dropped=dropped,
+        auto_commit=False,
+        options=ClientOptions(client_ip="10.0.0.1", timing=QUICK),
     ) as consumer:
         await consumer.subscribe("T")
         messages = await polled(consumer, 8)
@@ -150,9 +156,9 @@ async def test_a_listener_that_fails_is_logged(
 async def test_two_members_share_and_the_one_that_stays_gets_all(
     cluster: FakeCluster, queues: list[MessageQueue]
 ) -> None:
-    async with pulling(cluster, client_ip="10.0.0.1") as first:
+    async with pulling(cluster, options=ClientOptions(client_ip="10.0.0.1", timing=QUICK)) as first:
         await first.subscribe("T")
-        async with pulling(cluster, client_ip="10.0.0.2") as second:
+        async with pulling(cluster, options=ClientOptions(client_ip="10.0.0.2", timing=QUICK)) as second:
             await second.subscribe("T")
             await cluster.broker.notify_members("g")
             await until(lambda: first.assigned == set(queues[:2]) and second.assigned == set(queues[2:]))
@@ -198,7 +204,8 @@ async def test_broadcasting_reads_all_and_keeps_its_place_in_a_file(
     cluster.broker.extra_members["g"].append(OTHER)
     for queue_id in range(4):
         fill(cluster.broker, queue_id, 2)
-    options = {"model": MessageModel.BROADCASTING, "offsets_folder": tmp_path, "client_ip": "10.0.0.1"}
+    here = ClientOptions(timing=QUICK, client_ip="10.0.0.1")
+    options = {"model": MessageModel.BROADCASTING, "offsets": tmp_path, "options": here}
     async with pulling(cluster, **options) as consumer:
         await consumer.subscribe("T")
         assert consumer.assigned == set(queues)
@@ -219,7 +226,7 @@ async def test_other_queues_of_a_topic_are_told_of(cluster: FakeCluster, queues:
     async def changed(topic: str, now: list[MessageQueue]) -> None:
         heard.put_nowait((topic, now))
 
-    async with pulling(cluster, timing=replace(QUICK, route_refresh_s=0.01)) as consumer:
+    async with pulling(cluster, options=ClientOptions(timing=replace(QUICK, route_refresh_s=0.01))) as consumer:
         await consumer.on_queues_changed("T", changed)
         more = cluster.add_topic("T", 6)
         assert await asyncio.wait_for(heard.get(), PATIENCE_S) == ("T", more)
@@ -229,7 +236,7 @@ async def test_other_queues_of_a_topic_are_told_of(cluster: FakeCluster, queues:
 
 
 async def test_a_topic_that_comes_later_is_read_then(cluster: FakeCluster) -> None:
-    async with pulling(cluster, timing=replace(QUICK, route_refresh_s=0.01)) as consumer:
+    async with pulling(cluster, options=ClientOptions(timing=replace(QUICK, route_refresh_s=0.01))) as consumer:
         cluster.add_topic("other", 1)
         await consumer.subscribe("other")
         await consumer.subscribe("late")
@@ -251,9 +258,9 @@ async def test_mistakes_are_told(cluster: FakeCluster, queues: list[MessageQueue
         consumer.assign(queues)
         with pytest.raises(ClientError, match="was assigned queues"):
             await consumer.subscribe("T")
-    with pytest.raises(ConfigError, match="max_cached_in_all"):
-        pulling(cluster, max_cached_in_all=0)
-    async with PullConsumer("127.0.0.1:1", group="g", timing=QUICK) as consumer:
+    with pytest.raises(ConfigError, match="max_total_messages"):
+        pulling(cluster, pull=PullSettings(max_total_messages=0))
+    async with PullConsumer("127.0.0.1:1", group="g", options=QUICK_OPTIONS) as consumer:
         with pytest.raises(RouteNotFound, match="no name server could be reached"):
             await consumer.subscribe("T")
 

@@ -11,9 +11,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster, fake_cluster, found, own_tasks, pull_fields, until
+from tests.unit.client.fakes import (
+    QUICK,
+    QUICK_OPTIONS,
+    SILENCE,
+    FakeCluster,
+    fake_cluster,
+    found,
+    own_tasks,
+    pull_fields,
+    until,
+)
 
-from rocketline.client import ConsumeFrom, MessageModel, PushConsumer, RetryLater
+from rocketline.client import ClientOptions, ConsumeFrom, MessageModel, PullSettings, PushConsumer, RetryLater
 from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed, InvalidMessage, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
@@ -54,8 +64,8 @@ class Inbox:
 async def consuming(
     cluster: FakeCluster, handler: Callable[..., Any], expression: str = "*", **options: Any
 ) -> AsyncIterator[PushConsumer]:
-    options = {"timing": QUICK, "from_where": ConsumeFrom.FIRST, "group": "g", **options}
-    async with PushConsumer(cluster.namesrv, **options) as consumer:
+    arguments = {"from_where": ConsumeFrom.FIRST, "group": "g", "options": QUICK_OPTIONS, **options}
+    async with PushConsumer(cluster.namesrv, **arguments) as consumer:
         consumer.subscribe("T", expression, handler)
         await consumer.start()
         yield consumer
@@ -123,7 +133,7 @@ async def test_progress_travels_with_pulls_and_is_committed_at_the_end(cluster: 
 async def test_progress_is_committed_by_a_timer(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     inbox = Inbox()
-    async with consuming(cluster, inbox, timing=replace(QUICK, persist_s=0.01)):
+    async with consuming(cluster, inbox, options=ClientOptions(timing=replace(QUICK, persist_s=0.01))):
         cluster.broker.store("T", 0, b"x")
         await inbox.wait(1)
         await until(lambda: committed(cluster) == 1, "the commit")
@@ -143,7 +153,7 @@ async def test_progress_stays_below_a_message_still_running(cluster: FakeCluster
 
     for number in range(10):
         cluster.broker.store("T", 0, b"%d" % number)
-    async with consuming(cluster, handle, timing=replace(QUICK, persist_s=0.01)):
+    async with consuming(cluster, handle, options=ClientOptions(timing=replace(QUICK, persist_s=0.01))):
         await until(lambda: done == 9)
         await cluster.broker.request(COMMIT, len(cluster.broker.requests_of(COMMIT)) + 2)
         assert committed(cluster) == 0
@@ -220,7 +230,9 @@ async def test_plain_functions_run_in_threads_unless_told_otherwise(cluster: Fak
     cluster.broker.store("T", 0, b"x")
     async with consuming(cluster, lambda message: threads.append(threading.current_thread())):
         await until(lambda: len(threads) == 1)
-    async with PushConsumer(cluster.namesrv, group="h", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="h", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
         consumer.subscribe("T", "*", lambda message: threads.append(threading.current_thread()), in_thread=False)
         await consumer.start()
         await until(lambda: len(threads) == 2)
@@ -340,7 +352,7 @@ async def test_broadcasting_leaves_failures_behind(cluster: FakeCluster, tmp_pat
         if message.body == b"bad":
             raise ValueError("no")
 
-    options = {"model": MessageModel.BROADCASTING, "offsets_folder": tmp_path}
+    options = {"model": MessageModel.BROADCASTING, "offsets": tmp_path}
     async with consuming(cluster, handle, **options) as consumer:
         await until(lambda: len(seen) == 2)
         assert consumer.client_id.endswith("@DEFAULT")
@@ -461,7 +473,9 @@ async def test_flow_control_stops_pulling_and_loses_nothing(cluster: FakeCluster
     for _ in range(200):
         cluster.broker.store("T", 0, b"x")
     timing = replace(QUICK, pull_recheck_s=0.005)
-    async with consuming(cluster, handle, max_cached_messages=10, pull_batch=8, timing=timing) as consumer:
+    async with consuming(
+        cluster, handle, pull=PullSettings(max_messages=10, batch=8), options=ClientOptions(timing=timing)
+    ) as consumer:
         await until(lambda: len(pulls(cluster)) == 2)
         for _ in range(20):
             await asyncio.sleep(0.002)
@@ -485,7 +499,7 @@ async def test_a_stuck_message_bounds_how_far_the_others_run(cluster: FakeCluste
 
     for _ in range(100):
         cluster.broker.store("T", 0, b"x")
-    async with consuming(cluster, handle, max_span=20, pull_batch=8):
+    async with consuming(cluster, handle, pull=PullSettings(max_span=20, batch=8)):
         await until(lambda: seen == 23)
         assert max(header.queue_offset for header in pulls(cluster)) == 16
         release.set()
@@ -502,7 +516,7 @@ async def test_limits_of_a_topic_are_shared_by_its_queues(cluster: FakeCluster) 
     for queue_id in range(4):
         for _ in range(50):
             cluster.broker.store("T", queue_id, b"x")
-    async with consuming(cluster, handle, max_topic_messages=100, pull_batch=10) as consumer:
+    async with consuming(cluster, handle, pull=PullSettings(max_topic_messages=100, batch=10)) as consumer:
         await until(lambda: len(consumer.assigned) == 5)
         await until(lambda: len(pulls(cluster)) >= 12)
         for _ in range(20):
@@ -517,9 +531,9 @@ async def test_limits_of_a_topic_are_shared_by_its_queues(cluster: FakeCluster) 
 async def test_two_members_share_the_queues(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 4)
     inboxes = [Inbox(), Inbox()]
-    async with consuming(cluster, inboxes[0], instance_name="one") as one:
+    async with consuming(cluster, inboxes[0], options=ClientOptions(instance_name="one", timing=QUICK)) as one:
         await until(lambda: len(one.assigned) == 5)
-        async with consuming(cluster, inboxes[1], instance_name="two") as two:
+        async with consuming(cluster, inboxes[1], options=ClientOptions(instance_name="two", timing=QUICK)) as two:
             await cluster.broker.notify_members("g")
             await until(lambda: len([q for q in one.assigned if q.topic == "T"]) == 2)
             await until(lambda: len([q for q in two.assigned if q.topic == "T"]) == 2)
@@ -547,7 +561,9 @@ async def test_a_queue_that_leaves_is_committed_and_its_running_messages_count_f
     for body in (b"quick", b"slow", b"behind"):
         cluster.broker.store("T", 1, body)
     own_id = ""
-    async with consuming(cluster, handle, instance_name="aaa", concurrency=2) as consumer:
+    async with consuming(
+        cluster, handle, concurrency=2, options=ClientOptions(instance_name="aaa", timing=QUICK)
+    ) as consumer:
         own_id = consumer.client_id
         await until(lambda: started == [0, 1, 2])
         cluster.broker.extra_members["g"] = [own_id + "z"]
@@ -561,7 +577,7 @@ async def test_a_queue_that_leaves_is_committed_and_its_running_messages_count_f
 async def test_a_queue_that_returns_resumes_at_the_brokers_offset(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 2)
     inbox = Inbox()
-    async with consuming(cluster, inbox, instance_name="aaa") as consumer:
+    async with consuming(cluster, inbox, options=ClientOptions(instance_name="aaa", timing=QUICK)) as consumer:
         cluster.broker.store("T", 1, b"mine")
         await inbox.wait(1)
         cluster.broker.extra_members["g"] = [consumer.client_id + "z"]
@@ -602,20 +618,22 @@ async def test_a_member_the_broker_does_not_name_gives_its_queues_up(cluster: Fa
 
 async def test_rebalancing_happens_by_itself_too(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with consuming(cluster, Inbox(), timing=replace(QUICK, rebalance_s=0.01)):
+    async with consuming(cluster, Inbox(), options=ClientOptions(timing=replace(QUICK, rebalance_s=0.01))):
         await cluster.broker.request(MEMBERS, 10)
 
 
 async def test_more_queues_are_taken_up_when_the_route_says_so(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with consuming(cluster, Inbox(), timing=replace(QUICK, route_refresh_s=0.01)) as consumer:
+    async with consuming(
+        cluster, Inbox(), options=ClientOptions(timing=replace(QUICK, route_refresh_s=0.01))
+    ) as consumer:
         cluster.add_topic("T", 3)
         await until(lambda: len(consumer.assigned) == 4)
 
 
 async def test_a_new_share_gives_the_heartbeat_a_newer_version(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with consuming(cluster, Inbox(), timing=replace(QUICK, route_refresh_s=0.01)):
+    async with consuming(cluster, Inbox(), options=ClientOptions(timing=replace(QUICK, route_refresh_s=0.01))):
 
         def version() -> int:
             data = cluster.broker.heartbeats[-1].consumer_data_set[0].subscription_data_set[0]
@@ -697,7 +715,9 @@ async def test_a_senders_own_start_time_does_not_mislead(cluster: FakeCluster) -
 
     for text in ("soon", "1"):
         cluster.broker.store("T", 0, b"x", {"CONSUME_START_TIME": text})
-    async with consuming(cluster, handle, concurrency=1, consume_timeout=0.02):
+    async with consuming(
+        cluster, handle, concurrency=1, options=ClientOptions(timing=replace(QUICK, consume_timeout_s=0.02))
+    ):
         await cluster.broker.request(BACK)
         release.set()
     assert {header.log_offset for header in cluster.broker.sent_back} == {0}
@@ -720,7 +740,7 @@ async def test_an_empty_answer_that_was_not_held_does_not_make_us_spin(
     cluster.add_topic("T", 1)
     queue = cluster.broker.queues["T", 0]
     cluster.broker.on[PULL] = lambda request: request.reply(19, pull_fields(queue, 0))
-    async with consuming(cluster, Inbox(), timing=replace(QUICK, pull_busy_s=30.0)):
+    async with consuming(cluster, Inbox(), options=ClientOptions(timing=replace(QUICK, pull_busy_s=30.0))):
         await cluster.broker.request(PULL, 2)
         for _ in range(20):
             await asyncio.sleep(0)
@@ -784,7 +804,7 @@ async def test_found_without_going_forward_is_not_a_busy_loop(cluster: FakeClust
     queue = cluster.broker.queues["T", 0]
     record = queue.records[0]
     cluster.broker.on[PULL] = lambda r: found(r, queue, 0, record) if (r.ext or {})["topic"] == "T" else None
-    async with consuming(cluster, Inbox(), timing=replace(QUICK, pull_retry_s=30.0)):
+    async with consuming(cluster, Inbox(), options=ClientOptions(timing=replace(QUICK, pull_retry_s=30.0))):
         await cluster.broker.request(PULL, 2)
         for _ in range(50):
             await asyncio.sleep(0)
@@ -838,7 +858,7 @@ async def test_messages_that_run_too_long_are_handed_back(cluster: FakeCluster) 
         if message.body == b"hangs":
             await release.wait()
 
-    async with consuming(cluster, handle, consume_timeout=0.02):
+    async with consuming(cluster, handle, options=ClientOptions(timing=replace(QUICK, consume_timeout_s=0.02))):
         await cluster.broker.request(BACK)
         await until(lambda: bool(cluster.broker.sent_back))
         assert cluster.broker.sent_back[0].delay_level == 3
@@ -885,7 +905,7 @@ async def test_leaving_gives_up_on_handlers_that_do_not_end(cluster: FakeCluster
             cancelled = True
             raise
 
-    async with consuming(cluster, handle, stop_timeout=0.02):
+    async with consuming(cluster, handle, options=ClientOptions(timing=replace(QUICK, stop_s=0.02))):
         await started.wait()
     assert cancelled
     assert committed(cluster) == 0
@@ -905,13 +925,13 @@ async def test_leaving_leaves_nothing_behind(cluster: FakeCluster) -> None:
 
 async def test_run_ends_with_stop_and_with_cancellation(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with PushConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+    async with PushConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as consumer:
         consumer.subscribe("T", "*", Inbox())
         running = asyncio.create_task(consumer.run())
         await cluster.broker.request(PULL)
         consumer.stop()
         await running
-    async with PushConsumer(cluster.namesrv, group="h", timing=QUICK) as consumer:
+    async with PushConsumer(cluster.namesrv, group="h", options=QUICK_OPTIONS) as consumer:
         consumer.subscribe("T", "*", Inbox())
         running = asyncio.create_task(consumer.run())
         await cluster.broker.request(PULL, where=lambda r: (r.ext or {})["consumerGroup"] == "h")
@@ -969,10 +989,10 @@ async def test_mistakes_are_told_before_anything_is_sent(cluster: FakeCluster) -
     with pytest.raises(ConfigError):
         PushConsumer(cluster.namesrv, group="g", concurrency=0)
     with pytest.raises(ConfigError):
-        PushConsumer(cluster.namesrv, group="g", suspend=40.0)
+        PushConsumer(cluster.namesrv, group="g", pull=PullSettings(suspend_s=40.0))
     with pytest.raises(ConfigError):
         PushConsumer("", group="g")
-    async with PushConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+    async with PushConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as consumer:
         with pytest.raises(ClientError, match="subscribes to nothing"):
             await consumer.start()
         with pytest.raises(InvalidMessage, match="topic"):
@@ -988,7 +1008,7 @@ async def test_mistakes_are_told_before_anything_is_sent(cluster: FakeCluster) -
 
 async def test_a_consumer_is_used_once(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    consumer = PushConsumer(cluster.namesrv, group="g", timing=QUICK)
+    consumer = PushConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS)
     consumer.subscribe("T", "*", Inbox())
     with pytest.raises(ConsumerClosed, match="async with"):
         await consumer.start()
@@ -1003,19 +1023,19 @@ async def test_a_consumer_is_used_once(cluster: FakeCluster) -> None:
 async def test_the_same_group_and_instance_twice_is_refused_and_harms_nobody(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     inbox = Inbox()
-    async with consuming(cluster, inbox, instance_name="same"):
+    async with consuming(cluster, inbox, options=ClientOptions(instance_name="same", timing=QUICK)):
         with pytest.raises(ClientError, match="instance_name"):
-            async with consuming(cluster, Inbox(), instance_name="same"):
+            async with consuming(cluster, Inbox(), options=ClientOptions(instance_name="same", timing=QUICK)):
                 pass
         cluster.broker.store("T", 0, b"x")
         await inbox.wait(1)
-    async with consuming(cluster, inbox, instance_name="same"):
+    async with consuming(cluster, inbox, options=ClientOptions(instance_name="same", timing=QUICK)):
         cluster.broker.store("T", 0, b"y")
         await inbox.wait(2)
 
 
 async def test_unreachable_name_servers_are_told_at_the_start() -> None:
-    async with PushConsumer("127.0.0.1:1", group="g", timing=QUICK) as consumer:
+    async with PushConsumer("127.0.0.1:1", group="g", options=QUICK_OPTIONS) as consumer:
         consumer.subscribe("T", "*", Inbox())
         with pytest.raises(RouteNotFound, match="could be reached"):
             await consumer.start()
@@ -1116,7 +1136,7 @@ async def test_the_retry_topic_is_joined_when_it_appears() -> None:
 
 async def test_a_silent_broker_does_not_hold_the_end_up(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with consuming(cluster, Inbox(), timing=replace(QUICK, unregister_s=0.02, call_s=0.5)):
+    async with consuming(cluster, Inbox(), options=ClientOptions(timing=replace(QUICK, unregister_s=0.02, call_s=0.5))):
         await cluster.broker.request(PULL)
         cluster.broker.script(RequestCode.UNREGISTER_CLIENT, SILENCE)
         cluster.broker.script(COMMIT, *[SILENCE] * 4)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, until
 
-from rocketline.client import ConsumeFrom, PushConsumer, by_config
+from rocketline.client import ClientOptions, ConsumeFrom, PullSettings, PushConsumer, by_config
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError
 from rocketline.message import MessageQueue, MessageView
@@ -30,8 +30,8 @@ async def ignore(message: MessageView) -> None: ...
 
 @asynccontextmanager
 async def consuming(cluster: FakeCluster, expression: str = "*", **options: Any) -> AsyncIterator[PushConsumer]:
-    options = {"timing": QUICK, "from_where": ConsumeFrom.FIRST, "group": "g", **options}
-    async with PushConsumer(cluster.namesrv, **options) as consumer:
+    arguments = {"from_where": ConsumeFrom.FIRST, "group": "g", "options": QUICK_OPTIONS, **options}
+    async with PushConsumer(cluster.namesrv, **arguments) as consumer:
         consumer.subscribe("T", expression, ignore)
         await consumer.start()
         yield consumer
@@ -58,7 +58,9 @@ async def test_configured_queues_are_taken_once_and_only_in_their_topics_turn(cl
     cluster.add_topic("T", 4)
     cluster.add_topic("%RETRY%g", 1)
     wanted = [MessageQueue("T", cluster.broker.name, 2)]
-    async with consuming(cluster, strategy=by_config(wanted), timing=replace(QUICK, rebalance_s=0.01)) as consumer:
+    async with consuming(
+        cluster, strategy=by_config(wanted), options=ClientOptions(timing=replace(QUICK, rebalance_s=0.01))
+    ) as consumer:
         await cluster.broker.request(MEMBERS, 4)
         beats = len(cluster.broker.heartbeats)
         await cluster.broker.request(MEMBERS, 12)
@@ -67,7 +69,7 @@ async def test_configured_queues_are_taken_once_and_only_in_their_topics_turn(cl
 
 async def test_rounds_keep_their_distance_however_many_members_come(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 2)
-    async with consuming(cluster, timing=UNHURRIED):
+    async with consuming(cluster, options=ClientOptions(timing=UNHURRIED)):
         asked = len(cluster.broker.requests_of(MEMBERS))
         for _ in range(20):
             await cluster.broker.notify_members("g")
@@ -79,7 +81,7 @@ async def test_rounds_keep_their_distance_however_many_members_come(cluster: Fak
 
 async def test_resuming_shares_out_anew_at_once(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 2)
-    async with consuming(cluster, timing=UNHURRIED) as consumer:
+    async with consuming(cluster, options=ClientOptions(timing=UNHURRIED)) as consumer:
         consumer.pause()
         asked = len(cluster.broker.requests_of(MEMBERS))
         consumer.resume()
@@ -89,7 +91,7 @@ async def test_resuming_shares_out_anew_at_once(cluster: FakeCluster) -> None:
 async def test_a_queue_whose_offset_moved_starts_again_without_waiting(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     cluster.broker.queues["T", 0].first = 7
-    async with consuming(cluster, timing=UNHURRIED):
+    async with consuming(cluster, options=ClientOptions(timing=UNHURRIED)):
         again = await cluster.broker.request(PULL, 2, of_topic)
         assert PullMessageHeader.decode(again).queue_offset == 7
 
@@ -104,7 +106,7 @@ async def test_a_queue_nobody_asked_for_in_two_minutes_is_taken_anew(
 ) -> None:
     cluster.add_topic("T", 1)
     clock = ManualClock()
-    async with consuming(cluster, clock=clock) as consumer:
+    async with consuming(cluster, options=ClientOptions(clock=clock, timing=QUICK)) as consumer:
         await cluster.broker.request(PULL, 1, of_topic)
         clock.advance(119)
         await cluster.broker.notify_members("g")
@@ -121,7 +123,9 @@ async def test_a_queue_nobody_asked_for_in_two_minutes_is_taken_anew(
 async def test_neither_a_pause_nor_a_long_pull_is_a_standstill(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     clock = ManualClock()
-    async with consuming(cluster, clock=clock, suspend=100, pull_timeout=200) as consumer:
+    async with consuming(
+        cluster, pull=PullSettings(suspend_s=100, timeout_s=200), options=ClientOptions(clock=clock, timing=QUICK)
+    ) as consumer:
         await cluster.broker.request(PULL, 1, of_topic)
         clock.advance(250)
         for paused in (False, True):
@@ -153,7 +157,7 @@ async def test_a_conflict_the_broker_tells_of_is_warned_about_once(
     said = "subscription conflict in group g: a subscribes to T with TAG 'x' and b to nothing of that"
     cluster.broker.on[RequestCode.HEART_BEAT] = lambda request: request.reply(ResponseCode.SUCCESS, remark=said)
     cluster.broker.extra_members["g"] = ["somebody"]
-    async with consuming(cluster, timing=replace(QUICK, heartbeat_s=0.01)):
+    async with consuming(cluster, options=ClientOptions(timing=replace(QUICK, heartbeat_s=0.01))):
         await cluster.broker.request(RequestCode.HEART_BEAT, 5)
     warned = [record for record in caplog.records if said in record.getMessage()]
     assert [record.levelno for record in warned] == [logging.WARNING]

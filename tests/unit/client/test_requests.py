@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.patience import PATIENCE_MS, PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeBroker, FakeCluster, own_tasks, until
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeBroker, FakeCluster, own_tasks, until
 
 from rocketline.client import ConsumeFrom, Producer, PushConsumer
 from rocketline.errors import ConsumerClosed, InvalidMessage, NoReply, ProducerClosed, SendFailed
@@ -24,7 +24,7 @@ SEND, REPLY = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_REPLY_MESSAGE_V2
 @pytest.fixture
 async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="askers", timing=QUICK) as made:
+    async with Producer(cluster.namesrv, group="askers", options=QUICK_OPTIONS) as made:
         yield made
 
 
@@ -151,7 +151,7 @@ async def test_a_reply_that_is_nonsense_is_refused(producer: Producer, cluster: 
 
 
 async def test_a_closed_producer_says_so(cluster: FakeCluster) -> None:
-    producer = Producer(cluster.namesrv, group="askers", timing=QUICK)
+    producer = Producer(cluster.namesrv, group="askers", options=QUICK_OPTIONS)
     with pytest.raises(ProducerClosed):
         await producer.request(Message("T", b"well?"))
     with pytest.raises(ProducerClosed):
@@ -189,7 +189,7 @@ async def test_a_reply_goes_to_the_broker_the_request_came_from(two_brokers: Fak
     two_brokers.add_topic("C_REPLY_TOPIC", 1)
     for broker in two_brokers.brokers:
         takes_replies(broker)
-    async with Producer(two_brokers.namesrv, group="repliers", timing=QUICK) as producer:
+    async with Producer(two_brokers.namesrv, group="repliers", options=QUICK_OPTIONS) as producer:
         for _ in range(4):
             receipt = await producer.reply(request_view("broker-b"), b"yes", properties={"colour": "blue"})
     assert receipt.queue.broker_name == "broker-b"
@@ -207,7 +207,9 @@ async def test_a_consumer_replies_from_its_handler(cluster: FakeCluster) -> None
     cluster.add_topic("T", 1)
     cluster.add_topic("C_REPLY_TOPIC", 1)
     takes_replies(cluster.broker)
-    async with PushConsumer(cluster.namesrv, group="repliers", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="repliers", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
 
         async def handle(message: MessageView) -> None:
             await consumer.reply(message, b"re " + message.body)

@@ -15,7 +15,7 @@ from tests.support.virtual import VirtualLoop
 from tests.unit.broker.parts import LEVELS_MS
 from tests.unit.client.ordered_group import GROUP, TOPIC, OrderedGroup, on_virtual_time
 
-from rocketline.client import ClientTiming, ConsumeFrom, PushConsumer, RetryLater
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, PullSettings, PushConsumer, RetryLater
 from rocketline.message import MessageView
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
@@ -28,8 +28,7 @@ CALM = {
     "timing": ClientTiming(
         route_refresh_s=900.0, heartbeat_s=900.0, persist_s=900.0, rebalance_s=900.0, pull_idle_s=7200.0
     ),
-    "suspend": 1800.0,
-    "pull_timeout": 3600.0,
+    "pull": PullSettings(suspend_s=1800.0, timeout_s=3600.0),
     "ordered": False,
 }
 """Few timers and long polls, so that hours are a moment."""
@@ -81,7 +80,9 @@ async def dead_letters(group: OrderedGroup, limit_s: float) -> list[MessageView]
         while group.broker.topics.get(DLQ) is None:
             await asyncio.sleep(60)
     first = ConsumeFrom.FIRST
-    async with PushConsumer("127.0.0.1:9876", group="undertakers", from_where=first, clock=group.clock) as consumer:
+    async with PushConsumer(
+        "127.0.0.1:9876", group="undertakers", from_where=first, options=ClientOptions(clock=group.clock)
+    ) as consumer:
         consumer.subscribe(DLQ, "*", keep)
         await consumer.start()
         await asyncio.sleep(60)

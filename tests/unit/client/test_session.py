@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, SILENCE, FakeCluster, fake_cluster, own_tasks, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, SILENCE, FakeCluster, fake_cluster, own_tasks, until
 
+from rocketline.client import ClientOptions
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
 from rocketline.client.session import ClientSession, open_session
 from rocketline.errors import ClientError, ConfigError, RouteNotFound
@@ -71,43 +72,38 @@ class Member:
         return ConsumeDirectlyResult("CR_SUCCESS", 1)
 
 
-class Maker:
-    def __init__(self, group: str) -> None:
-        self.group = group
-
-
 @pytest.fixture
 async def session(cluster: FakeCluster) -> AsyncIterator[ClientSession]:
     cluster.add_topic("T")
-    made = open_session("10.0.0.1@test", [cluster.namesrv], QUICK)
+    made = open_session("10.0.0.1@test", [cluster.namesrv], QUICK_OPTIONS)
     yield made
     await made.release()
 
 
 async def test_clients_with_one_id_share_one_session(cluster: FakeCluster) -> None:
-    first = open_session("127.0.0.1@one", [cluster.namesrv], QUICK)
-    second = open_session("127.0.0.1@one", [cluster.namesrv], QUICK)
-    other = open_session("127.0.0.1@two", [cluster.namesrv], QUICK)
+    first = open_session("127.0.0.1@one", [cluster.namesrv], QUICK_OPTIONS)
+    second = open_session("127.0.0.1@one", [cluster.namesrv], QUICK_OPTIONS)
+    other = open_session("127.0.0.1@two", [cluster.namesrv], QUICK_OPTIONS)
     assert first is second
     assert first is not other
     await first.release()
-    assert open_session("127.0.0.1@one", [cluster.namesrv], QUICK) is second
+    assert open_session("127.0.0.1@one", [cluster.namesrv], QUICK_OPTIONS) is second
     for one in (second, second, other):
         await one.release()
-    fresh = open_session("127.0.0.1@one", [cluster.namesrv], QUICK)
+    fresh = open_session("127.0.0.1@one", [cluster.namesrv], QUICK_OPTIONS)
     assert fresh is not first
     await fresh.release()
 
 
 async def test_the_same_id_for_other_name_servers_is_refused(session: ClientSession) -> None:
     with pytest.raises(ConfigError, match="instance_name"):
-        open_session("10.0.0.1@test", ["127.0.0.1:1"], QUICK)
+        open_session("10.0.0.1@test", ["127.0.0.1:1"], QUICK_OPTIONS)
 
 
 async def test_a_released_session_leaves_no_task_and_no_connection(cluster: FakeCluster) -> None:
     before = own_tasks()
     cluster.add_topic("T")
-    session = open_session("127.0.0.1@x", [cluster.namesrv], QUICK)
+    session = open_session("127.0.0.1@x", [cluster.namesrv], QUICK_OPTIONS)
     session.add_consumer(Member())
     await session.routes.find("T")
     await session.heartbeat()
@@ -118,7 +114,7 @@ async def test_a_released_session_leaves_no_task_and_no_connection(cluster: Fake
 
 async def test_a_release_that_is_cancelled_still_closes_the_connections(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    session = open_session("127.0.0.1@hurried", [cluster.namesrv], QUICK)
+    session = open_session("127.0.0.1@hurried", [cluster.namesrv], QUICK_OPTIONS)
     await session.routes.find("T")
 
     may_end = asyncio.Event()
@@ -178,7 +174,7 @@ async def test_one_caller_giving_up_does_not_take_the_route_from_the_others(
 
 async def test_closing_while_a_route_is_asked_for_is_an_error_not_a_cancellation(cluster: FakeCluster) -> None:
     cluster.name_server.script(ROUTE, SILENCE)
-    session = open_session("127.0.0.1@closing", [cluster.namesrv], QUICK)
+    session = open_session("127.0.0.1@closing", [cluster.namesrv], QUICK_OPTIONS)
     lookup = asyncio.create_task(session.routes.find("T"))
     await cluster.name_server.request(ROUTE)
     await session.release()
@@ -220,7 +216,7 @@ async def test_a_topic_that_cannot_be_written_says_so(session: ClientSession, cl
 
 
 async def test_a_new_broker_gets_a_heartbeat_at_once(session: ClientSession, cluster: FakeCluster) -> None:
-    session.add_producer(Maker("shop"))
+    session.add_producer("shop")
     session.add_consumer(Member("g"))
     await session.routes.find("T")
     await cluster.broker.request(BEAT)
@@ -258,7 +254,7 @@ async def test_slaves_hear_only_of_consumers(session: ClientSession, cluster: Fa
     slave = await cluster.add_slave()
     cluster.add_topic("T")
     await session.routes.find("T")
-    session.add_producer(Maker("shop"))
+    session.add_producer("shop")
     await session.heartbeat()
     assert cluster.broker.heartbeats
     assert not slave.heartbeats
@@ -279,13 +275,13 @@ async def test_a_group_lives_once_in_a_session(session: ClientSession) -> None:
 
 
 async def test_goodbye_goes_to_connected_brokers(session: ClientSession, cluster: FakeCluster) -> None:
-    member, maker = Member("g"), Maker("shop")
+    member = Member("g")
     session.add_consumer(member)
-    session.add_producer(maker)
+    session.add_producer("shop")
     await session.routes.find("T")
     await session.heartbeat()
     await session.remove_consumer(member)
-    await session.remove_producer(maker)
+    await session.remove_producer("shop")
     goodbyes = [request.ext for request in cluster.broker.requests_of(RequestCode.UNREGISTER_CLIENT)]
     assert goodbyes == [
         {"clientID": "10.0.0.1@test", "consumerGroup": "g"},
@@ -296,7 +292,7 @@ async def test_goodbye_goes_to_connected_brokers(session: ClientSession, cluster
 async def test_timers_go_on_after_failures(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
     timing = replace(QUICK, route_refresh_s=0.01, heartbeat_s=0.01, persist_s=0.01)
-    session = open_session("127.0.0.1@timers", [cluster.namesrv], timing)
+    session = open_session("127.0.0.1@timers", [cluster.namesrv], ClientOptions(timing=timing))
     member = Member()
     member.fails = True
     session.add_consumer(member)
@@ -327,7 +323,9 @@ async def test_a_changed_route_wakes_consumers_and_a_same_one_does_not(
 async def test_a_broker_that_left_all_routes_is_forgotten() -> None:
     async with fake_cluster(2) as cluster:
         cluster.add_topic("T")
-        session = open_session("127.0.0.1@offline", [cluster.namesrv], replace(QUICK, heartbeat_s=0.01))
+        session = open_session(
+            "127.0.0.1@offline", [cluster.namesrv], ClientOptions(timing=replace(QUICK, heartbeat_s=0.01))
+        )
         session.add_consumer(Member())
         await session.routes.find("T")
         await cluster.brokers[1].request(BEAT)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, own_tasks, until
 
 from rocketline.client import ConsumeFrom, PushConsumer
 from rocketline.errors import ClientError, ConfigError
 
 
 def opened(cluster: FakeCluster, **options: object) -> PushConsumer:
-    return PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST, **options)  # type: ignore[arg-type]
+    return PushConsumer(cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeCluster, own_tasks, until
+from tests.unit.client.fakes import QUICK_OPTIONS, FakeCluster, own_tasks, until
 from tests.unit.client.test_blocking import threaded_cluster
 
-from rocketline.client import Producer, SendReceipt, blocking
+from rocketline.client import AutoBatch, Producer, SendReceipt, blocking
 from rocketline.errors import ClientError, ConfigError, ProducerClosed, SystemBusy
 from rocketline.message import Message
 from rocketline.protocol.codes import RequestCode
@@ -35,7 +35,7 @@ def answered_when(cluster: FakeCluster, go_on: asyncio.Event) -> Callable[[Comma
 async def test_callbacks_get_receipts_and_errors(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
     outcomes: list[Outcome] = []
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, retries=0) as producer:
+    async with Producer(cluster.namesrv, group="g", retries=0, options=QUICK_OPTIONS) as producer:
         task = await producer.submit(Message("T", b"first"), outcomes.append)
         assert (await task).queue_offset == 0
         cluster.broker.script(SEND, 2)
@@ -50,7 +50,7 @@ async def test_a_submitted_message_is_tried_on_the_other_broker_and_told_of_once
     failing, working = two_brokers.brokers
     failing.on[SEND] = lambda request: request.reply(2, remark="busy")
     outcomes: list[Outcome] = []
-    async with Producer(two_brokers.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(two_brokers.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         for _ in range(8):
             await producer.submit(Message("T", b"x"), outcomes.append)
     assert [outcome.queue.broker_name for outcome in outcomes if isinstance(outcome, SendReceipt)] == ["broker-b"] * 8
@@ -66,7 +66,9 @@ async def test_the_window_is_bounded_and_the_next_waits_for_room(cluster: FakeCl
     cluster.add_topic("T")
     go_on = asyncio.Event()
     cluster.broker.on[SEND] = answered_when(cluster, go_on)  # type: ignore[assignment]
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=3, timeout=PATIENCE_S) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", max_in_flight=3, timeout=PATIENCE_S, options=QUICK_OPTIONS
+    ) as producer:
         for _ in range(3):
             await producer.submit(Message("T", b"x"))
         fourth = asyncio.create_task(producer.submit(Message("T", b"x")))
@@ -81,7 +83,9 @@ async def test_a_submit_that_waits_for_room_can_be_cancelled(cluster: FakeCluste
     cluster.add_topic("T")
     go_on = asyncio.Event()
     cluster.broker.on[SEND] = answered_when(cluster, go_on)  # type: ignore[assignment]
-    async with Producer(cluster.namesrv, group="g", timing=QUICK, max_in_flight=1, timeout=PATIENCE_S) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", max_in_flight=1, timeout=PATIENCE_S, options=QUICK_OPTIONS
+    ) as producer:
         await producer.submit(Message("T", b"x"))
         second = asyncio.create_task(producer.submit(Message("T", b"x")))
         await cluster.broker.request(SEND)
@@ -94,7 +98,7 @@ async def test_a_submit_that_waits_for_room_can_be_cancelled(cluster: FakeCluste
 async def test_closing_waits_for_what_was_submitted(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
     before, outcomes = own_tasks(), list[Outcome]()
-    async with Producer(cluster.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         for number in range(200):
             await producer.submit(Message("T", b"%d" % number), outcomes.append)
     assert len({outcome.message_id for outcome in outcomes if isinstance(outcome, SendReceipt)}) == 200
@@ -109,7 +113,9 @@ async def test_a_close_that_is_cancelled_while_it_waits_leaves_nothing(cluster: 
     cluster.broker.on[SEND] = lambda request: None
 
     async def work() -> None:
-        async with Producer(cluster.namesrv, group="g", timing=QUICK, timeout=PATIENCE_S, retries=0) as producer:
+        async with Producer(
+            cluster.namesrv, group="g", timeout=PATIENCE_S, retries=0, options=QUICK_OPTIONS
+        ) as producer:
             await producer.submit(Message("T", b"x"), outcomes.append)
 
     working = asyncio.create_task(work())
@@ -128,7 +134,7 @@ async def test_a_callback_that_fails_is_logged_and_nothing_else(
     def broken(outcome: Outcome) -> None:
         raise RuntimeError("no")
 
-    async with Producer(cluster.namesrv, group="g", timing=QUICK) as producer:
+    async with Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as producer:
         assert await (await producer.submit(Message("T", b"x"), broken))
     assert "told of a send, failed" in caplog.text
 
@@ -142,7 +148,9 @@ def test_threads_submit_through_the_blocking_face() -> None:
     with threaded_cluster() as cluster:
         cluster.add_topic("T")
         outcomes: list[Outcome] = []
-        with blocking.Producer(cluster.namesrv, group="g", timing=QUICK, autobatch=True, linger=0.001) as producer:
+        with blocking.Producer(
+            cluster.namesrv, group="g", autobatch=AutoBatch(linger_s=0.001), options=QUICK_OPTIONS
+        ) as producer:
 
             def work() -> None:
                 for _ in range(20):
@@ -161,7 +169,7 @@ def test_a_callback_that_would_wait_for_itself_is_told_so() -> None:
     with threaded_cluster() as cluster:
         cluster.add_topic("T")
         told: list[Exception] = []
-        with blocking.Producer(cluster.namesrv, group="g", timing=QUICK) as producer:
+        with blocking.Producer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as producer:
 
             def send_more(outcome: Outcome) -> None:
                 try:

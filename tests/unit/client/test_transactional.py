@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import QUICK, SILENCE, FakeBroker, FakeCluster, own_tasks, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, SILENCE, FakeBroker, FakeCluster, own_tasks, until
 
-from rocketline.client import SendStatus, Transaction, TransactionalProducer
+from rocketline.client import ClientOptions, SendStatus, Transaction, TransactionalProducer
 from rocketline.client.producer import transactional
 from rocketline.errors import ConfigError, InvalidMessage, ProducerClosed
 from rocketline.message import Message, MessageView
@@ -41,7 +41,7 @@ async def broker(cluster: FakeCluster) -> FakeBroker:
 
 @pytest.fixture
 async def producer(cluster: FakeCluster, broker: FakeBroker) -> AsyncIterator[TransactionalProducer]:
-    async with TransactionalProducer(cluster.namesrv, group="payers", check=commits, timing=QUICK) as made:
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=commits, options=QUICK_OPTIONS) as made:
         yield made
 
 
@@ -179,7 +179,7 @@ async def test_a_word_that_gets_lost_is_left_to_the_brokers_question(
 ) -> None:
     broker.script(END, reply)
     async with TransactionalProducer(
-        cluster.namesrv, group="payers", check=commits, timing=QUICK, timeout=2.0
+        cluster.namesrv, group="payers", check=commits, timeout=2.0, options=QUICK_OPTIONS
     ) as producer:
         done = await producer.send_in_transaction(Message("T", b"pay"), commits)
     assert (done.outcome, done.is_settled) == (Transaction.COMMIT, False)
@@ -227,7 +227,7 @@ async def test_without_a_check_function_there_is_no_transactional_producer(check
 
 
 async def test_a_closed_producer_says_so(cluster: FakeCluster, broker: FakeBroker) -> None:
-    producer = TransactionalProducer(cluster.namesrv, group="payers", check=commits, timing=QUICK)
+    producer = TransactionalProducer(cluster.namesrv, group="payers", check=commits, options=QUICK_OPTIONS)
     with pytest.raises(ProducerClosed):
         await producer.send_in_transaction(Message("T", b"pay"), commits)
     async with producer:
@@ -249,7 +249,7 @@ async def test_a_question_is_answered_over_its_connection(cluster: FakeCluster, 
         asked.append(message)
         return Transaction.COMMIT
 
-    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, timing=QUICK) as producer:
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, options=QUICK_OPTIONS) as producer:
         await producer.queues("T")
         await ask(broker, question())
         request = await broker.request(END)
@@ -273,7 +273,7 @@ async def test_a_check_that_fails_is_unknown(
     def check(message: MessageView) -> Transaction:
         raise RuntimeError("the database is away")
 
-    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, timing=QUICK) as producer:
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, options=QUICK_OPTIONS) as producer:
         await producer.queues("T")
         await ask(broker, question())
         request = await broker.request(END)
@@ -305,7 +305,7 @@ async def test_topics_of_a_namespace_are_seen_without_it(cluster: FakeCluster, b
         return Transaction.COMMIT
 
     async with TransactionalProducer(
-        cluster.namesrv, group="payers", check=check, timing=QUICK, namespace="NS"
+        cluster.namesrv, group="payers", check=check, options=ClientOptions(timing=QUICK, namespace="NS")
     ) as producer:
         await producer.send_in_transaction(Message("T", b"pay"), commits)
         header = SendMessageHeader.decode(broker.requests_of(SEND)[0])
@@ -327,7 +327,7 @@ async def test_waiting_questions_are_bounded(
         return Transaction.COMMIT
 
     caplog.set_level(logging.WARNING)
-    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, timing=QUICK) as producer:
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, options=QUICK_OPTIONS) as producer:
         await producer.queues("T")
         for number in range(5):
             await ask(broker, question(f"U{number}"))
@@ -345,7 +345,7 @@ async def test_closing_ends_running_checks(cluster: FakeCluster, broker: FakeBro
         await asyncio.Event().wait()
         return Transaction.COMMIT
 
-    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, timing=QUICK) as producer:
+    async with TransactionalProducer(cluster.namesrv, group="payers", check=check, options=QUICK_OPTIONS) as producer:
         await producer.queues("T")
         await ask(broker, question())
         await entered.wait()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketline.client.producer.window import Window
+from rocketline.client.producer.window import SendWindow
 
 
-def waiting(window: Window, names: str, entered: list[str]) -> dict[str, asyncio.Task[None]]:
+def waiting(window: SendWindow, names: str, entered: list[str]) -> dict[str, asyncio.Task[None]]:
     async def enter(name: str) -> None:
         await window.enter()
         entered.append(name)
@@ -21,24 +21,24 @@ async def turns(count: int = 3) -> None:
 
 
 async def test_who_waits_longest_comes_next_and_nobody_overtakes() -> None:
-    window, entered = Window(1), list[str]()
-    assert window.has_let_in()
+    window, entered = SendWindow(1), list[str]()
+    assert window.try_enter()
     waiting(window, "ab", entered)
     await turns()
-    assert not entered and not window.has_let_in()
+    assert not entered and not window.try_enter()
     window.leave()
-    assert not window.has_let_in(), "the place is somebody's already"
+    assert not window.try_enter(), "the place is somebody's already"
     await turns()
     assert entered == ["a"]
     window.leave()
     await turns()
     window.leave()
-    assert entered == ["a", "b"] and window.has_let_in()
+    assert entered == ["a", "b"] and window.try_enter()
 
 
 async def test_one_that_gives_up_costs_nobody_the_place() -> None:
-    window, entered = Window(1), list[str]()
-    assert window.has_let_in()
+    window, entered = SendWindow(1), list[str]()
+    assert window.try_enter()
     tasks = waiting(window, "abc", entered)
     await turns()
     tasks["a"].cancel()
@@ -48,4 +48,4 @@ async def test_one_that_gives_up_costs_nobody_the_place() -> None:
     await turns()
     assert entered == ["c"]
     window.leave()
-    assert window.has_let_in() and not window.has_let_in()
+    assert window.try_enter() and not window.try_enter()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketline.client import ConsumeFrom, Producer, PushConsumer
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer
 from rocketline.errors import ConfigError, RocketlineError
 from rocketline.message import Message, MessageView
 from rocketline.testing.disks import MemoryDisk
@@ -280,12 +280,12 @@ async def a_journey(world: SimWorld) -> list[str]:
     async def handle(message: MessageView) -> None:
         got.append(message.body.decode())
 
-    names: dict[str, Any] = {"client_ip": world.address_of("app"), "instance_name": "app", "clock": world.clock}
+    options = ClientOptions(client_ip=world.address_of("app"), instance_name="app", clock=world.clock)
 
     async def app() -> None:
         async with (
-            Producer(world.namesrv, group="p", **names) as producer,
-            PushConsumer(world.namesrv, group="g", from_where=ConsumeFrom.FIRST, **names) as consumer,
+            Producer(world.namesrv, group="p", options=options) as producer,
+            PushConsumer(world.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=options) as consumer,
         ):
             await producer.send(Message("T", b"before"))
             consumer.subscribe("T", "*", handle)

@@ -14,7 +14,7 @@ from tests.support.patience import PATIENCE_S
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
-from rocketline.client import ClientTiming, Producer
+from rocketline.client import ClientOptions, ClientTiming, Producer
 from rocketline.errors import RouteNotFound
 from rocketline.message import Message
 from rocketline.nameserver import NameServer, NameServerConfig
@@ -95,7 +95,10 @@ async def test_name_servers_know_nothing_of_each_other_and_one_is_enough(tmp_pat
         await first.start()
         address, both = first.address, f"{first.address};{second.address}"
         timing = ClientTiming(next_server_s=0.05)
-        async with broker_of(both, tmp_path), Producer(both, group="g", timing=timing) as producer:
+        async with (
+            broker_of(both, tmp_path),
+            Producer(both, group="g", options=ClientOptions(timing=timing)) as producer,
+        ):
             await producer.send(Message("early", b"x"))
             assert await route_when_told(address, "early") == await route_when_told(second.address, "early")
             await first.close()

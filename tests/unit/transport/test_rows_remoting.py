@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about calls that no other test shows: limits that can be set, answers in any order, silence."""
+"""Rows of tests/traceability.md that no other test shows: limits that can be set, answers in any order, silence."""
 
 from __future__ import annotations
 

@@ -77,12 +77,12 @@ class _Wanted:
 
 
 async def _join_group(namesrv: str, access: dict[str, Any], group: str, wanted: _Wanted) -> None:
-    from rocketline.client import ConsumeFrom, PullConsumer, PushConsumer
+    from rocketline.client import ClientOptions, ConsumeFrom, PullConsumer, PushConsumer
 
-    async with PullConsumer(namesrv, group=LOOKING_GROUP, **access) as looking:
+    async with PullConsumer(namesrv, group=LOOKING_GROUP, options=ClientOptions(**access)) as looking:
         await looking.queues(wanted.topic)  # fails for an unknown topic, for which a member would wait
     start = ConsumeFrom.FIRST if wanted.from_beginning else ConsumeFrom.LAST
-    async with PushConsumer(namesrv, group=group, from_where=start, **access) as consumer:
+    async with PushConsumer(namesrv, group=group, from_where=start, options=ClientOptions(**access)) as consumer:
         stream = consumer.messages(wanted.topic, wanted.expression)
         await consumer.start()
         _tell(f"reading {wanted.topic} as a member of group {group}")
@@ -96,9 +96,10 @@ async def _join_group(namesrv: str, access: dict[str, Any], group: str, wanted: 
 
 
 async def _look(namesrv: str, access: dict[str, Any], wanted: _Wanted) -> None:
-    from rocketline.client import PullConsumer
+    from rocketline.client import ClientOptions, PullConsumer
 
-    async with PullConsumer(namesrv, group=LOOKING_GROUP, auto_commit=False, **access) as consumer:
+    options = ClientOptions(**access)
+    async with PullConsumer(namesrv, group=LOOKING_GROUP, auto_commit=False, options=options) as consumer:
         queues = await consumer.queues(wanted.topic)
         consumer.assign(queues, wanted.expression)
         for queue in queues:

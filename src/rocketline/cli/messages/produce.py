@@ -100,7 +100,7 @@ class _Tally:
 
 
 async def _send(namesrv: str, access: dict[str, Any], source: AsyncGenerator[Message, None], tally: _Tally) -> None:
-    from rocketline.client import Producer
+    from rocketline.client import ClientOptions, Producer
 
     window = Semaphore(IN_FLIGHT)
 
@@ -112,7 +112,7 @@ async def _send(namesrv: str, access: dict[str, Any], source: AsyncGenerator[Mes
 
     try:
         async with (
-            Producer(namesrv, group=GROUP, **access) as producer,
+            Producer(namesrv, group=GROUP, options=ClientOptions(**access)) as producer,
             TaskGroup() as sends,
             aclosing(source) as messages,
         ):
@@ -133,7 +133,7 @@ async def _given(template: Message, bodies: Sequence[str], count: int) -> AsyncG
 
 async def _typed(template: Message) -> AsyncGenerator[Message, None]:
     from rocketline.cli.messages.lines import lines_of
-    from rocketline.client.producer.outgoing import MAX_MESSAGE_BYTES
+    from rocketline.client.producer.send_options import MAX_MESSAGE_BYTES
 
     if sys.stdin.isatty():
         print("one message per line, Ctrl-D ends:", file=sys.stderr)

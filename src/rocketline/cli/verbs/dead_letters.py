@@ -76,7 +76,7 @@ async def dlq_redrive(admin: Admin, args: Args) -> AsyncIterator[Table]:
     if args.dry_run:
         table.rows = [(letter.message_id, copy.topic, "", "", None, None) for letter, copy in copies]
     else:
-        async with Producer(admin.namesrv, group=PRODUCER_GROUP, **admin.client_options) as producer:
+        async with Producer(admin.namesrv, group=PRODUCER_GROUP, options=admin.client_options) as producer:
             for letter, copy in copies:
                 receipt = await producer.send(copy)
                 place = (receipt.queue.broker_name, receipt.queue.queue_id, receipt.queue_offset)

@@ -126,7 +126,7 @@ async def _sent_again(admin: Admin, message: MessageView) -> Table:
     from rocketline.admin.dead_letters import copy_of
     from rocketline.client import Producer
 
-    async with Producer(admin.namesrv, group=PRODUCER_GROUP, **admin.client_options) as producer:
+    async with Producer(admin.namesrv, group=PRODUCER_GROUP, options=admin.client_options) as producer:
         receipt = await producer.send(copy_of(message, message.topic))
     return sentence(f"sent again as {receipt.message_id} to {receipt.queue} at {receipt.queue_offset}")
 

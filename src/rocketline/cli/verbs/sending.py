@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rocketline.cli.tables import Table
@@ -34,9 +35,8 @@ async def send_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
         raise UsageProblem("-b and -i belong together: each broker has its own queues")
     queue = MessageQueue(args.topic, args.broker, args.qid) if args.broker is not None else None
     message = Message(args.topic, args.body.encode(), tag=args.tags, keys=(args.key or "").split())
-    async with Producer(
-        admin.namesrv, group=PRODUCER_GROUP, enable_trace=args.msg_trace_enable, **admin.client_options
-    ) as producer:
+    options = replace(admin.client_options, trace=args.msg_trace_enable)
+    async with Producer(admin.namesrv, group=PRODUCER_GROUP, options=options) as producer:
         receipt = await producer.send(message, queue=queue)
     place = (receipt.queue.broker_name, receipt.queue.queue_id, receipt.queue_offset)
     yield Table(
@@ -97,7 +97,7 @@ async def _timed_sends(admin: Admin, topic: str, count: int, size: int) -> Table
     from rocketline.message import Message
 
     table = Table(("broker", "queue", "stored", "ms", "problem"))
-    async with Producer(admin.namesrv, group=PRODUCER_GROUP, retries=0, **admin.client_options) as producer:
+    async with Producer(admin.namesrv, group=PRODUCER_GROUP, retries=0, options=admin.client_options) as producer:
         for _ in range(count):
             started = time.monotonic()
             try:

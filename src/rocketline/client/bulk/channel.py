@@ -1,8 +1,8 @@
 """One blocking connection: requests out, answers in whatever order they come, no event loop and no thread.
 
 The body of an answer is a view of the buffer that the socket wrote it to, so a reply of megabytes is copied once, by the
-kernel. Every wait ends at a deadline of the caller's. A connection that failed, also by a late answer, is closed: what
-comes after half a frame cannot be understood.
+kernel. Every wait ends at the caller's deadline. A connection that failed, also by a late answer, is closed: bytes after
+half a frame cannot be decoded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rocketline.transport.tls import later_problem, unheard_hint
 _PREFIX = struct.Struct(">II")
 
 
-class Answer(NamedTuple):
+class BulkAnswer(NamedTuple):
     """A response; `command.body` is empty, the body is beside it."""
 
     command: Command
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class BulkChannel:
-    """A connection to one address, made by the first request. `sign` is the last to touch a request."""
+    """A connection to one address, made by the first request. `sign` is applied last."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class BulkChannel:
         self._socket: socket.socket | None = None
         self._opaques = count(1)
         self._awaited: set[int] = set()
-        self._early: dict[int, Answer] = {}
+        self._early: dict[int, BulkAnswer] = {}
 
     def send(self, command: Command, deadline: float) -> int:
         """Write a request; returns the number its answer will carry."""
@@ -67,7 +67,7 @@ class BulkChannel:
         self._awaited.add(command.opaque)
         return command.opaque
 
-    def receive(self, opaque: int, deadline: float) -> Answer:
+    def receive(self, opaque: int, deadline: float) -> BulkAnswer:
         """Wait for the answer to a request that was sent over the connection that is open now."""
         if opaque in self._early:
             return self._early.pop(opaque)
@@ -83,11 +83,11 @@ class BulkChannel:
                 return answer
             self._early[number] = answer
 
-    def call(self, command: Command, deadline: float) -> Answer:
+    def call(self, command: Command, deadline: float) -> BulkAnswer:
         return self.receive(self.send(command, deadline), deadline)
 
     def abandon(self, opaque: int) -> None:
-        """Nobody wants this answer any more."""
+        """Ignore the answer to a request."""
         self._awaited.discard(opaque)
         self._early.pop(opaque, None)
 
@@ -120,7 +120,7 @@ class BulkChannel:
             connection.close()
             raise
 
-    def _next_frame(self, deadline: float) -> Answer:
+    def _next_frame(self, deadline: float) -> BulkAnswer:
         length, word = _PREFIX.unpack(self._read(_PREFIX.size, deadline))
         header_bytes = word & 0xFFFFFF
         if not header_bytes + 4 <= length <= MAX_FRAME_BYTES - 4 or header_bytes > MAX_HEADER_BYTES:
@@ -133,7 +133,7 @@ class BulkChannel:
         except RemoteProtocolError:
             self.close()
             raise
-        return Answer(command, content[header_bytes:].toreadonly())
+        return BulkAnswer(command, content[header_bytes:].toreadonly())
 
     def _read(self, size: int, deadline: float) -> memoryview:
         connection = self._socket

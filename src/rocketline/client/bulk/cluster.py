@@ -1,4 +1,4 @@
-"""What blocking readers and writers know of a cluster: routes from the name servers, one connection per address.
+"""Routes and connections of bulk readers and writers: routes from the name servers, one connection per address.
 
 No event loop and no thread; belongs to one thread and one process. Every wait has a limit.
 """
@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from rocketline.client.bulk.channel import Answer, BulkChannel
+from rocketline.client.bulk.channel import BulkAnswer, BulkChannel
 from rocketline.client.identity import parse_name_servers
 from rocketline.client.remote_nameserver import route_not_found
 from rocketline.client.routes import TopicRoute, borrowed_route, topic_route
@@ -154,7 +154,9 @@ class BulkCluster:
             raise route_not_found(topic, failures)
         return decode_body(TopicRouteData, bytes(answer.body))
 
-    def _ask_name_servers(self, command: Command, doing: str, failures: dict[str, RocketlineError]) -> Answer | None:
+    def _ask_name_servers(
+        self, command: Command, doing: str, failures: dict[str, RocketlineError]
+    ) -> BulkAnswer | None:
         """The first success; None when every server failed, with the reasons left in `failures`."""
         for address in self._name_servers:
             deadline = self.clock.monotonic() + min(NAME_SERVER_S, self._timeout_s)

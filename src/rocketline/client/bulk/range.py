@@ -1,7 +1,7 @@
 """One range of a queue being read by a bulk reader: what is asked for next, and what each answer leads to.
 
-Further pulls are under way while a reply is being worked on: as many as their replies fit into four mebibytes, at the
-offsets where the last reply's size lets expect the next ones to begin. A guess that turns out wrong is asked again.
+Pulls are sent ahead while a reply is being processed, as many as fit into 4 MiB of replies. Their offsets are guessed
+from the size of the last reply; a wrong guess is pulled again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketline.client.bulk.channel import Answer, BulkChannel
+from rocketline.client.bulk.channel import BulkAnswer, BulkChannel
 from rocketline.client.bulk.cluster import PAUSE_S
 from rocketline.client.consumer.group.subscription import Sql
 from rocketline.client.remote_broker import PullStatus
@@ -69,7 +69,7 @@ class BulkReply:
             yield message
 
 
-class Connections(Protocol):
+class RangeSource(Protocol):
     """What a range needs of its reader."""
 
     @property
@@ -91,11 +91,11 @@ class Connections(Protocol):
 
 
 class RangeReading:
-    """One range being read: pulls under way, oldest first, each with the offset it asks for."""
+    """One range being read: pulls in flight, oldest first, each with the offset it asks for."""
 
     def __init__(
         self,
-        reader: Connections,
+        reader: RangeSource,
         queue: MessageQueue,
         start: int,
         end: int,
@@ -116,7 +116,7 @@ class RangeReading:
         self._ahead = 1
         self._until_all = ASK_FOR_ALL_EVERY
         self._short: RangeNotAvailable | None = None
-        """What there is to say, if nothing comes any more."""
+        """The error to raise, if nothing comes any more."""
 
     def replies(self) -> Iterator[BulkReply]:
         deadline = self._reader.deadline()
@@ -176,7 +176,7 @@ class RangeReading:
         )  # fmt: skip
         return Command(RequestCode.PULL_MESSAGE, header.encode())
 
-    def _found(self, offset: int, answer: Answer, fields: PullMessageResponseHeader, deadline: float) -> BulkReply:
+    def _found(self, offset: int, answer: BulkAnswer, fields: PullMessageResponseHeader, deadline: float) -> BulkReply:
         records, next_offset = answer.body, int(fields.next_begin_offset)
         if next_offset <= offset or not records:
             raise RemoteProtocolError(

@@ -1,4 +1,4 @@
-"""Sending many messages from a plain thread: batched, a bounded number of requests under way, no event loop.
+"""Sending many messages from a plain thread: batched, a bounded number of requests in flight, no event loop.
 
     with BulkWriter("127.0.0.1:9876", group="import") as writer:
         for message in messages:
@@ -8,12 +8,12 @@
 
 Messages are collected per queue and sent as batches; those with a delay, and those of retry topics, which brokers do not
 take in batches, go one by one. Without a queue a batch goes to the next one in turn. `send` waits when too many requests
-are under way, `flush` until all of them are answered.
+are in flight, `flush` until all of them are answered.
 
-Failures: a request that got no answer, or one that may not be the last word, is sent again, if it chose its queue itself
-to another broker, until `timeout` seconds passed; so a message may be stored twice, each time with the same unique id.
-Anything else raises, and the writer is of no use any more. Messages for one queue with `ordered` are stored in the order
-they were given: only one of their requests is under way at any time.
+Failures: a request without answer, or with an error that may pass, is sent again until `timeout` seconds have passed; if
+the caller chose no queue, to another broker. So a message may be stored twice, each time with the same unique id.
+Any other error is raised, and the writer cannot be used any more. Messages for one queue with `ordered` are stored in the
+order they were given: only one of their requests is in flight at any time.
 
 A writer belongs to one thread and one process.
 """
@@ -30,9 +30,10 @@ from rocketline.client.bulk.channel import BulkChannel
 from rocketline.client.bulk.cluster import PAUSE_S, BulkCluster
 from rocketline.client.identity import check_group, local_ip
 from rocketline.client.producer.batching import ADDED_PROPERTIES_BYTES, ITEM_BYTES, outgoing_batch
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, check_message, outgoing_message
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.queue_choice import QueuesInTurn
 from rocketline.client.producer.receipts import SendStatus, read_receipt
+from rocketline.client.producer.send_options import SendOptions
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import (
     BrokerError,
@@ -46,7 +47,6 @@ from rocketline.errors import (
     TransportError,
 )
 from rocketline.message import Message, MessageQueue
-from rocketline.protocol.command import Command
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.names import is_derived
 from rocketline.protocol.signing import Credentials
@@ -57,7 +57,7 @@ BATCH_MESSAGES = 1000
 
 @dataclass
 class WriteCounts:
-    """What a writer did so far."""
+    """Counts of a writer so far."""
 
     messages: int = 0
     """Acknowledged."""
@@ -78,9 +78,9 @@ class _Collected:
 
 @dataclass
 class _Request:
-    """A request on its way, or about to be sent."""
+    """A request in flight, or about to be sent."""
 
-    outgoing: Outgoing
+    outgoing: SendRequest
     messages: int
     body_bytes: int
     queue: MessageQueue | None
@@ -114,16 +114,16 @@ class BulkWriter:
         if batch_bytes < 1 or in_flight < 1:
             raise ConfigError(f"batch_bytes {batch_bytes}, in_flight {in_flight}: 1 or more is needed")
         self.counts = WriteCounts()
-        self._group = check_group(group)
         self._options = options or SendOptions()
         self._batch_bytes = min(batch_bytes, self._options.max_message_bytes // 2)
         self._in_flight = in_flight
         self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
-        self._ids = UniqueIds(local_ip(), clock)
+        ids = UniqueIds(local_ip(), clock)
+        self._maker = RequestMaker(check_group(group), self._options, ids.next, clock.now_ms)
         self._first_queue = first_queue
         self._turns: dict[str, QueuesInTurn] = {}
         self._collected: dict[tuple[str, MessageQueue | None, bool], _Collected] = {}
-        self._under_way: deque[_Request] = deque()
+        self._pending: deque[_Request] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +134,7 @@ class BulkWriter:
     def close(self) -> None:
         """Close the connections; what was not flushed may or may not be stored."""
         self._collected.clear()
-        self._under_way.clear()
+        self._pending.clear()
         self._cluster.close()
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -176,7 +176,7 @@ class BulkWriter:
         """Send what was collected, and wait until everything is stored."""
         for key in list(self._collected):
             self._send_collected(key)
-        while self._under_way:
+        while self._pending:
             self._finish_oldest()
 
     def _send_collected(self, key: tuple[str, MessageQueue | None, bool]) -> None:
@@ -185,26 +185,23 @@ class BulkWriter:
         if len(messages) == 1:
             self._start(self._single(messages[0], queue, ordered))
             return
-        now_ms, options = self._cluster.clock.now_ms(), self._options
-        outgoing, _ = outgoing_batch(messages, self._group, self._ids.next, now_ms, options)
+        outgoing, _ = outgoing_batch(messages, self._maker)
         size = sum(len(message.body) for message in messages)
         self._start(_Request(outgoing, len(messages), size, queue, ordered, self._cluster.deadline()))
 
     def _single(self, message: Message, queue: MessageQueue | None, ordered: bool) -> _Request:
         check_message(message, self._options.max_message_bytes)
-        now_ms, unique_id = self._cluster.clock.now_ms(), self._ids.next()
-        outgoing = outgoing_message(message, self._group, unique_id, now_ms, self._options, message.body, 0)
-        return _Request(outgoing, 1, len(message.body), queue, ordered, self._cluster.deadline())
+        return _Request(self._maker.make(message), 1, len(message.body), queue, ordered, self._cluster.deadline())
 
     def _start(self, request: _Request) -> None:
-        while len(self._under_way) >= self._in_flight or (request.ordered and self._is_busy(request.queue)):
+        while len(self._pending) >= self._in_flight or (request.ordered and self._is_busy(request.queue)):
             self._finish_oldest()
         request.deadline = self._cluster.deadline()  # what it waited for its turn does not count
         self._send(request)
-        self._under_way.append(request)
+        self._pending.append(request)
 
     def _is_busy(self, queue: MessageQueue | None) -> bool:
-        return any(request.ordered and request.queue == queue for request in self._under_way)
+        return any(request.ordered and request.queue == queue for request in self._pending)
 
     def _send(self, request: _Request) -> None:
         """Hand a request to a socket; it is tried again until that works or its time is over."""
@@ -213,15 +210,13 @@ class BulkWriter:
                 queue = request.queue or self._next_queue(request)
                 channel = self._cluster.channel(self._cluster.address_of(queue, master=True))
                 request.sent_to, request.channel = queue, channel
-                outgoing = request.outgoing
-                outgoing.ext["e"], outgoing.ext["n"] = str(queue.queue_id), queue.broker_name
-                request.opaque = channel.send(Command(outgoing.code, outgoing.ext, outgoing.body), request.deadline)
+                request.opaque = channel.send(request.outgoing.command(queue), request.deadline)
                 return
             except (TransportError, RouteNotFound) as error:
                 self._failed(request, error)
 
     def _finish_oldest(self) -> None:
-        request = self._under_way.popleft()
+        request = self._pending.popleft()
         while True:
             assert request.channel is not None
             assert request.sent_to is not None

@@ -1,11 +1,11 @@
-"""Messages sent one by one that travel together: what is sent within a moment goes in one request.
+"""Automatic batches: messages that are sent one by one within a short time go in one request.
 
-A message joins the open batch of its topic (and queue, when it has one) and waits for it. A batch leaves when it has waited
+A message joins the open batch of its topic (and queue, when it has one) and waits for it. A batch is sent when it has waited
 `linger_s`, or is large enough; with a linger of 0 it holds what was sent in one turn of the event loop. Each message gets
 its own receipt, or the error of its batch.
 
-Every message is checked and made ready before it joins, so that a bad one never costs its neighbours anything. A caller that
-is cancelled before its batch left takes its message out.
+Every message is checked and made ready before it joins, so that a bad message never fails the others. The message of a
+caller that is cancelled before its batch was sent is taken out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from rocketline.client.producer.batching import item_bytes, outgoing_items
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, outgoing_message
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.tasks import OwnedTasks
 from rocketline.errors import ConfigError, ProducerClosed
@@ -24,20 +24,22 @@ from rocketline.protocol.records import BatchItem
 
 
 @dataclass(frozen=True)
-class BatchLimits:
-    """When a batch leaves."""
+class AutoBatch:
+    """When an automatic batch is sent."""
 
     linger_s: float = 0.01
+    """Longest wait of its first message for others; 0: those sent in one turn of the event loop."""
     max_bytes: int = 32 * 1024
     max_messages: int = 4096
 
     def __post_init__(self) -> None:
-        if self.linger_s < 0 or self.max_bytes < 1:
-            raise ConfigError(f"linger {self.linger_s}, batch_bytes {self.max_bytes}: at least 0 and 1 are needed")
+        if self.linger_s < 0 or self.max_bytes < 1 or self.max_messages < 1:
+            limits = f"linger_s {self.linger_s}, max_bytes {self.max_bytes}, max_messages {self.max_messages}"
+            raise ConfigError(f"{limits}: at least 0, 1 and 1 are needed")
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadyMessage:
     """A message made ready: as its sender gave it, as it travels, and its unique id."""
 
     message: Message
@@ -48,13 +50,13 @@ class Ready:
 
 @dataclass
 class Batch:
-    """Messages that will leave together."""
+    """Messages that will be sent together."""
 
     queue: MessageQueue | None
     timeout_s: float
     deadline: float
     """When `timeout_s` is over for the message that came first, in the loop's time."""
-    ready: list[Ready] = field(default_factory=list)
+    ready: list[ReadyMessage] = field(default_factory=list)
     waiting: list[asyncio.Future[SendReceipt]] = field(default_factory=list)
     bytes: int = 0
     timer: asyncio.Handle | None = None
@@ -63,13 +65,12 @@ class Batch:
     def ids(self) -> list[str]:
         return [ready.message_id for ready in self.ready]
 
-    def outgoing(self, group: str, unique_id: Callable[[], str], now_ms: int, options: SendOptions) -> Outgoing:
+    def outgoing(self, maker: RequestMaker) -> SendRequest:
         """The request for all of them; one alone goes as an ordinary message."""
         first = self.ready[0]
         if len(self.ready) == 1:
-            return outgoing_message(first.wire, group, first.message_id, now_ms, options, first.wire.body, 0)
-        items = [ready.item for ready in self.ready]
-        return outgoing_items(first.wire, items, group, unique_id(), now_ms, options)
+            return maker.make(first.wire, unique_id=first.message_id)
+        return outgoing_items(first.wire, [ready.item for ready in self.ready], maker)
 
     def drop_cancelled(self) -> None:
         kept = [(ready, future) for ready, future in zip(self.ready, self.waiting) if not future.cancelled()]
@@ -84,7 +85,7 @@ _Key = tuple[str, MessageQueue | None, bool, float]
 class Accumulator:
     """The open batches of one producer."""
 
-    def __init__(self, send: SendBatch, limits: BatchLimits, max_request_bytes: int) -> None:
+    def __init__(self, send: SendBatch, limits: AutoBatch, max_request_bytes: int) -> None:
         self._send = send
         self._limits = limits
         self._max_bytes = min(limits.max_bytes, max_request_bytes)
@@ -92,14 +93,14 @@ class Accumulator:
         self._sending = OwnedTasks()
         self._loop = asyncio.get_running_loop()
 
-    async def send(self, ready: Ready, queue: MessageQueue | None, timeout_s: float) -> SendReceipt:
-        """Let a message travel with the next batch; its receipt."""
+    async def send(self, ready: ReadyMessage, queue: MessageQueue | None, timeout_s: float) -> SendReceipt:
+        """Add a message to the open batch and wait for its receipt."""
         wire = ready.wire
         key = (wire.topic, queue, wire.wait_stored, timeout_s)
         size = item_bytes(ready.item)
         batch = self._open.get(key)
         if batch is not None and batch.bytes + size > self._max_bytes:
-            self._leave(key)
+            self._send_open(key)
             batch = None
         if batch is None:
             batch = self._opened(key, queue, timeout_s)
@@ -108,18 +109,20 @@ class Accumulator:
         batch.waiting.append(future)
         batch.bytes += size
         if batch.bytes >= self._max_bytes or len(batch.ready) >= self._limits.max_messages:
-            self._leave(key)
+            self._send_open(key)
         return await future
 
     def _opened(self, key: _Key, queue: MessageQueue | None, timeout_s: float) -> Batch:
         batch = self._open[key] = Batch(queue, timeout_s, self._loop.time() + timeout_s)
         linger_s = self._limits.linger_s
         batch.timer = (
-            self._loop.call_later(linger_s, self._leave, key) if linger_s else self._loop.call_soon(self._leave, key)
+            self._loop.call_later(linger_s, self._send_open, key)
+            if linger_s
+            else self._loop.call_soon(self._send_open, key)
         )
         return batch
 
-    def _leave(self, key: _Key) -> None:
+    def _send_open(self, key: _Key) -> None:
         batch = self._open.pop(key)
         if batch.timer is not None:
             batch.timer.cancel()
@@ -140,9 +143,9 @@ class Accumulator:
             _fail(batch, ProducerClosed("the producer was closed before its batch was acknowledged"))
 
     async def close(self) -> None:
-        """Let every open batch leave, and wait for all of them."""
+        """Send every open batch, and wait for all of them."""
         for key in list(self._open):
-            self._leave(key)
+            self._send_open(key)
         await self._sending.finished()
 
 

@@ -1,4 +1,4 @@
-"""Sends that nobody awaits one by one: a bounded number of them, each with its callback."""
+"""Background sends of `submit`: a bounded number at a time, each with its callback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rocketline.client.producer.receipts import SendReceipt
-from rocketline.client.producer.window import Window
+from rocketline.client.producer.window import SendWindow
 from rocketline.errors import ProducerClosed
 
 log = logging.getLogger(__name__)
@@ -19,10 +19,10 @@ SendCallback = Callable[[SendReceipt | Exception], object]
 
 
 class BackgroundSends:
-    """The sends that `submit` started and that are not over."""
+    """The running sends that `submit` started."""
 
     def __init__(self, max_running: int) -> None:
-        self._room = Window(max_running)
+        self._room = SendWindow(max_running)
         self._running: set[asyncio.Task[SendReceipt]] = set()
 
     async def start(

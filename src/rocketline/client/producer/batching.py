@@ -7,17 +7,16 @@ record, in one queue, with consecutive offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rocketline.client.producer.outgoing import (
-    MAX_MESSAGE_BYTES,
-    Outgoing,
-    SendOptions,
+    RequestMaker,
+    SendRequest,
     check_message,
     joined_properties,
     message_properties,
-    send_fields,
 )
+from rocketline.client.producer.send_options import MAX_MESSAGE_BYTES, SendOptions
 from rocketline.errors import InvalidMessage, MessageTooLarge
 from rocketline.message import SHARDING_KEY, UNIQ_KEY, WAIT, Message
 from rocketline.protocol.codes import RequestCode
@@ -31,13 +30,11 @@ ADDED_PROPERTIES_BYTES = 90
 """At most what the unique id and the wait flag add to a message's own properties."""
 
 
-def outgoing_batch(
-    messages: Sequence[Message], group: str, unique_id: Callable[[], str], now_ms: int, options: SendOptions
-) -> tuple[Outgoing, list[str]]:
+def outgoing_batch(messages: Sequence[Message], maker: RequestMaker) -> tuple[SendRequest, list[str]]:
     """(the request, the unique ids of its messages in order)."""
-    first = _check_batch(messages, options)
-    items = [batch_item(message, unique_id()) for message in messages]
-    batch = outgoing_items(first, [item for item, _ in items], group, unique_id(), now_ms, options)
+    first = _check_batch(messages, maker.options)
+    items = [batch_item(message, maker.next_id(maker.now_ms())) for message in messages]
+    batch = outgoing_items(first, [item for item, _ in items], maker)
     return batch, [message_id for _, message_id in items]
 
 
@@ -51,23 +48,23 @@ def item_bytes(item: BatchItem) -> int:
     return ITEM_BYTES + len(item.body) + len(item.properties)
 
 
-def outgoing_items(
-    first: Message, items: Sequence[BatchItem], group: str, batch_id: str, now_ms: int, options: SendOptions
-) -> Outgoing:
+def outgoing_items(first: Message, items: Sequence[BatchItem], maker: RequestMaker) -> SendRequest:
     """The request for messages that were made ready and checked; `first` is one of them."""
-    body = encode_batch(items)
+    body, options, batch_id = encode_batch(items), maker.options, maker.next_id(maker.now_ms())
     if len(body) > options.max_message_bytes:
         raise MessageTooLarge(
             f"a batch of {len(items)} messages for topic {first.topic!r} has {len(body)} bytes, the limit is "
             f"{options.max_message_bytes}: send it in parts (see split_batch)"
         )
     own = joined_properties({UNIQ_KEY: batch_id, WAIT: "true" if first.wait_stored else "false"})
-    ext = send_fields(group, first.topic, own, now_ms, options, batch=True)
-    return Outgoing(first.topic, batch_id, RequestCode.SEND_BATCH_MESSAGE, ext, body)
+    outgoing = SendRequest(maker.headers, first.topic, batch_id, maker.now_ms(), own, body)
+    outgoing.code = RequestCode.SEND_BATCH_MESSAGE
+    outgoing.ext["m"] = "true"
+    return outgoing
 
 
 def is_batchable(message: Message) -> bool:
-    """Whether a message may travel with others."""
+    """Whether a message may be part of a batch."""
     timed = message.delay_level or message.delay is not None or message.deliver_at is not None
     return not timed and not is_derived(message.topic)
 

@@ -1,10 +1,10 @@
-"""Which brokers to leave alone for a while, because they were slow or failed (RocketMQ's latency fault tolerance).
+"""Which brokers a producer avoids for a while because they were slow or failed (RocketMQ's latency fault tolerance).
 
 A send that took long keeps later ones away from its broker for a time that grows with how long it took; one that failed
-counts as 10 s. That is all there is by default. With probing, a broker that could not be reached is left alone until a
-small request of our own was answered, so that no message has to find out.
+counts as 10 s. With probing, a broker that could not be reached is avoided until it has answered a small
+request, so that no message is used to find out.
 
-Health is a preference and never a verdict: when every broker is in disgrace, queues are taken in turn as if none were.
+Health is only a preference: when every broker is to be avoided, queues are taken in turn as if none were.
 Only monotonic time counts, so a wall clock that jumps does not matter.
 """
 
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from rocketline.errors import ConfigError
+from rocketline.errors import BrokerError, ConfigError, TransportError
 
 log = logging.getLogger(__name__)
 
@@ -27,39 +28,58 @@ FAILED_S = 10.0
 """What a send that failed counts as."""
 
 
-class BrokerHealth:
-    """What the sends of a producer found out about brokers."""
+@dataclass(frozen=True)
+class SlowBrokers:
+    """How a producer avoids brokers that were slow or failed."""
 
-    def __init__(self, time: Callable[[], float], steps: LatencySteps = LATENCY_STEPS, *, probes: bool = False) -> None:
+    latency_steps: LatencySteps = LATENCY_STEPS
+    probe: bool = False
+    """Avoid a broker that could not be reached until it has answered a small request."""
+
+    def __post_init__(self) -> None:
+        steps = tuple((float(least_s), float(unused_s)) for least_s, unused_s in self.latency_steps)
+        ascending = all(before < after for before, after in pairwise(steps))
+        if not steps or not ascending or steps[0][0] <= 0 or any(unused_s < 0 for _, unused_s in steps):
+            raise ConfigError(
+                f"latency_steps={self.latency_steps!r}: pairs (took seconds, unused seconds) are needed, the shortest first"
+            )
+
+
+class BrokerHealth:
+    """The slow and failed brokers of one producer."""
+
+    def __init__(self, time: Callable[[], float], settings: SlowBrokers = SlowBrokers()) -> None:
         self._time = time
-        self._steps = _checked(steps)
+        self._steps = tuple(settings.latency_steps)
         self._shortest_s = self._steps[0][0]
-        self._probes = probes
+        self.probes = settings.probe
         self._unused_until: dict[str, float] = {}
         self._unreachable: set[str] = set()
 
     def took(self, broker_name: str, seconds: float) -> None:
-        """A broker answered; called for every send, nearly always about one that is well."""
+        """Note the duration of a send; called for every send, nearly all are fast."""
         if self._unreachable:
             self._unreachable.discard(broker_name)
         if seconds >= self._shortest_s:
-            self._leave_alone(broker_name, seconds)
+            self._avoid(broker_name, seconds)
 
-    def failed(self, broker_name: str, *, reached: bool) -> None:
-        """A broker did not store a message; `reached`: it refused, so at least it is there."""
-        self._leave_alone(broker_name, FAILED_S)
-        if self._probes and not reached:
+    def failed(self, broker_name: str, error: TransportError | BrokerError) -> None:
+        """Note that a broker did not store a message."""
+        if isinstance(error, BrokerError) and not error.retryable:
+            return  # that is about the message, not about the broker
+        self._avoid(broker_name, FAILED_S)
+        if self.probes and isinstance(error, TransportError):
             self._unreachable.add(broker_name)
 
-    def _leave_alone(self, broker_name: str, seconds: float) -> None:
+    def _avoid(self, broker_name: str, seconds: float) -> None:
         unused_s = next((unused_s for least_s, unused_s in reversed(self._steps) if seconds >= least_s), 0.0)
         until = self._time() + unused_s
         if until > self._unused_until.get(broker_name, 0.0):
             self._unused_until[broker_name] = until
-            log.info("broker %s is left alone for %g s: a send took %.3f s or failed", broker_name, unused_s, seconds)
+            log.info("broker %s is avoided for %g s: a send took %.3f s or failed", broker_name, unused_s, seconds)
 
     @property
-    def all_well(self) -> bool:
+    def all_healthy(self) -> bool:
         """Whether there is nothing to ask about any broker."""
         if self._unused_until:
             now = self._time()
@@ -67,11 +87,11 @@ class BrokerHealth:
         return not self._unused_until and not self._unreachable
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether it is neither in its time of rest nor out of reach."""
+        """Whether it is neither avoided for a time nor unreachable."""
         return broker_name not in self._unreachable and self._unused_until.get(broker_name, 0.0) <= self._time()
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether it may be slow, but is there."""
+        """Whether it can be reached, even if it is slow."""
         return broker_name not in self._unreachable
 
     async def probe(self, answers: Callable[[str], Awaitable[bool | None]]) -> None:
@@ -85,13 +105,3 @@ class BrokerHealth:
                 log.info("broker %s can be reached again", broker_name)
                 self._unreachable.discard(broker_name)
                 self._unused_until.pop(broker_name, None)
-
-
-def _checked(steps: LatencySteps) -> tuple[tuple[float, float], ...]:
-    found = tuple((float(least_s), float(unused_s)) for least_s, unused_s in steps)
-    ascending = all(before < after for before, after in pairwise(found))
-    if not found or not ascending or found[0][0] <= 0 or any(unused_s < 0 for _, unused_s in found):
-        raise ConfigError(
-            f"latency_steps={steps!r}: pairs (took seconds, unused seconds) are needed, the shortest first"
-        )
-    return found

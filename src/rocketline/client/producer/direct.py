@@ -1,16 +1,16 @@
-"""Sends of threads on plain sockets: the calling thread writes the request and reads the answer itself.
+"""Direct sends: a thread writes the request to a socket and reads the answer itself.
 
-A hop to the thread of the event loop and back costs more than the send. So a thread that sends a plain message takes a
-connection out of a pool, has it to itself for one request and one answer, and puts it back. What is not plain goes by the
-loop, as does what fails here: a retry knows of the attempt made here, of its error and of the time it took.
+Switching to the thread of the event loop and back costs more than the send. So a thread that sends a plain message takes a
+connection out of a pool, has it to itself for one request and one answer, and puts it back. Other messages are sent by the
+event loop, and so are retries, which go on with the same `Attempts`.
 
 * Only messages without a queue or sharding key of their own: those keep an order with one-way and submitted sends, which
   travel on the loop's connection.
 * Only to brokers that the loop is connected to: it knows which are down, and when to try again.
-* A connection that failed, or whose answer is late, is closed. One that rested is asked first whether the broker has closed
-  it meanwhile: a message must not find that out.
-* A thread that is the only one to send looks out for its answer for a moment before it sleeps, as long as that is worth it.
-* A forked child lets go of the sockets without a word on them.
+* A connection that failed, or whose answer is late, is closed. One that was unused for a second is first checked
+  for having been closed by the broker.
+* A thread that is the only one to send polls for its answer for 100 us before it sleeps, as long as that succeeds often.
+* A forked child closes the sockets without writing to them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import select
 import socket
 import threading
 from collections import Counter
+from collections.abc import Coroutine
 from contextlib import suppress
 from itertools import count
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, Protocol
 from weakref import WeakSet
 
-from rocketline.client.producer.outgoing import Outgoing, SendOptions, outgoing_message, tag_and_keys
+from rocketline.client.producer.attempts import Attempts, first_attempt
+from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.receipts import SendReceipt, read_receipt
-from rocketline.client.producer.send_frames import SendFrames
-from rocketline.client.producer.sender import Failure, Sender, send_command
+from rocketline.client.producer.send_hooks import SendHooks
+from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
 from rocketline.errors import BrokerError, ConnectionLost, RemoteProtocolError, RequestTimeout, TransportError
 from rocketline.message import Message, MessageQueue
@@ -41,7 +43,7 @@ from rocketline.transport.client import connect_failed, split_address
 MAX_CONNECTIONS = 32
 """To one broker; more threads than that send by the loop, on one connection together."""
 
-RESTED_S = 1.0
+UNUSED_S = 1.0
 """After so long a broker may have closed a connection (Apache's does so after two minutes)."""
 
 OLD_S = 120.0
@@ -50,29 +52,21 @@ READ_BYTES = 4096
 LONGEST_SLEEP_S = 3600.0
 """Longer ones are made of several: poll counts milliseconds in 32 bits."""
 
-LOOK_OUT_S = 0.0001
-"""So long a thread looks out for its answer before it sleeps. To sleep and be woken costs 20 to 50 us, often more than the
-broker takes to answer, and about the processor time that looking out does."""
+POLL_S = 0.0001
+"""So long a thread polls for its answer before it sleeps. To sleep and be woken costs 20 to 50 us, often more than the
+broker takes to answer, and about as much processor time as polling."""
 
-MOST_LUCK = 64
+MOST_CREDIT = 64
 MISS_COSTS = 8
 REST_READS = 256
 """When more than one in 8 answers come later than that (a broker far away, or one that flushes first, or one that has to run
-on this core), looking out is a waste: the next 256 are slept for, then one is tried."""
-
-
-class Unfinished(NamedTuple):
-    """A send that the loop must go on with."""
-
-    outgoing: Outgoing
-    left_s: float
-    failures: list[Failure]
+on this core), polling is a waste: for the next 256 answers the thread sleeps, then polling is tried again."""
 
 
 class DirectConnection:
     """One request at a time on a socket of its own."""
 
-    __slots__ = ("_frames", "_luck", "_readable", "_socket", "address", "used_at")
+    __slots__ = ("_credit", "_frames", "_readable", "_socket", "address", "used_at")
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
@@ -85,13 +79,13 @@ class DirectConnection:
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
         self._frames = Connection()
-        self._luck = 0
+        self._credit = 0
         self.used_at = monotonic()
 
     def call(self, frame: bytes, opaque: int, started: float, timeout_s: float, *, alone: bool) -> Command:
         """The answer to a request; after a TransportError the connection is of no use any more.
 
-        `alone`: no other thread of this process waits for an answer. Several that look out would only keep each other
+        `alone`: no other thread of this process waits for an answer. Several that poll would only keep each other
         from running.
         """
         deadline = started + timeout_s
@@ -125,15 +119,15 @@ class DirectConnection:
 
     def _read(self, deadline: float, alone: bool) -> bytes:
         """What has come; nothing when the broker has closed the connection."""
-        luck = self._luck
-        if luck < 0:
-            self._luck = luck + 1
+        credit = self._credit
+        if credit < 0:
+            self._credit = credit + 1
         elif alone:
-            data = self._look_out()
+            data = self._poll()
             if data is not None:
-                self._luck = min(luck + 1, MOST_LUCK)
+                self._credit = min(credit + 1, MOST_CREDIT)
                 return data
-            self._luck = luck - MISS_COSTS if luck >= MISS_COSTS else -REST_READS
+            self._credit = credit - MISS_COSTS if credit >= MISS_COSTS else -REST_READS
         while self._sleep(deadline - monotonic()) or monotonic() < deadline:
             try:
                 return self._socket.recv(READ_BYTES)
@@ -141,9 +135,9 @@ class DirectConnection:
                 continue
         raise TimeoutError
 
-    def _look_out(self) -> bytes | None:
+    def _poll(self) -> bytes | None:
         """What comes within a moment, without a sleep until then."""
-        receive, until = self._socket.recv, monotonic() + LOOK_OUT_S
+        receive, until = self._socket.recv, monotonic() + POLL_S
         while True:
             try:
                 return receive(READ_BYTES)
@@ -172,16 +166,27 @@ class DirectConnection:
         self._socket.close()
 
 
+class ProducerOnLoop(Protocol):
+    """The producer on the event loop."""
+
+    def send(self, message: Message, *, timeout: float | None = None) -> Coroutine[Any, Any, SendReceipt]: ...
+
+    def finish(self, outgoing: SendRequest, attempts: Attempts) -> Coroutine[Any, Any, SendReceipt]: ...
+
+
 class DirectSends:
     """The connections of one producer that threads send on; any thread may call it."""
 
-    def __init__(self, session: ClientSession, sender: Sender, group: str, options: SendOptions) -> None:
+    def __init__(
+        self, session: ClientSession, sender: Sender, maker: RequestMaker, hooks: SendHooks, producer: ProducerOnLoop
+    ) -> None:
         self._session = session
         self._sender = sender
-        self._group = group
-        self._options = options
+        self._maker = maker
+        self._options = maker.options
+        self._hooks = hooks
+        self._producer = producer
         self._sign = session.access.sign
-        self._frames = SendFrames(group, options)
         self._opaques = count()
         session.unique_ids.next()  # it begins with a prefix, which two threads must not draw at once
         self._max_connections = MAX_CONNECTIONS
@@ -192,49 +197,45 @@ class DirectSends:
         self._closed = False
         _opened.add(self)
 
-    def send(self, message: Message, timeout_s: float) -> SendReceipt | Unfinished:
-        """The receipt of a message that a broker has; BrokerError when it will not have it.
+    def send(self, message: Message, timeout: float | None) -> SendReceipt | Coroutine[Any, Any, SendReceipt]:
+        """Send and wait for the broker; what is not done then, the event loop has to do: the coroutine returned."""
+        options = self._options
+        if self._hooks.are_needed or message.sharding_key is not None:
+            return self._producer.send(message, timeout=timeout)
+        check_message(message, options.max_message_bytes)
+        if len(message.body) >= options.compression.over_bytes:
+            return self._producer.send(message, timeout=timeout)
+        outgoing = self._maker.make(message)
+        attempts = first_attempt(options.retries, timeout or options.timeout_s, monotonic)
+        return self._attempt(outgoing, attempts) or self._producer.finish(outgoing, attempts)
 
-        The message was checked, and needs no compression.
-        """
-        started, session = monotonic(), self._session
-        unique_id, now_ms = session.unique_ids.next(), session.clock.now_ms()
-        route = session.routes.writable(message.topic)
-        if route is None:
-            return Unfinished(self._outgoing(message, unique_id, now_ms), timeout_s, [])
-        queue, broker = self._sender.target(route)
-        opaque = next(self._opaques) & 0x7FFFFFFF
-        frame, message_id = self._frame(message, unique_id, now_ms, queue, opaque)
-        failures: list[Failure] = []
+    def _attempt(self, outgoing: SendRequest, attempts: Attempts) -> SendReceipt | None:
+        """The receipt, if the first attempt could be made here and stored the message."""
+        route = self._session.routes.writable(outgoing.topic)
+        if route is None or attempts.left_s <= 0:
+            return None
+        queue, broker = self._sender.target(route, attempts)
+        address, started, limit_s = broker.address, attempts.started, attempts.limit_s()
+        connection = self._taken(address, started) or self._connected(address, limit_s)
+        if connection is None:
+            return None
         try:
-            connection = self._taken(broker.address, started) or self._connected(broker.address, timeout_s)
-            if connection is not None:
-                answer = self._answer(connection, frame, opaque, started, timeout_s)
-                return read_receipt(answer, message_id, queue, broker.address)
+            opaque = next(self._opaques) & 0x7FFFFFFF
+            answer = self._answer(connection, self._frame(outgoing, queue, opaque), opaque, started, limit_s)
+            receipt = read_receipt(answer, outgoing.message_id, queue, address)
         except (TransportError, BrokerError) as error:
-            if isinstance(error, BrokerError) and not error.retryable:
-                raise
-            failures = [Failure(queue, broker.address, error)]
-        left_s = timeout_s - (monotonic() - started)
-        return Unfinished(self._outgoing(message, unique_id, now_ms), left_s, failures)
+            attempts.failed(queue, address, error)
+            return None
+        return receipt if attempts.is_stored(receipt) else None
 
-    def _outgoing(self, message: Message, unique_id: str, now_ms: int) -> Outgoing:
-        return outgoing_message(message, self._group, unique_id, now_ms, self._options, message.body, 0)
-
-    def _frame(
-        self, message: Message, unique_id: str, now_ms: int, queue: MessageQueue, opaque: int
-    ) -> tuple[bytes, str]:
-        """The request, and the id of the message."""
-        if self._sign is None and not message.flag:
-            properties = tag_and_keys(message, unique_id)
-            if properties is not None:
-                return self._frames.frame(queue, opaque, now_ms, properties, message.body), unique_id
-        outgoing = self._outgoing(message, unique_id, now_ms)
-        command = send_command(outgoing, queue)
+    def _frame(self, outgoing: SendRequest, queue: MessageQueue, opaque: int) -> bytes:
+        if self._sign is None and outgoing.is_plain:
+            return outgoing.frame(queue, opaque)
+        command = outgoing.command(queue)
         command.opaque = opaque
         if self._sign is not None:
             self._sign(command)
-        return frame_bytes(command), outgoing.message_id
+        return frame_bytes(command)
 
     def _answer(
         self, connection: DirectConnection, frame: bytes, opaque: int, started: float, timeout_s: float
@@ -242,7 +243,7 @@ class DirectSends:
         try:
             _sending.add(connection)
             answer = connection.call(frame, opaque, started, timeout_s, alone=len(_sending) == 1)
-        except BaseException:  # after Ctrl-C too: the next one would take its answer for his own
+        except BaseException:  # after Ctrl-C too: the next send would read the answer of this one
             self._drop(connection)
             raise
         finally:
@@ -261,7 +262,7 @@ class DirectSends:
                 connection = free.pop()
             except IndexError:  # another thread was quicker
                 return None
-            if now - connection.used_at < RESTED_S or not connection.is_closed_by_peer():
+            if now - connection.used_at < UNUSED_S or not connection.is_closed_by_peer():
                 return connection
             self._drop(connection)
         return None
@@ -323,7 +324,7 @@ class DirectSends:
             connection.end()
 
     def disown(self) -> None:
-        """In a forked child: the connections are the parent's, and a thread of its may have held the lock."""
+        """In a forked child: the connections are the parent's, and one of its threads may have held the lock."""
         self._lock = threading.Lock()
         self._closed = True
         self._free = {}
@@ -333,7 +334,7 @@ class DirectSends:
 
 _opened: WeakSet[DirectSends] = WeakSet()
 _sending: set[DirectConnection] = set()
-"""The connections with a request under way, of all producers."""
+"""The connections with a request in flight, of all producers."""
 
 
 def _disown() -> None:

@@ -6,12 +6,15 @@ every message sent, so checks work on the joined text and known topics are remem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from rocketline.errors import ConfigError, InvalidMessage, MessageTooLarge
+import msgspec
+
+from rocketline.client.producer.send_headers import SendHeaders
+from rocketline.client.producer.send_options import SendOptions
+from rocketline.errors import InvalidMessage, MessageTooLarge
 from rocketline.message import (
     DELAY,
     KEYS,
@@ -22,103 +25,87 @@ from rocketline.message import (
     UNIQ_KEY,
     WAIT,
     Message,
+    MessageQueue,
 )
 from rocketline.protocol.codes import RequestCode
-from rocketline.protocol.compression import TYPES, compress
-from rocketline.protocol.names import DEFAULT_TOPIC, NOT_SENDABLE, topic_problem
+from rocketline.protocol.command import Command
+from rocketline.protocol.names import NOT_SENDABLE, topic_problem
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties, property_problem
-from rocketline.protocol.record_layout import COMPRESSED
 
-MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 LAST_DELAY_LEVEL = 18
 
+_SEND = int(RequestCode.SEND_MESSAGE_V2)
 _INT32 = range(-(1 << 31), 1 << 31)
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class SendOptions:
-    """How a producer sends."""
+class SendRequest(msgspec.Struct, gc=False):
+    """One request to send a message or a batch. Only queue and broker change from attempt to attempt."""
 
-    timeout_s: float = 3.0
-    attempt_timeout_s: float | None = None
-    retries: int = 2
-    retry_not_stored: bool = False
-    compression: str = "zlib"
-    compression_level: int = 5
-    compress_over_bytes: int = 4096
-    max_message_bytes: int = MAX_MESSAGE_BYTES
-    topic_queue_count: int = 4
-    unit_mode: bool = False
-    as_text: tuple[str, str] = field(init=False, repr=False, compare=False)
-    """The last two as every header has them."""
+    headers: SendHeaders
+    topic: str
+    message_id: str
+    now_ms: int
+    properties: str
+    body: bytes
+    code: int = _SEND
+    is_plain: bool = True
+    """Whether its header fields are unchanged, so that its frame can be made from a template."""
+    _ext: dict[str, str] | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "as_text", (str(self.topic_queue_count), "true" if self.unit_mode else "false"))
-        if self.compression not in TYPES:
-            raise ConfigError(f"compression {self.compression!r}: one of {', '.join(TYPES)} expected")
-        if self.timeout_s <= 0 or self.retries < 0 or self.topic_queue_count < 1:
-            raise ConfigError(
-                f"timeout {self.timeout_s}, retries {self.retries}, topic_queue_count {self.topic_queue_count}: "
-                "a time above 0, a count from 0 and a count from 1 are needed"
-            )
-        if self.attempt_timeout_s is not None and self.attempt_timeout_s <= 0:
-            raise ConfigError(f"attempt_timeout {self.attempt_timeout_s}: a time above 0, or None, is needed")
+    @property
+    def ext(self) -> dict[str, str]:
+        """The header fields; they may be changed."""
+        self.is_plain = False
+        if self._ext is None:
+            self._ext = self.headers.fields(self.topic, self.properties, self.now_ms)
+        return self._ext
 
+    def command(self, queue: MessageQueue) -> Command:
+        """The request that puts the message into a queue."""
+        ext = self.ext
+        ext["e"] = str(queue.queue_id)
+        ext["n"] = queue.broker_name
+        return Command(self.code, ext, self.body)
 
-class Outgoing:
-    """One request to send. Only the queue (`e`) and the broker (`n`) change from attempt to attempt."""
-
-    __slots__ = ("body", "code", "ext", "message_id", "topic")
-
-    def __init__(self, topic: str, message_id: str, code: int, ext: dict[str, str], body: bytes) -> None:
-        self.topic = topic
-        self.message_id = message_id
-        self.code = code
-        self.ext = ext
-        self.body = body
+    def frame(self, queue: MessageQueue, opaque: int) -> bytes:
+        """The same as bytes, for a plain message."""
+        return self.headers.frame(queue, opaque, self.now_ms, self.properties, self.body)
 
 
-def outgoing_message(
-    message: Message, group: str, unique_id: str, now_ms: int, options: SendOptions, body: bytes, sys_flag: int
-) -> Outgoing:
-    """The request for one message; `body` and `sys_flag` tell how it travels (see `compressed`)."""
-    joined = tag_and_keys(message, unique_id)
-    if joined is None:
-        properties = message_properties(message, unique_id)
-        joined, unique_id = joined_properties(properties), properties[UNIQ_KEY]
-    ext = send_fields(group, message.topic, joined, now_ms, options, flag=message.flag, sys_flag=sys_flag)
-    return Outgoing(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, ext, body)
+class RequestMaker:
+    """Makes the requests of one sender: unique ids, compression, header fields. Messages were checked before."""
 
+    def __init__(
+        self, group: str, options: SendOptions, next_id: Callable[[int], str], now_ms: Callable[[], int]
+    ) -> None:
+        self.options = options
+        self.next_id = next_id
+        self.now_ms = now_ms
+        self.headers = SendHeaders(group, options)
 
-def send_fields(
-    group: str,
-    topic: str,
-    properties: str,
-    now_ms: int,
-    options: SendOptions,
-    *,
-    flag: int = 0,
-    sys_flag: int = 0,
-    batch: bool = False,
-) -> dict[str, str]:
-    """Header fields of a send, in the short spelling; built by hand because it is done for every message."""
-    queue_count, unit_mode = options.as_text
-    return {
-        "a": group,
-        "b": topic,
-        "c": DEFAULT_TOPIC,
-        "d": queue_count,
-        "e": "0",
-        "f": str(sys_flag) if sys_flag else "0",
-        "g": str(now_ms),
-        "h": str(flag) if flag else "0",
-        "i": properties,
-        "j": "0",
-        "k": unit_mode,
-        "m": "true" if batch else "false",
-    }
+    def make(
+        self, message: Message, body: bytes | None = None, sys_flag: int = 0, unique_id: str | None = None
+    ) -> SendRequest:
+        """The request for a message as it is; `body` and `sys_flag` are those of a compressed one."""
+        now_ms = self.now_ms()
+        if unique_id is None:
+            unique_id = self.next_id(now_ms)
+        joined = tag_and_keys(message, unique_id)
+        if joined is None:
+            properties = message_properties(message, unique_id)
+            joined, unique_id = joined_properties(properties), properties[UNIQ_KEY]
+        if body is None:
+            body = message.body
+        outgoing = SendRequest(self.headers, message.topic, unique_id, now_ms, joined, body)
+        if message.flag or sys_flag:
+            outgoing.ext.update(f=str(sys_flag), h=str(message.flag))
+        return outgoing
+
+    def pack(self, message: Message) -> SendRequest:
+        """The request for a message, compressed if it is large."""
+        return self.make(message, *self.options.compression.compress(message.body))
 
 
 def check_message(message: Message, max_bytes: int) -> None:
@@ -136,9 +123,9 @@ def check_message(message: Message, max_bytes: int) -> None:
             f"the body for topic {message.topic!r} has {len(body)} bytes, the limit is {max_bytes}: split it, or raise "
             "max_message_bytes here and maxMessageSize on the broker"
         )
-    if message.flag not in _INT32:
+    if message.flag and message.flag not in _INT32:
         raise InvalidMessage(f"flag {message.flag} does not fit 32 bits")
-    if not 0 <= message.delay_level <= LAST_DELAY_LEVEL:
+    if message.delay_level and not 0 <= message.delay_level <= LAST_DELAY_LEVEL:
         raise InvalidMessage(f"delay level {message.delay_level}: 0 (none) to {LAST_DELAY_LEVEL} expected")
     if message.delay is not None or message.deliver_at is not None:
         _check_time(message)
@@ -254,12 +241,3 @@ def _check_encoded(text: str) -> None:
         raise InvalidMessage(f"the properties hold text that is not Unicode: {error.reason}") from error
     if size > MAX_PROPERTIES_BYTES:
         raise InvalidMessage(f"the properties have {size} bytes in all, the limit is {MAX_PROPERTIES_BYTES}")
-
-
-def compressed(body: bytes, options: SendOptions) -> tuple[bytes, int]:
-    """(body as it travels, system flag); a body that does not shrink travels as it is."""
-    kind = TYPES[options.compression]
-    packed = compress(body, kind, options.compression_level)
-    if len(packed) >= len(body):
-        return body, 0
-    return packed, kind | COMPRESSED

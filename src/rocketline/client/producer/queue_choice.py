@@ -1,12 +1,12 @@
 """Which queue a message goes to.
 
-Pure: queues in, one of them out. Unless the caller says, queues are taken in turn, each topic with a counter of its own
+Pure: queues in, one of them out. Unless the caller chooses, queues are taken in turn, each topic with a counter of its own
 (with a shared one, a producer that alternates between two topics would use every second queue only). A retry goes to
-another broker than the one that just failed, when there is another; with a `BrokerHealth`, brokers that are well come
+another broker than the one that just failed, when there is another; with a `BrokerHealth`, healthy brokers come
 first, then those that can at least be reached.
 
-A caller says with `queue=`: a queue, or a function of (queues, message) such as those at the end. Messages with a sharding
-key go by its hash, exactly as those of Java's SelectMessageQueueByHash, so that both keep one order between them.
+The caller chooses with `queue=`: a queue, or a function of (queues, message) such as those at the end. Messages with a
+sharding key go by its hash, exactly as those of Java's SelectMessageQueueByHash, so that both keep one order between them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from rocketline.protocol.namespaces import Namespace
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """The same for a message that is known."""
+QueueChoice = MessageQueue | Selector
+"""A queue, or what selects one."""
 
 
 class QueuesInTurn:
@@ -54,11 +56,11 @@ class QueuesInTurn:
                     return queue
         return queues[position % len(queues)]
 
-    def choose_well(
+    def choose_healthy(
         self, queues: Sequence[MessageQueue], health: BrokerHealth, avoid_broker: str | None = None
     ) -> MessageQueue:
-        """Like `choose`, on a broker that is well, or else on one that can be reached, when there is one."""
-        if not health.all_well:
+        """Like `choose`, preferably on a healthy broker, else on one that can be reached."""
+        if not health.all_healthy:
             others = [queue for queue in queues if queue.broker_name != avoid_broker]
             for is_good in (health.is_available, health.is_reachable):
                 good = [queue for queue in others if is_good(queue.broker_name)]
@@ -69,20 +71,20 @@ class QueuesInTurn:
 
 def queue_choice(
     message: Message, queue: MessageQueue | QueueSelector | None, namespace: Namespace
-) -> tuple[MessageQueue | None, Selector | None]:
+) -> QueueChoice | None:
     """What the caller of a send has chosen, as it is called on the wire: a queue, or what selects one, or neither."""
     if queue is None:
         if message.sharding_key is None:
-            return None, None
+            return None
         queue = by_sharding_key
     if isinstance(queue, MessageQueue):
         if namespace.wrap(queue.topic) != namespace.wrap(message.topic):
             raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
-        return namespace.wrap_queue(queue), None
+        return namespace.wrap_queue(queue)
     select = queue
     if not namespace:
-        return None, lambda queues: select(queues, message)
-    return None, lambda queues: namespace.wrap_queue(select([namespace.unwrap_queue(q) for q in queues], message))
+        return lambda queues: select(queues, message)
+    return lambda queues: namespace.wrap_queue(select([namespace.unwrap_queue(q) for q in queues], message))
 
 
 def by_hash(key: object) -> QueueSelector:

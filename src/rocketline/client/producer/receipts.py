@@ -1,4 +1,4 @@
-"""What a send brings back."""
+"""Receipts of sends."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_receipt(answer: Command, message_id: str, queue: MessageQueue, address:
 
 
 def _with_hint(answer: Command) -> str | None:
-    """What a broker said, and what to do about it where its words leave that open."""
+    """A broker's remark, with a hint where it does not say what to do."""
     remark = answer.remark
     if answer.code == ResponseCode.MESSAGE_ILLEGAL and remark and "max delay" in remark:
         return f"{remark}. Hint: send it with a shorter delay, or raise timerMaxDelaySec on the broker"

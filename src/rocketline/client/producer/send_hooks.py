@@ -1,5 +1,7 @@
-"""Sends that somebody looks at: hooks are called round them, a producer's trace among them, and receipts name what the
-caller named, without the namespace that topics have on the wire."""
+"""Hooks of a producer: called around each send, its trace among them.
+
+Receipts that pass here name topics as the caller does, without the namespace they have on the wire.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +10,28 @@ from functools import partial
 
 import msgspec
 
-from rocketline.client.hooks import Hooks, SendContext, send_with_hooks
+from rocketline.client.hooks import HookFunction, Hooks, SendContext, send_with_hooks
 from rocketline.client.producer.receipts import SendReceipt, split_receipt
 from rocketline.client.trace import ProducerTrace, TraceCounts
 from rocketline.message import Message
 from rocketline.protocol.namespaces import Namespace
 
 
-class WatchedSends:
-    """What one producer does round a send that is not plain."""
+class SendHooks:
+    """The hooks of one producer."""
 
     def __init__(self, group: str, namespace: Namespace, monotonic: Callable[[], float]) -> None:
-        self.hooks: Hooks[SendContext] = Hooks()
+        self._hooks: Hooks[SendContext] = Hooks()
         self._group = group
         self._namespace = namespace
         self._monotonic = monotonic
         self._trace: ProducerTrace | None = None
+        self.are_needed = bool(namespace)
+        """Whether sends have to come here: with hooks or a namespace."""
+
+    def add(self, before: HookFunction[SendContext] | None, after: HookFunction[SendContext] | None) -> None:
+        self._hooks.add(before, after)
+        self.are_needed = True
 
     async def send(
         self,
@@ -32,21 +40,21 @@ class WatchedSends:
         batch_ids: list[str] | None = None,
     ) -> list[SendReceipt]:
         """Receipts for all messages, which `send` sends in one request; `batch_ids`: those of a batch."""
-        if not self.hooks:
-            return await self._receipts(send, batch_ids)
-        return await self._with_hooks(messages, partial(self._receipts, send, batch_ids))
+        receipts = partial(self._receipts, send, batch_ids)
+        return await self._with_hooks(messages, receipts) if self._hooks else await receipts()
 
     async def send_oneway(self, message: Message, send: Callable[[], Awaitable[None]]) -> None:
-        if not self.hooks:
+        async def no_receipts() -> list[SendReceipt]:
             await send()
-        else:
-            await self._with_hooks([message], partial(_no_receipts, send))
+            return []
+
+        await (self._with_hooks([message], no_receipts) if self._hooks else send())
 
     def _with_hooks(
         self, messages: Sequence[Message], send: Callable[[], Awaitable[list[SendReceipt]]]
     ) -> Awaitable[list[SendReceipt]]:
         context = SendContext(self._group, self._namespace.name, messages)
-        return send_with_hooks(self.hooks, context, send, self._monotonic)
+        return send_with_hooks(self._hooks, context, send, self._monotonic)
 
     async def _receipts(
         self, send: Callable[[], Awaitable[SendReceipt]], batch_ids: list[str] | None
@@ -58,19 +66,15 @@ class WatchedSends:
 
     def start_trace(self, trace: ProducerTrace) -> None:
         self._trace = trace
-        self.hooks.add(trace.before, trace.after)
+        self.add(trace.before, trace.after)
         trace.start()
 
     async def stop_trace(self) -> None:
         if self._trace is not None:
-            self.hooks.remove(self._trace.before, self._trace.after)
+            self._hooks.remove(self._trace.before, self._trace.after)
             await self._trace.stop()
 
     @property
     def trace_counts(self) -> TraceCounts:
+        """What became of the entries of the trace."""
         return self._trace.counts if self._trace is not None else TraceCounts()
-
-
-async def _no_receipts(send: Callable[[], Awaitable[None]]) -> list[SendReceipt]:
-    await send()
-    return []

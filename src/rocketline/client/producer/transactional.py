@@ -1,7 +1,7 @@
-"""The transactional producer: a message that counts only when a local transaction has committed.
+"""The transactional producer: consumers see a message only when a local transaction has committed.
 
 The message is stored at once, but no consumer sees it. Then the local transaction runs, and its outcome is told to the
-broker. When that word gets lost, or the transaction does not know yet, the broker asks some producer of the group later:
+broker. When the outcome gets lost, or is not known yet, the broker asks some producer of the group later:
 every producer must be able to say how a transaction ended, also one that another process ran.
 """
 
@@ -12,11 +12,11 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import msgspec
 
-from rocketline.client.producer.producer import Producer
+from rocketline.client.producer.producer import Producer, ProducerArguments
 from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt, SendStatus
 from rocketline.client.tasks import OwnedTasks
@@ -43,7 +43,7 @@ CHECKS_AT_ONCE = 32
 
 
 class TransactionReceipt(msgspec.Struct, frozen=True):
-    """What became of a transaction."""
+    """The result of a transaction."""
 
     receipt: SendReceipt
     """Of the half message."""
@@ -71,26 +71,31 @@ class TransactionalProducer(Producer):
     """
 
     def __init__(
-        self, name_servers: str | Sequence[str], *, group: str, check: CheckFunction | None = None, **options: Any
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        group: str,
+        check: CheckFunction | None = None,
+        **arguments: Unpack[ProducerArguments],
     ) -> None:
-        """`check` answers brokers that ask how a transaction ended. `options` are those of Producer."""
-        super().__init__(name_servers, group=group, **options)
+        """`check` answers brokers that ask how a transaction ended. The other arguments are those of Producer."""
+        super().__init__(name_servers, group=group, **arguments)
         if not callable(check):
             raise ConfigError(
                 f"transactional producer {group!r} needs check=, a function from a message to Transaction.COMMIT, ROLLBACK "
                 "or UNKNOWN: brokers ask it how a transaction ended"
             )
-        self._checks = TransactionChecks(self._member.group, self._namespace, check)
+        self._checks = TransactionChecks(self._wire_group, self._namespace, check)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self._open_session.checks[self._member.group] = self._checks
+        self._open_session.checks[self._wire_group] = self._checks
         return self
 
     async def close(self) -> None:
         session = self._session
-        if session is not None and session.checks.get(self._member.group) is self._checks:
-            del session.checks[self._member.group]
+        if session is not None and session.checks.get(self._wire_group) is self._checks:
+            del session.checks[self._wire_group]
         await self._checks.cancel()
         await super().close()
 
@@ -103,7 +108,7 @@ class TransactionalProducer(Producer):
         check_after: float | None = None,
         timeout: float | None = None,
     ) -> TransactionReceipt:
-        """Store the message out of sight, run `execute(message, *args)`, and let consumers see it if that commits.
+        """Store the message hidden, run `execute(message, *args)`, and let consumers see it if that commits.
 
         `execute` gets the message with its transaction id. `check_after` is how many seconds it may take before the
         broker asks (6 by default); an outcome told later than that counts only as an answer to the broker.
@@ -111,9 +116,9 @@ class TransactionalProducer(Producer):
         if not callable(execute):
             raise InvalidMessage(f"execute must be a function that runs the local transaction, not {execute!r}")
         half = self._half(message, check_after)
-        outgoing = await self._outgoing(half)
+        outgoing = self._small(half) or await self._large(half)
         outgoing.ext["f"] = str(int(outgoing.ext["f"]) | TRANSACTION_PREPARED)
-        receipt = await self._send_outgoing(half, outgoing, queue, timeout)
+        receipt = await self._send(half, queue, timeout or self._options.timeout_s, outgoing)
         outcome = Transaction.ROLLBACK
         if receipt.status is SendStatus.OK:
             outcome = await _outcome_of(execute, half, *args)
@@ -125,7 +130,7 @@ class TransactionalProducer(Producer):
         properties = dict(message.properties)
         properties[TRANSACTION_ID] = properties.setdefault(UNIQ_KEY, self._open_session.unique_ids.next())
         properties[TRAN_MSG] = "true"
-        properties[PGROUP] = self._member.group
+        properties[PGROUP] = self._wire_group
         if check_after is not None:
             if not 0 < check_after < 1 << 31:
                 raise InvalidMessage(f"check_after={check_after}: a number of seconds above 0 is needed")
@@ -140,7 +145,7 @@ class TransactionalProducer(Producer):
             if broker is None:
                 raise TransportError(f"no route names a master of broker {receipt.queue.broker_name!r} any more")
             header = EndTransactionHeader(
-                self._member.group,
+                self._wire_group,
                 receipt.queue_offset,
                 parse_offset_id(receipt.offset_id)[1],
                 int(outcome),

@@ -1,4 +1,4 @@
-"""How many sends may be under way at once."""
+"""A limit on the number of sends in flight."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 
 
-class Window:
-    """Room for so many; those who find none wait, first come, first served.
+class SendWindow:
+    """A limit on sends in flight; those over the limit wait, first come, first served.
 
-    What asyncio's semaphore does, but who finds room is let in by a plain call: nearly all sends do.
+    Like asyncio's semaphore, but `try_enter` is a plain call, which is enough for nearly all sends.
     """
 
     __slots__ = ("_room", "_waiting")
@@ -18,16 +18,16 @@ class Window:
         self._room = room
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def has_let_in(self) -> bool:
-        """Go in if there is room; each who went in must `leave`."""
+    def try_enter(self) -> bool:
+        """Enter if there is room; whoever entered must `leave`."""
         if self._room <= 0:
             return False
         self._room -= 1
         return True
 
     async def enter(self) -> None:
-        """Go in as soon as there is room."""
-        if self.has_let_in():
+        """Enter as soon as there is room."""
+        if self.try_enter():
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
@@ -35,7 +35,7 @@ class Window:
             await place
         except asyncio.CancelledError:
             if not place.cancelled():
-                self.leave()  # it was given to us in the same turn
+                self.leave()  # it was granted in the same turn of the loop
             raise
 
     async def __aenter__(self) -> None:
@@ -45,7 +45,7 @@ class Window:
         self.leave()
 
     def leave(self) -> None:
-        """Give the room to who waits longest, or keep it for who comes next."""
+        """Give the place to the one that waits longest, or free it."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():

@@ -33,9 +33,7 @@ def strategy_name(strategy: Strategy) -> str:
     """The name of a strategy that brokers have too."""
     name = _NAMES.get(strategy)
     if name is None:
-        raise ConfigError(
-            f"client_rebalance=False leaves the sharing to the brokers, which know {', '.join(_NAMES.values())} only"
-        )
+        raise ConfigError(f"ByBrokers leaves the sharing to the brokers, which know {', '.join(_NAMES.values())} only")
     return name
 
 

@@ -1,7 +1,7 @@
-"""What looks on while a consumer works: statistics always, hooks and filters when there are any.
+"""Statistics, hooks and filters of a consumer.
 
-One object per consumer, shared by its pull loops and its delivery. Whatever goes wrong in a hook or filter is logged
-and leaves the messages alone.
+One object per consumer, shared by its pull loops and its delivery. Errors in a hook or filter are logged and
+do not affect the messages.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 MessageFilter = Callable[[MessageView], bool]
 
 
-class ConsumeWatch:
-    """The onlookers of one consumer."""
+class ConsumeObserver:
+    """Statistics, hooks and filters of one consumer."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ConsumeWatch:
         await self.hooks.after(context)
 
     def _outcome(self, error: Exception | None, took_s: float) -> ConsumeOutcome:
-        """By Java's order: an exception counts as one however long it took to come."""
+        """In Java's order: an exception counts as one however long the call took."""
         if isinstance(error, NotDone):
             return ConsumeOutcome.RETURNNULL
         if error is not None and not isinstance(error, RetryLater | SuspendQueue):
@@ -65,7 +65,7 @@ class ConsumeWatch:
         return ConsumeOutcome.SUCCESS if error is None else ConsumeOutcome.FAILED
 
     def wanted(self, messages: list[MessageView]) -> list[MessageView]:
-        """The messages that no filter turns away, under the topics their users know."""
+        """The messages that no filter refuses, with topics as users know them."""
         if self.namespace:
             for message in messages:
                 message.topic = self.namespace.unwrap(message.topic)

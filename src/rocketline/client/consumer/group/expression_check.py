@@ -1,4 +1,4 @@
-"""SQL92 expressions are asked about before a consumer starts, so that a mistake is an exception and not a line in a log.
+"""SQL92 expressions are checked by the brokers before a consumer starts: a mistake is an exception and not a log line.
 
 Every broker that has the topic is asked (46), because each may be set up differently. One that cannot be reached is asked
 by the pulls. Brokers before 4.1.0 would send everything, so nothing is pulled from those.

@@ -1,6 +1,6 @@
-"""How far a group has come: kept by the broker for clustering consumers, in a local file for broadcasting ones.
+"""Progress of a group: stored by the broker for clustering consumers, in a local file for broadcasting ones.
 
-Both keep a table in memory that every finished message updates; a timer makes it last. Progress only grows, except when
+Both keep a table in memory that every finished message updates; a timer stores it. Progress only grows, except when
 somebody resets it on purpose.
 """
 
@@ -32,10 +32,10 @@ class OffsetStore(Protocol):
     def update(self, queue: MessageQueue, offset: ConsumerOffset, *, may_decrease: bool = False) -> None: ...
 
     async def read(self, queue: MessageQueue) -> ConsumerOffset | None:
-        """What was made to last; None when nothing was."""
+        """The stored offset; None when there is none."""
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Make the offsets of these queues last; with `wait`, not before that is certain."""
+        """Store the offsets of these queues; with `wait`, return only when that is certain."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Drop what is in memory: the queue went to somebody else."""
@@ -141,3 +141,11 @@ class LocalOffsets(_Table):
 
     def forget(self, queue: MessageQueue) -> None:
         """A broadcasting consumer never loses a queue to another one: its place is kept."""
+
+
+def offset_store(session: ClientSession, group: str, chosen: OffsetStore | Path | None, *, local: bool) -> OffsetStore:
+    """The store a user chose; else files for a consumer that keeps its offsets itself, or the brokers."""
+    if local:
+        folder = Path.home() / ".rocketmq_offsets" if chosen is None else chosen
+        return LocalOffsets(folder, session.client_id, group) if isinstance(folder, Path) else folder
+    return BrokerOffsets(session, group) if chosen is None or isinstance(chosen, Path) else chosen

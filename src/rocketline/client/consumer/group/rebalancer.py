@@ -1,4 +1,4 @@
-"""Keeps the queues of one consumer in line with its group.
+"""Rebalancing: keeps the queues of one consumer in line with its group.
 
 A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client
 among the members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds
@@ -30,7 +30,7 @@ longest, a second, which a hand-over of queues then takes as well."""
 
 
 class QueueOwner(Protocol):
-    """The consumer whose queues are kept."""
+    """The consumer whose queues are rebalanced."""
 
     @property
     def topics(self) -> set[str]: ...

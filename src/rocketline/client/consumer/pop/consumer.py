@@ -6,30 +6,24 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
-from rocketline.client.address_server import where_to_ask
+from rocketline.client.base import GroupClient
 from rocketline.client.consumer.group.start_offset import ConsumeFrom
 from rocketline.client.consumer.group.subscription import Sql
-from rocketline.client.consumer.pop.pop_member import PopMember, PopOptions
+from rocketline.client.consumer.pop.pop_member import PopMember, PopMemberOptions
 from rocketline.client.consumer.pop.pop_receipts import retry_delay_s
 from rocketline.client.consumer.pop.pop_stream import PopStream
-from rocketline.client.identity import check_group, client_id
-from rocketline.client.middleware import Middleware
-from rocketline.client.session import ClientSession, open_session, opened_before_fork
-from rocketline.client.timing import ClientTiming
-from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.client.options import ClientOptions
+from rocketline.client.session import opened_before_fork
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed, InvalidMessage
 from rocketline.message import MessageView
-from rocketline.protocol.namespaces import Namespace
 from rocketline.protocol.pop_info import MAX_POP_MESSAGES
-from rocketline.protocol.signing import Credentials
-from rocketline.transport.access import Access, TlsOption
 
 SHORTEST_INVISIBLE_S = 1.0
 LONGEST_INVISIBLE_S = 12 * 3600.0
 LONGEST_WAIT_S = 15.0
 
 
-class PopConsumer:
+class PopConsumer(GroupClient):
     """Takes messages that come again unless they are acknowledged in time; an async context manager.
 
         async with PopConsumer("127.0.0.1:9876", group="billing") as consumer:
@@ -57,42 +51,23 @@ class PopConsumer:
         from_where: ConsumeFrom = ConsumeFrom.LAST,
         invisible: float = 60.0,
         ordered: bool = False,
-        namespace: str | None = None,
-        unit_name: str | None = None,
-        instance_name: str | None = None,
-        client_ip: str | None = None,
-        middleware: Middleware | None = None,
-        credentials: Credentials | None = None,
-        tls: TlsOption = False,
-        timing: ClientTiming | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        options: ClientOptions = ClientOptions(),
     ) -> None:
         """`from_where` is where a group begins that never popped before: FIRST or LAST. `invisible` is for how many
         seconds a message is hidden from the others unless a call says otherwise. With `ordered`, nothing of a queue comes
-        while a message of it is out; all members of a group should do the same. The other options are those of
-        PushConsumer."""
+        while a message of it is out; all members of a group should do the same."""
         if from_where not in (ConsumeFrom.FIRST, ConsumeFrom.LAST):
             raise ConfigError(f"from_where {from_where!r}: a popping group begins FIRST or LAST")
-        self._namespace = Namespace(namespace)
-        self.group = self._namespace.unwrap(group)
-        self._options = PopOptions(check_group(self._namespace.wrap(group)), from_where, ordered)
+        super().__init__(name_servers, group, options)
+        self._options = PopMemberOptions(self._wire_group, from_where, ordered)
         self._invisible_s = _checked(invisible, SHORTEST_INVISIBLE_S)
-        self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
-        self._name_servers = where_to_ask(name_servers)
-        self._middleware = middleware
-        self._access = Access.of(credentials, tls)
-        self._timing = timing
-        self._clock = clock
-        self._session: ClientSession | None = None
         self._member: PopMember | None = None
         self._streams: list[PopStream] = []
 
     async def __aenter__(self) -> Self:
         if self._session is not None:
             raise ConsumerClosed(f"consumer {self.group!r} is already open")
-        session = open_session(
-            self.client_id, self._name_servers, self._timing, self._clock, self._middleware, self._access
-        )
+        session = self._new_session()
         try:
             member = PopMember(session, self._options, self._namespace)
             member.open()
@@ -106,7 +81,7 @@ class PopConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Give back what `messages` still has, and say goodbye. What `receive` returned stays its receiver's."""
+        """Give back the messages of `messages` loops and unregister. What `receive` returned stays with the caller."""
         session, member = self._session, self._member
         if session is None or member is None or member.closing or session.is_inherited:
             return
@@ -191,7 +166,7 @@ class PopConsumer:
             self.group,
             receive,
             member.receipts,
-            self._clock,
+            session.clock,
             batch=batch,
             invisible_s=invisible_s,
             hold_s=hold,

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
 from rocketline.client.consumer.pop.pop_loop import PopLoop
-from rocketline.client.consumer.push.delivery import ConcurrentDelivery, Source
-from rocketline.client.consumer.push.handlers import Handler, RetryLater
-from rocketline.clock import Clock
+from rocketline.client.consumer.push.delivery import ConcurrentDelivery, Handling, Source
+from rocketline.client.consumer.push.handlers import RetryLater
 from rocketline.message import MessageView
 
 log = logging.getLogger(__name__)
@@ -23,26 +20,8 @@ log = logging.getLogger(__name__)
 class PopDelivery(ConcurrentDelivery):
     """Every popped message as soon as a worker is free."""
 
-    def __init__(
-        self,
-        group: str,
-        handler_of: Callable[[str], Handler | None],
-        clock: Clock,
-        *,
-        concurrency: int,
-        batch_size: int,
-        watch: ConsumeWatch,
-    ) -> None:
-        super().__init__(
-            group,
-            handler_of,
-            lambda source, offset: None,
-            None,
-            clock,
-            concurrency=concurrency,
-            batch_size=batch_size,
-            watch=watch,
-        )
+    def __init__(self, handling: Handling) -> None:
+        super().__init__(handling, lambda source, offset: None, None)
 
     async def _deliver(self, source: Source, messages: list[MessageView]) -> None:
         assert isinstance(source, PopLoop)

@@ -1,4 +1,4 @@
-"""One task that keeps exactly one pop under way, for a push consumer in pop mode.
+"""One task that keeps exactly one pop request running, for a push consumer in pop mode.
 
 It pops one queue, or all queues of a broker (-1), hands the messages to delivery, acknowledges those that are consumed and
 has those that failed come again later. It stops popping while too many wait to be acknowledged. A loop that is dropped
@@ -12,7 +12,9 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.assignment import Strategy, find_strategy
+from rocketline.client.consumer.group.assignment_query import strategy_name
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_receipts import Receipts, retry_delay_s
 from rocketline.client.consumer.pop.pop_requests import PopAnswer, pop
@@ -36,69 +38,84 @@ class PopSettings:
     """How a push consumer pops."""
 
     batch: int = MAX_POP_MESSAGES
+    """Most messages of one pop."""
     invisible_s: float = 60.0
+    """Messages that are not consumed within this time come again."""
     max_unacked: int = 96
-    """No more is popped while more than this of one loop wait to be acknowledged."""
+    """No more is popped while more than this of one queue, or of one broker, wait to be acknowledged."""
     poll_s: float = 15.0
     """How long the broker may hold a pop that finds nothing."""
     init_mode: int = INIT_MAX
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= MAX_POP_MESSAGES:
-            raise ConfigError(f"pop_batch {self.batch}: 1 to {MAX_POP_MESSAGES} expected")
+            raise ConfigError(f"a pop of {self.batch} messages: 1 to {MAX_POP_MESSAGES} expected")
         if not 5 <= self.invisible_s <= 300:
-            raise ConfigError(f"pop_invisible {self.invisible_s}: 5 to 300 seconds expected")
+            raise ConfigError(f"invisible_s {self.invisible_s}: 5 to 300 seconds expected")
         if not 1 <= self.max_unacked <= 1000:
             raise ConfigError(f"max_unacked {self.max_unacked}: 1 to 1000 expected")
 
 
+@dataclass(frozen=True)
+class ByBrokers:
+    """Brokers share the queues out, and say whether they are pulled or popped (RocketMQ's clientRebalance=false)."""
+
+    strategy: Strategy | str = "AVG"
+    """The strategy that brokers use, by its name or as the function that has it."""
+    pop: PopSettings = PopSettings()
+
+    def __post_init__(self) -> None:
+        strategy_name(find_strategy(self.strategy))
+
+
 class PopReceiver(Protocol):
-    """Who gets what was popped."""
+    """Gets the popped messages."""
 
     def submit(self, source: PopLoop, messages: list[MessageView]) -> None: ...
 
 
-class DeadLetters(Protocol):
+class DeadLetterSink(Protocol):
     """Takes a message that failed too often; whether it could."""
 
     async def __call__(self, message: MessageView, queue: MessageQueue, delay_level: int) -> bool: ...
 
 
+@dataclass(frozen=True)
+class PopReading:
+    """What the pop loops of one consumer share."""
+
+    session: ClientSession
+    group: str
+    settings: PopSettings
+    receipts: Receipts
+    delivery: PopReceiver
+    dead_letters: DeadLetterSink
+    retry_limit: int
+    gate: asyncio.Event
+    """Loops wait before their next pop while it is not set."""
+    observer: ConsumeObserver
+
+
 class PopLoop:
     """Pops one assigned queue until cancelled or dropped."""
 
-    def __init__(
-        self,
-        session: ClientSession,
-        group: str,
-        queue: MessageQueue,
-        subscription: Subscription,
-        settings: PopSettings,
-        receipts: Receipts,
-        delivery: PopReceiver,
-        *,
-        dead_letters: DeadLetters,
-        retry_limit: int,
-        gate: asyncio.Event,
-        watch: ConsumeWatch,
-        tasks: OwnedTasks,
-    ) -> None:
-        """`tasks` own what goes on in the background: acknowledgements, which outlive the loop."""
+    def __init__(self, reading: PopReading, queue: MessageQueue, subscription: Subscription, tasks: OwnedTasks) -> None:
+        """`tasks` own the acknowledgements in the background, which outlive the loop."""
         self.queue = queue
         self.subscription = subscription
         self.dropped = False
         """Always: what was popped is delivered, whoever has the queue."""
         self.ended = False
-        self.last_pop_ms = session.clock.now_ms()
-        self._session = session
-        self._group = group
-        self._settings = settings
-        self._receipts = receipts
-        self._delivery = delivery
-        self._dead_letters = dead_letters
-        self._retry_limit = retry_limit
-        self._gate = gate
-        self._watch = watch
+        self.last_pop_ms = reading.session.clock.now_ms()
+        self._session = reading.session
+        self._group = reading.group
+        self._settings = reading.settings
+        self._receipts = reading.receipts
+        self._delivery = reading.delivery
+        self._dead_letters = reading.dead_letters
+        self._retry_limit = reading.retry_limit
+        self._gate = reading.gate
+        self._observer = reading.observer
         self._tasks = tasks
         self._held: dict[int, MessageView] = {}
         self._acks = 0
@@ -136,7 +153,7 @@ class PopLoop:
     async def _turn(self) -> None:
         session, settings, clock = self._session, self._settings, self._session.clock
         broker = await session.broker_of(self.queue)
-        await session.greet_again(broker.address)
+        await session.reintroduce(broker.address)
         self.last_pop_ms = clock.now_ms()
         header = PopMessageHeader(
             self._group,
@@ -169,8 +186,8 @@ class PopLoop:
             await asyncio.sleep(session.timing.pull_busy_s)
 
     def _take(self, answer: PopAnswer, took_s: float) -> None:
-        wanted = self._watch.wanted(self.subscription.wanted(answer.messages))
-        self._watch.stats.pulled(self.queue.topic, took_s * 1000, len(wanted))
+        wanted = self._observer.wanted(self.subscription.wanted(answer.messages))
+        self._observer.stats.pulled(self.queue.topic, took_s * 1000, len(wanted))
         self._held.update((id(message), message) for message in answer.messages)
         if len(wanted) < len(answer.messages):
             kept = {id(message) for message in wanted}

@@ -1,4 +1,4 @@
-"""A pop consumer at work: its subscriptions, and what session and brokers ask of it.
+"""An open pop consumer: its subscriptions, and its answers to session and brokers.
 
 Brokers hear of it by heartbeats, so that operators see it among the group's members; popping would do without.
 """
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class PopOptions:
+class PopMemberOptions:
     """How a pop consumer works; see PopConsumer for the meanings."""
 
     group: str
@@ -44,7 +44,7 @@ class PopOptions:
 class PopMember:
     """One pop consumer between `open` and `close`."""
 
-    def __init__(self, session: ClientSession, options: PopOptions, namespace: Namespace) -> None:
+    def __init__(self, session: ClientSession, options: PopMemberOptions, namespace: Namespace) -> None:
         self._session = session
         self._options = options
         self._namespace = namespace

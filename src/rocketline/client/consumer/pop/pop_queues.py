@@ -1,4 +1,4 @@
-"""The queues of a push consumer whose share is the broker's to say: some are pulled, some are popped.
+"""The queues of a push consumer when brokers share them out: some are pulled, some are popped.
 
 The rebalancer sees them as one set. A queue whose way of reading changes is dropped in the old way and added in the new
 one. While a topic is pulled, the group's pop retry topic for it is subscribed to as well: what failed in pop mode lies
@@ -46,7 +46,7 @@ class PopQueues:
             self._popping.start(loop.run(), f"pop {queue}")
 
     def drop(self, queue: MessageQueue) -> None:
-        """Pop no more; what the pop under way brings is still delivered."""
+        """Pop no more; what the running pop brings is still delivered."""
         if (loop := self._loops.pop(queue, None)) is not None:
             loop.ended = True
 
@@ -132,10 +132,10 @@ class BrokerSharedQueues:
             await self._pulled.drop_queue(queue)
 
     async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
-        """Nobody here wants to know."""
+        """Nothing to do here."""
 
     async def after_add(self, queues: Sequence[MessageQueue]) -> None:
-        """Nobody here wants to know."""
+        """Nothing to do here."""
 
     def assignment_changed(self, topic: str) -> None:
         self._pulled.assignment_changed(topic)

@@ -3,7 +3,7 @@
 A pop asks one broker for any of its queues and never waits there. When nobody has anything, a request that takes nothing
 (200054) waits at each of them, and the first that tells of a message is popped. Waiting with the pops themselves would be
 a round trip quicker, but when one is answered the others cannot be called back: what they bring later would be hidden
-from the group for the whole invisible time. For the same reason a pop under way is not cancelled with the call that
+from the group for the whole invisible time. For the same reason a running pop is not cancelled with the call that
 wanted it: what it brings is kept for the next one.
 """
 
@@ -87,7 +87,7 @@ class PopSources:
         self._closed = False
 
     async def close(self) -> None:
-        """Wait for pops under way, end what only waits; who waits in `receive` gets nothing."""
+        """Wait for running pops and end waiting requests; a waiting `receive` returns nothing."""
         self._closed = True
         waiting = {source.watch for source in self._sources.values() if source.watch is not None}
         for watch in waiting:

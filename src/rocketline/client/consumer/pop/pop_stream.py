@@ -54,7 +54,7 @@ class PopStream:
         hold_s: float,
         retry_s: float,
     ) -> None:
-        """`receive` waits for up to so many messages; `retry_s` is the pause after one that failed on its way."""
+        """`receive` waits for up to so many messages; `retry_s` is the pause after a call that failed."""
         self._group = group
         self._receive = receive
         self._receipts = receipts
@@ -169,6 +169,6 @@ class PopStream:
 
 
 async def _settled(held: _Held) -> None:
-    """An extension under way changes the handle: wait for it before the handle is used."""
+    """A running extension changes the handle: wait for it before the handle is used."""
     if held.changing is not None:
         await asyncio.wait([held.changing])

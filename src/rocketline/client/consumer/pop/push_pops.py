@@ -3,67 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
+from functools import partial
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_delivery import PopDelivery
-from rocketline.client.consumer.pop.pop_loop import DeadLetters, PopLoop, PopSettings
+from rocketline.client.consumer.pop.pop_loop import DeadLetterSink, PopLoop, PopReading, PopSettings
 from rocketline.client.consumer.pop.pop_queues import PopQueues
 from rocketline.client.consumer.pop.pop_receipts import Receipts
-from rocketline.client.consumer.push.handlers import Handler
+from rocketline.client.consumer.push.delivery import Handling
 from rocketline.client.session import ClientSession
-from rocketline.client.tasks import OwnedTasks
-from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import queue_key
 
 
-class Popping:
+class PushPops:
     """Pops what the rebalancer adds to `queues`, between `start` and `stop`."""
 
     def __init__(
         self,
         session: ClientSession,
-        group: str,
         subscriptions: MutableMapping[str, Subscription],
-        handler_of: Callable[[str], Handler | None],
+        handling: Handling,
         settings: PopSettings,
-        dead_letters: DeadLetters,
-        watch: ConsumeWatch,
+        dead_letters: DeadLetterSink,
         *,
         gate: asyncio.Event,
         retry_limit: int,
-        concurrency: int,
-        batch_size: int,
     ) -> None:
+        group, observer = handling.group, handling.observer
+        self.receipts = Receipts(session, group, lambda topic: observer.namespace.wrap(topic or ""))
         self._session = session
-        self._group = group
-        self._settings = settings
-        self._dead_letters = dead_letters
-        self._watch = watch
-        self._gate = gate
-        self._retry_limit = retry_limit
-        self._receipts = Receipts(session, group, lambda topic: watch.namespace.wrap(topic or ""))
-        self._delivery = PopDelivery(
-            group, handler_of, session.clock, concurrency=concurrency, batch_size=batch_size, watch=watch
+        self._delivery = PopDelivery(handling)
+        reading = PopReading(
+            session, group, settings, self.receipts, self._delivery, dead_letters, retry_limit, gate, observer
         )
-        self.queues = PopQueues(subscriptions, self._new_loop)
-
-    def _new_loop(self, queue: MessageQueue, subscription: Subscription, settling: OwnedTasks) -> PopLoop:
-        return PopLoop(
-            self._session,
-            self._group,
-            queue,
-            subscription,
-            self._settings,
-            self._receipts,
-            self._delivery,
-            dead_letters=self._dead_letters,
-            retry_limit=self._retry_limit,
-            gate=self._gate,
-            watch=self._watch,
-            tasks=settling,
-        )
+        self.queues = PopQueues(subscriptions, partial(PopLoop, reading))
 
     def start(self) -> None:
         self._delivery.start()

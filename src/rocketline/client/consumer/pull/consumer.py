@@ -9,28 +9,23 @@ from enum import Enum
 from pathlib import Path
 from typing import Self
 
-from rocketline.client.address_server import where_to_ask
+from rocketline.client.base import GroupClient
 from rocketline.client.consumer.group.assignment import Strategy, find_strategy
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
+from rocketline.client.consumer.group.offsets import OffsetStore
 from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Sql
 from rocketline.client.consumer.pull.listeners import QueuesListener, TopicListener, tell
-from rocketline.client.consumer.pull.pull_member import PullMember, PullOptions
+from rocketline.client.consumer.pull.pull_member import PullMember, PullMemberOptions
 from rocketline.client.consumer.push.pull_loop import PullSettings
 from rocketline.client.consumer.push.push_member import MessageModel
-from rocketline.client.consumer.push.queue_buffer import BufferLimits
-from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id
-from rocketline.client.middleware import Middleware
+from rocketline.client.identity import DEFAULT_INSTANCE
+from rocketline.client.options import ClientOptions
 from rocketline.client.remote_broker import RemoteBroker
-from rocketline.client.session import ClientSession, open_session, opened_before_fork
-from rocketline.client.timing import ClientTiming
-from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.client.session import ClientSession, opened_before_fork
 from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 from rocketline.protocol.headers import ConsumerSendMsgBackHeader
-from rocketline.protocol.namespaces import Namespace
-from rocketline.protocol.signing import Credentials
-from rocketline.transport.access import Access, TlsOption
 
 
 class SeekTo(Enum):
@@ -42,7 +37,7 @@ class SeekTo(Enum):
     """The next message to come."""
 
 
-class PullConsumer:
+class PullConsumer(GroupClient):
     """Reads as a member of a group, or queues of your choice; an async context manager.
 
         async with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
@@ -66,56 +61,30 @@ class PullConsumer:
         model: MessageModel = MessageModel.CLUSTERING,
         from_where: ConsumeFrom | datetime = ConsumeFrom.LAST,
         auto_commit: bool = True,
-        pull_batch: int = 32,
-        pull_timeout: float = 30.0,
-        suspend: float = 20.0,
-        max_cached_messages: int = 1000,
-        max_cached_mib: int = 100,
-        max_span: int = 2000,
-        max_cached_in_all: int = 10_000,
         strategy: Strategy | str = "AVG",
         on_added: QueuesListener | None = None,
         on_dropped: QueuesListener | None = None,
-        offsets_folder: Path | None = None,
-        namespace: str | None = None,
-        unit_name: str | None = None,
-        instance_name: str | None = None,
-        client_ip: str | None = None,
-        middleware: Middleware | None = None,
-        credentials: Credentials | None = None,
-        tls: TlsOption = False,
-        timing: ClientTiming | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        pull: PullSettings = PullSettings(suspend_s=20.0),
+        offsets: OffsetStore | Path | None = None,
+        options: ClientOptions = ClientOptions(),
     ) -> None:
-        """`from_where` is where queues begin in which the group has committed nothing. `max_cached_messages` and its
-        neighbours bound how far a queue is read ahead, `max_cached_in_all` all of them together. A subscriber's
-        `on_added` is called with queues it got, before their first message can be polled, and may seek in them;
-        `on_dropped` with queues that it loses, when nothing more can be polled of them, and may commit. The other
-        options are those of PushConsumer."""
-        self._namespace = Namespace(namespace)
-        self.group = self._namespace.unwrap(group)
-        limits = BufferLimits(max_cached_messages, max_cached_mib, max_span)
-        self._options = PullOptions(
-            group=check_group(self._namespace.wrap(group)),
+        """A subscriber's `on_added` is called with queues it got, before their first message can be polled, and may seek
+        in them; `on_dropped` with queues that it loses, when nothing more can be polled of them, and may commit. The other
+        arguments are those of PushConsumer."""
+        broadcasting = model is MessageModel.BROADCASTING
+        instance = DEFAULT_INSTANCE if broadcasting else None
+        super().__init__(name_servers, group, options, default_instance=instance, stream=True)
+        self._options = PullMemberOptions(
+            group=self._wire_group,
             model=model,
             start_from=StartFrom(from_where),
             auto_commit=auto_commit,
-            pull=PullSettings(pull_batch, suspend, pull_timeout, limits=limits),
-            max_messages_in_all=max_cached_in_all,
+            pull=pull,
             strategy=find_strategy(strategy),
             on_added=self._unwrapping(on_added),
             on_dropped=self._unwrapping(on_dropped),
-            offsets_folder=offsets_folder or Path.home() / ".rocketmq_offsets",
+            offsets=offsets,
         )
-        if self._options.is_broadcasting and instance_name is None:
-            instance_name = DEFAULT_INSTANCE
-        self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name, stream=True)
-        self._name_servers = where_to_ask(name_servers)
-        self._middleware = middleware
-        self._access = Access.of(credentials, tls)
-        self._timing = timing
-        self._clock = clock
-        self._session: ClientSession | None = None
         self._member: PullMember | None = None
 
     def _unwrapping(self, listener: QueuesListener | None) -> QueuesListener | None:
@@ -126,12 +95,10 @@ class PullConsumer:
     async def __aenter__(self) -> Self:
         if self._session is not None:
             raise ConsumerClosed(f"consumer {self.group!r} is already open")
-        session = open_session(
-            self.client_id, self._name_servers, self._timing, self._clock, self._middleware, self._access
-        )
+        session = self._new_session()
         try:
-            watch = ConsumeWatch(self.group, self._clock, namespace=self._namespace)
-            member = PullMember(session, self._options, watch)
+            observer = ConsumeObserver(self.group, session.clock, namespace=self._namespace)
+            member = PullMember(session, self._options, observer)
             await member.open()
         except BaseException:
             await session.release()
@@ -143,7 +110,7 @@ class PullConsumer:
         await self._close(clean=kind is None)
 
     async def close(self) -> None:
-        """Stop reading, commit what was polled (with `auto_commit`) and say goodbye."""
+        """Stop reading, commit what was polled (with `auto_commit`) and unregister."""
         await self._close(clean=True)
 
     async def _close(self, *, clean: bool) -> None:
@@ -187,7 +154,7 @@ class PullConsumer:
         async def unwrapped(_: str, queues: list[MessageQueue]) -> None:
             await tell(listener, topic, list(map(unwrap, queues)))
 
-        await self._open.watch.add(self._namespace.wrap(topic), unwrapped)
+        await self._open.route_listeners.add(self._namespace.wrap(topic), unwrapped)
 
     async def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[MessageView]:
         """Messages of the queues read, as soon as there are any; none when the time is over."""
@@ -294,7 +261,7 @@ class PullConsumer:
         queue = self._namespace.wrap_queue(message.queue)
         header = ConsumerSendMsgBackHeader(
             message.log_offset,
-            self._options.group,
+            self._wire_group,
             delay_level,
             message.message_id,
             queue.topic,

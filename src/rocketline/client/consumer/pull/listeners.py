@@ -1,7 +1,7 @@
-"""Functions of the user's that a pull consumer calls when queues come and go.
+"""Listeners: a user's functions that a pull consumer calls when its queues change.
 
-They may be async, or plain and then run in a thread, so that a blocking consumer can be used inside them. Whatever they
-raise is logged: queues go on changing hands, whatever a listener thinks of it.
+They may be async, or plain and then run in a thread, so that a blocking consumer can be used inside them. What they
+raise is logged and changes nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def tell(listener: Callable[..., Any] | None, *arguments: Any) -> None:
         log.exception("listener %r failed", listener)
 
 
-class QueueWatch:
+class RouteListeners:
     """Tells listeners when a topic has other queues than before; routes are refreshed every 30 s."""
 
     def __init__(self, session: ClientSession, tasks: OwnedTasks) -> None:

@@ -5,23 +5,23 @@ the loop's next when none is. One queue that fails or has nothing never keeps an
 
 * What `poll` returned counts as done when `poll` is called again, not before: `settle` then notes the positions, and
   only those are committed by themselves.
-* A new queue gives nothing before the listener has heard of it, so that it can seek; one that is given away gives
-  nothing any more while the listener hears of that, so that it can commit.
+* A new queue gives nothing before the listener was called, so that it can seek; one that is given away gives nothing
+  any more while the listener is called, so that it can commit.
 * All buffers together are bounded as well.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
 from rocketline.client.consumer.group.offsets import OffsetStore
 from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pull.listeners import QueuesListener, tell
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
 from rocketline.client.session import ClientSession
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 
@@ -47,31 +47,16 @@ class SoughtStart(StartFrom):
 class PolledQueues(AssignedQueues):
     """Pull loops by queue, and what has been polled of them."""
 
-    def __init__(
-        self,
-        session: ClientSession,
-        group: str,
-        subscriptions: Mapping[str, Subscription],
-        settings: PullSettings,
-        offsets: OffsetStore,
-        start_from: StartFrom,
-        *,
-        max_messages: int,
-        wake: Callable[[], None],
-        on_change: Callable[[str], None],
-        watch: ConsumeWatch | None = None,
-    ) -> None:
-        self.sought_start = SoughtStart(start_from)
-        super().__init__(
-            session, group, subscriptions, settings, offsets, self.sought_start, self,
-            commits_with_pulls=False, wake=wake, on_change=on_change, watch=watch,
-        )  # fmt: skip
+    def __init__(self, reading: QueueReading, *, wake: Callable[[], None], on_change: Callable[[str], None]) -> None:
+        self.sought_start = SoughtStart(reading.start_from)
+        reading = replace(reading, start_from=self.sought_start)
+        super().__init__(reading, self, commits_with_pulls=False, wake=wake, on_change=on_change)
         self.allowed: frozenset[MessageQueue] | None = None
         """When set, nothing comes from other queues, even if they are still being read."""
         self.on_added: QueuesListener | None = None
         self.on_dropped: QueuesListener | None = None
         self.arrived = asyncio.Event()
-        self._max_messages = max_messages
+        self._max_messages = reading.settings.max_total_messages
         self._announced: set[MessageQueue] = set()
         self._paused: set[MessageQueue] = set()
         self._gates: dict[MessageQueue, asyncio.Event] = {}
@@ -83,18 +68,7 @@ class PolledQueues(AssignedQueues):
         gate = self._gates[queue] = asyncio.Event()
         if queue not in self._paused:
             gate.set()
-        return PullLoop(
-            self._session,
-            self._group,
-            queue,
-            subscription,
-            self._settings,
-            self,
-            offset,
-            subscribes=True,
-            gate=gate,
-            watch=self._watch,
-        )
+        return PullLoop(self._reading, queue, subscription, self, offset, gate=gate, subscribes=True)
 
     def stalled(self) -> set[MessageQueue]:
         return super().stalled() - self._paused

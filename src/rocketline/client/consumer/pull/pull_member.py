@@ -1,4 +1,4 @@
-"""A pull consumer at work: its subscriptions or assigned queues, its progress, what session and brokers ask of it."""
+"""An open pull consumer: subscriptions or assigned queues, progress, answers to session and brokers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketline.client.consumer.group.assignment import Strategy, allocate_averagely
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.expression_check import check_expressions
-from rocketline.client.consumer.group.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from rocketline.client.consumer.group.offsets import OffsetStore, offset_store
 from rocketline.client.consumer.group.rebalancer import Rebalancer
 from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Sql, Subscription
-from rocketline.client.consumer.pull.listeners import QueuesListener, QueueWatch, tell
+from rocketline.client.consumer.pull.listeners import QueuesListener, RouteListeners, tell
 from rocketline.client.consumer.pull.polled_queues import PolledQueues
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings, QueueReading
 from rocketline.client.consumer.push.push_member import MessageModel
 from rocketline.client.consumer.push.queue_buffer import MIB
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks
-from rocketline.errors import ClientError, ConfigError, GroupNotExist, RequestRejected, RouteNotFound, TopicNotExist
+from rocketline.errors import ClientError, GroupNotExist, RequestRejected, RouteNotFound, TopicNotExist
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 from rocketline.protocol.bodies import ConsumerData, queue_key
 from rocketline.protocol.codes import ResponseCode
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class PullOptions:
+class PullMemberOptions:
     """How a pull consumer works; see PullConsumer for the meanings."""
 
     group: str
@@ -40,16 +40,11 @@ class PullOptions:
     model: MessageModel = MessageModel.CLUSTERING
     start_from: StartFrom = field(default_factory=lambda: StartFrom(ConsumeFrom.LAST))
     auto_commit: bool = True
-    pull: PullSettings = field(default_factory=PullSettings)
-    max_messages_in_all: int = 10_000
+    pull: PullSettings = PullSettings()
     strategy: Strategy = allocate_averagely
     on_added: QueuesListener | None = None
     on_dropped: QueuesListener | None = None
-    offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
-
-    def __post_init__(self) -> None:
-        if self.max_messages_in_all < 1:
-            raise ConfigError(f"max_cached_in_all={self.max_messages_in_all}: at least 1 expected")
+    offsets: OffsetStore | Path | None = None
 
     @property
     def is_broadcasting(self) -> bool:
@@ -59,33 +54,29 @@ class PullOptions:
 class PullMember:
     """One pull consumer between `open` and `close`. It subscribes or is assigned queues, never both."""
 
-    def __init__(self, session: ClientSession, options: PullOptions, watch: ConsumeWatch | None = None) -> None:
+    def __init__(
+        self, session: ClientSession, options: PullMemberOptions, observer: ConsumeObserver | None = None
+    ) -> None:
         self._session = session
-        self._watch = watch or ConsumeWatch(options.group, session.clock)
+        self._observer = observer or ConsumeObserver(options.group, session.clock)
         self._options = options
         self._subscriptions: dict[str, Subscription] = {}
         self._assigned: frozenset[MessageQueue] | None = None
-        self._offsets: OffsetStore = (
-            LocalOffsets(options.offsets_folder, session.client_id, options.group)
-            if options.is_broadcasting
-            else BrokerOffsets(session, options.group)
-        )
-        self.queues = PolledQueues(
+        self._offsets = offset_store(session, options.group, options.offsets, local=options.is_broadcasting)
+        reading = QueueReading(
             session,
             options.group,
             self._subscriptions,
             options.pull,
             self._offsets,
             options.start_from,
-            max_messages=options.max_messages_in_all,
-            wake=self.members_changed,
-            on_change=self._assignment_changed,
-            watch=self._watch,
+            self._observer,
         )
+        self.queues = PolledQueues(reading, wake=self.members_changed, on_change=self._assignment_changed)
         self.closing = False
         self._rebalancer: Rebalancer | None = None
         self._tasks = OwnedTasks()
-        self.watch = QueueWatch(session, self._tasks)
+        self.route_listeners = RouteListeners(session, self._tasks)
 
     async def open(self) -> None:
         await self._offsets.load()
@@ -94,7 +85,7 @@ class PullMember:
     async def close(self, *, clean: bool) -> None:
         """Give everything away; unless `clean`, what the last poll returned does not count as done."""
         self.closing = True
-        self.queues.changed()  # whoever waits in a poll learns of the end
+        self.queues.changed()  # wakes a poll that waits
         try:
             await self._tasks.cancel()
             await self.queues.stop_pulling()
@@ -229,7 +220,7 @@ class PullMember:
         try:
             await broker.commit_offset(self.group, queue, offset, oneway=False)
         except GroupNotExist:
-            # A broker learns of a group by its heartbeat, which may still be on its way.
+            # A broker learns of a group by its heartbeat, which may not have arrived yet.
             await self._session.heartbeat(broker.address)
             await broker.commit_offset(self.group, queue, offset, oneway=False)
 
@@ -259,7 +250,7 @@ class PullMember:
 
     @property
     def topics(self) -> set[str]:
-        return {*self._subscriptions, *self.watch.topics}
+        return {*self._subscriptions, *self.route_listeners.topics}
 
     def consumer_data(self) -> ConsumerData:
         options = self._options
@@ -276,7 +267,7 @@ class PullMember:
     def route_changed(self, topic: str) -> None:
         if topic in self._subscriptions:
             self.members_changed()
-        self.watch.route_changed(topic)
+        self.route_listeners.route_changed(topic)
 
     def members_changed(self) -> None:
         if self._rebalancer is not None:
@@ -297,14 +288,14 @@ class PullMember:
                 "consumeFromWhere": options.start_from.where.value,
                 "autoCommit": str(options.auto_commit).lower(),
                 "pullBatchSize": str(pull.batch),
-                "pullThresholdForAll": str(options.max_messages_in_all),
-                "pullThresholdForQueue": str(pull.limits.max_messages),
-                "pullThresholdSizeForQueue": str(pull.limits.max_mib),
-                "consumeMaxSpan": str(pull.limits.max_span),
+                "pullThresholdForAll": str(pull.max_total_messages),
+                "pullThresholdForQueue": str(pull.max_messages),
+                "pullThresholdSizeForQueue": str(pull.max_mib),
+                "consumeMaxSpan": str(pull.max_span),
             },
             [subscription.data for subscription in self._subscriptions.values()],
             {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.loops()},
-            status_table={topic: self._watch.stats.status(topic) for topic in self._subscriptions},
+            status_table={topic: self._observer.stats.status(topic) for topic in self._subscriptions},
         )
 
     def _queue_info(self, loop: PullLoop) -> ProcessQueueInfo:

@@ -8,23 +8,18 @@ queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
-from rocketline.client.consumer.group.offsets import OffsetStore
-from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
 from rocketline.client.consumer_info import ProcessQueueInfo
-from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 
 
 class Receiver(Protocol):
-    """Who gets what was pulled."""
+    """Gets the pulled messages."""
 
     def submit(self, loop: PullLoop, messages: list[MessageView]) -> None: ...
 
@@ -34,32 +29,24 @@ class AssignedQueues:
 
     def __init__(
         self,
-        session: ClientSession,
-        group: str,
-        subscriptions: Mapping[str, Subscription],
-        settings: PullSettings,
-        offsets: OffsetStore,
-        start_from: StartFrom,
+        reading: QueueReading,
         delivery: Receiver,
         *,
         commits_with_pulls: bool,
         wake: Callable[[], None],
         on_change: Callable[[str], None],
-        watch: ConsumeWatch | None = None,
     ) -> None:
-        """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` hears of topics
-        whose share is another one now."""
-        self._session = session
-        self._group = group
-        self._subscriptions = subscriptions
-        self._settings = settings
-        self._offsets = offsets
-        self._start_from = start_from
+        """`wake` asks for a rebalance, which starts a queue again whose offset was changed; `on_change` is called with
+        topics whose assignment has changed."""
+        self._reading = reading
+        self._session = reading.session
+        self._group = reading.group
+        self._subscriptions = reading.subscriptions
+        self._offsets = reading.offsets
         self._delivery = delivery
         self._commits_with_pulls = commits_with_pulls
         self._wake = wake
         self._on_change = on_change
-        self._watch = watch
         self._moving: set[MessageQueue] = set()
         self._ended: set[MessageQueue] = set()
         self._loops: dict[MessageQueue, PullLoop] = {}
@@ -85,7 +72,7 @@ class AssignedQueues:
         """Called at the end: no handler runs any more, and all progress is committed."""
 
     def describe(self, loop: PullLoop, info: ProcessQueueInfo) -> None:
-        """Add what only the table knows of a queue."""
+        """Add facts about a queue that only this table knows."""
 
     def committable(self) -> set[MessageQueue]:
         """Queues whose progress is ours to commit."""
@@ -106,20 +93,10 @@ class AssignedQueues:
         return True
 
     def _new_loop(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullLoop:
-        return PullLoop(
-            self._session,
-            self._group,
-            queue,
-            subscription,
-            self._settings,
-            self,
-            offset,
-            gate=self.gate,
-            watch=self._watch,
-        )
+        return PullLoop(self._reading, queue, subscription, self, offset, gate=self.gate)
 
     async def _start_offset(self, queue: MessageQueue) -> ConsumerOffset:
-        return await self._start_from.offset(self._session, self._offsets, queue, store=True)
+        return await self._reading.start_from.offset(self._session, self._offsets, queue, store=True)
 
     def stalled(self) -> set[MessageQueue]:
         """Owned queues nobody reads any more: their loop has ended or hangs. A paused consumer reads nothing."""
@@ -128,10 +105,10 @@ class AssignedQueues:
         return {queue for queue, loop in self._loops.items() if self._running[queue].done() or loop.is_stalled}
 
     async def before_drop(self, queues: Sequence[MessageQueue]) -> None:
-        """Nobody here wants to know."""
+        """Nothing to do here."""
 
     async def after_add(self, queues: Sequence[MessageQueue]) -> None:
-        """Nobody here wants to know."""
+        """Nothing to do here."""
 
     def uncommitted(self) -> set[MessageQueue]:
         """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""
@@ -146,7 +123,7 @@ class AssignedQueues:
 
     async def restart_at(self, queue: MessageQueue, offset: ConsumerOffset) -> None:
         """Forget what is held of a queue and read it from another offset on, also a lower one."""
-        self._moving.add(queue)  # a rebalance under way must not start it again at the old offset
+        self._moving.add(queue)  # a running rebalance must not start it again at the old offset
         try:
             await self._end_loop(queue)
             self._offsets.update(queue, offset, may_decrease=True)
@@ -173,14 +150,9 @@ class AssignedQueues:
             if queue.topic == topic:
                 loop.subscription = self._subscriptions.get(topic, loop.subscription)
 
-    def share_limits(self, max_topic_messages: int | None, max_topic_mib: int | None) -> None:
+    def share_limits(self) -> None:
         """Divide the limits of a topic among the queues owned now."""
-        count = max(1, len(self._loops))
-        limits = self._settings.limits
-        if max_topic_messages is not None:
-            limits = replace(limits, max_messages=max(1, max_topic_messages // count))
-        if max_topic_mib is not None:
-            limits = replace(limits, max_mib=max(1, max_topic_mib // count))
+        limits = self._reading.settings.limits(max(1, len(self._loops)))
         for loop in self._loops.values():
             loop.limits = limits
 

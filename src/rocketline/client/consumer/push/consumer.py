@@ -14,39 +14,34 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from rocketline.client.address_server import where_to_ask
+from rocketline.client.base import GroupClient
 from rocketline.client.consumer.group.assignment import Strategy, find_strategy
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch, MessageFilter
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver, MessageFilter
 from rocketline.client.consumer.group.offsets import OffsetStore
 from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Sql, Subscription
-from rocketline.client.consumer.pop.pop_loop import PopSettings
+from rocketline.client.consumer.pop.pop_loop import ByBrokers
 from rocketline.client.consumer.push.handlers import Handler, HandlerFunction
+from rocketline.client.consumer.push.orderly import Ordering
 from rocketline.client.consumer.push.pull_loop import PullSettings
-from rocketline.client.consumer.push.push_member import MessageModel, PushOptions, RunningConsumer
-from rocketline.client.consumer.push.queue_buffer import BufferLimits
+from rocketline.client.consumer.push.push_member import MessageModel, PushMember, PushOptions
 from rocketline.client.consumer.push.retries import INNER_GROUP
 from rocketline.client.consumer.push.stream import MessageStream
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction
-from rocketline.client.identity import DEFAULT_INSTANCE, check_group, client_id
-from rocketline.client.middleware import Middleware
+from rocketline.client.identity import DEFAULT_INSTANCE
+from rocketline.client.options import ClientOptions
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.replies import send_reply
-from rocketline.client.session import ClientSession, open_session, opened_before_fork
-from rocketline.client.timing import ClientTiming
-from rocketline.client.trace import ConsumerTrace, TraceCounts, check_trace_topic
-from rocketline.clock import SYSTEM_CLOCK, Clock
+from rocketline.client.session import ClientSession, opened_before_fork
+from rocketline.client.trace import ConsumerTrace, TraceCounts
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.headers.pop import INIT_MAX, INIT_MIN
 from rocketline.protocol.names import retry_topic
-from rocketline.protocol.namespaces import TRACE_TOPIC, Namespace
-from rocketline.protocol.signing import Credentials
-from rocketline.transport.access import Access, TlsOption
 
 
-class PushConsumer:
+class PushConsumer(GroupClient):
     """Calls a function for every message of the subscribed topics; an async context manager.
 
         async with PushConsumer("127.0.0.1:9876", group="billing") as consumer:
@@ -67,116 +62,58 @@ class PushConsumer:
         from_where: ConsumeFrom | datetime = ConsumeFrom.LAST,
         concurrency: int = 20,
         batch_size: int = 1,
-        ordered: bool = False,
-        suspend_queue: float = 1.0,
-        auto_commit: bool = True,
+        ordered: bool | Ordering = False,
         max_reconsume_times: int = -1,
-        consume_timeout: float = 15 * 60.0,
-        stop_timeout: float = 10.0,
-        pull_batch: int = 32,
-        pull_interval: float = 0.0,
-        pull_timeout: float = 30.0,
-        suspend: float = 15.0,
-        max_cached_messages: int = 1000,
-        max_cached_mib: int = 100,
-        max_span: int = 2000,
-        max_topic_messages: int | None = None,
-        max_topic_mib: int | None = None,
-        post_subscription_when_pull: bool = False,
-        strategy: Strategy | str = "AVG",
-        client_rebalance: bool = True,
-        pop_invisible: float = 60.0,
-        pop_batch: int = 32,
-        max_unacked: int = 96,
-        offsets: OffsetStore | None = None,
-        offsets_folder: Path | None = None,
-        namespace: str | None = None,
-        enable_trace: bool = False,
-        trace_topic: str = TRACE_TOPIC,
-        unit_mode: bool = False,
-        unit_name: str | None = None,
-        instance_name: str | None = None,
-        client_ip: str | None = None,
-        middleware: Middleware | None = None,
-        credentials: Credentials | None = None,
-        tls: TlsOption = False,
-        timing: ClientTiming | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        strategy: Strategy | str | ByBrokers = "AVG",
+        pull: PullSettings = PullSettings(),
+        offsets: OffsetStore | Path | None = None,
+        options: ClientOptions = ClientOptions(),
     ) -> None:
-        """`concurrency` handlers run at once. `suspend` is how long a broker may hold a pull that finds nothing.
-        `max_cached_messages`, `max_cached_mib` and `max_span` pause a queue whose messages are not consumed fast
-        enough; `max_topic_messages` and `max_topic_mib` limit all owned queues together instead. With
-        `post_subscription_when_pull` every pull carries its expression instead of relying on heartbeats. A message that
-        failed `max_reconsume_times` goes to the dead letters; -1 means 16 times, with `ordered` never. `strategy` shares
-        the queues out: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or a function, the same for all members of the group. With
-        `client_rebalance=False` brokers do it, and say whether queues are pulled or popped; popped messages that are not
-        consumed within `pop_invisible` seconds come again, `pop_batch` come at once, and no more are popped while more
-        than `max_unacked` of a queue, or of a broker, wait to be acknowledged. A broadcasting consumer keeps its offsets in
-        `offsets_folder`. `namespace` goes before topics and the group on the wire and is not seen here. With `enable_trace`
-        every delivery is told to `trace_topic`. Every request passes through `middleware` and is signed with
-        `credentials`; `tls` is True, a Tls or an ssl.SSLContext and holds for name servers and brokers. Clients of one
-        `instance_name` have the same of all three.
+        """`from_where` is where a group begins in a queue in which it has committed nothing. `concurrency` handlers run at
+        once. A message that failed `max_reconsume_times` goes to the dead letters; -1 means 16 times, with `ordered`
+        never. `strategy` shares the queues out: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or a function, the same for all
+        members of the group; or `ByBrokers`. `pull` says how far queues are read ahead. `offsets` is another store of the
+        group's progress, or the folder in which a broadcasting consumer keeps its own.
 
         `ordered` delivers each queue's messages one after the other; brokers lock the queues, so that no two members of
         the group work on the same one. It holds for all subscriptions of a consumer, and every member of a group should
-        do the same. A handler that raises blocks its queue for `suspend_queue` seconds, then gets the message again
-        (see SuspendQueue). With `auto_commit=False` the handler says when: see OrderedResult and Rollback."""
-        self._namespace = Namespace(namespace)
-        limits = BufferLimits(max_cached_messages, max_cached_mib, max_span)
+        do the same. A handler that raises blocks its queue for a second, then gets the message again (see SuspendQueue);
+        `Ordering` sets that time, and lets the handler say when to commit."""
+        broadcasting = model is MessageModel.BROADCASTING
+        super().__init__(name_servers, group, options, default_instance=DEFAULT_INSTANCE if broadcasting else None)
+        timing = options.timing
+        by_brokers = strategy if isinstance(strategy, ByBrokers) else None
+        init_mode = INIT_MIN if from_where is ConsumeFrom.FIRST else INIT_MAX
         self._options = PushOptions(
-            group=check_group(self._namespace.wrap(group)),
+            group=self._wire_group,
             model=model,
             start_from=StartFrom(from_where),
             concurrency=concurrency,
             batch_size=batch_size,
-            ordered=ordered,
-            suspend_queue_s=suspend_queue,
-            auto_commit=auto_commit,
+            ordering=Ordering() if ordered is True else ordered or None,
             max_reconsume_times=max_reconsume_times,
-            consume_timeout_s=consume_timeout,
-            stop_timeout_s=stop_timeout,
-            pull=PullSettings(
-                pull_batch, suspend, pull_timeout, pull_interval, limits, post_subscription=post_subscription_when_pull
-            ),
-            max_topic_messages=max_topic_messages,
-            max_topic_mib=max_topic_mib,
-            strategy=find_strategy(strategy),
-            client_rebalance=client_rebalance,
-            pop=PopSettings(
-                pop_batch,
-                pop_invisible,
-                max_unacked,
-                init_mode=INIT_MIN if from_where is ConsumeFrom.FIRST else INIT_MAX,
-            ),
+            consume_timeout_s=timing.consume_timeout_s,
+            stop_s=timing.stop_s,
+            pull=pull,
+            strategy=find_strategy(strategy.strategy if isinstance(strategy, ByBrokers) else strategy),
+            pop=replace(by_brokers.pop, init_mode=init_mode) if by_brokers is not None else None,
             offsets=offsets,
-            offsets_folder=offsets_folder or Path.home() / ".rocketmq_offsets",
-            unit_mode=unit_mode,
+            unit_mode=options.unit_mode,
         )
-        self.group = self._namespace.unwrap(group)
-        self._watch = ConsumeWatch(self.group, clock, namespace=self._namespace, consume_timeout_s=consume_timeout)
-        self._trace_topic = check_trace_topic(trace_topic) if enable_trace else None
+        self._observer = ConsumeObserver(
+            self.group, options.clock, namespace=self._namespace, consume_timeout_s=timing.consume_timeout_s
+        )
         self._trace: ConsumerTrace | None = None
-        if self._options.is_broadcasting and instance_name is None:
-            instance_name = DEFAULT_INSTANCE
-        self.client_id = client_id(instance_name, ip=client_ip, unit=unit_name)
-        self._name_servers = where_to_ask(name_servers)
-        self._middleware = middleware
-        self._access = Access.of(credentials, tls)
-        self._timing = timing
-        self._clock = clock
         self._subscriptions: dict[str, Subscription] = {}
         self._handlers: dict[str, Handler] = {}
         self._streams: dict[str, MessageStream] = {}
-        self._session: ClientSession | None = None
-        self._running: RunningConsumer | None = None
+        self._running: PushMember | None = None
         self._stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         if self._session is not None or self._stopped.is_set():
             raise ConsumerClosed(f"consumer {self.group!r} was used before: make a new one")
-        self._session = open_session(
-            self.client_id, self._name_servers, self._timing, self._clock, self._middleware, self._access
-        )
+        self._session = self._new_session()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -210,7 +147,7 @@ class PushConsumer:
 
     def _subscription(self, topic: str, expression: str | Sql) -> Subscription:
         known = self._subscriptions.get(topic)
-        version = self._clock.now_ms()
+        version = self._client_options.clock.now_ms()
         if known is not None:
             version = max(version, known.data.sub_version + 1)
         return Subscription(topic, expression, version)
@@ -254,10 +191,10 @@ class PushConsumer:
         if not self._subscriptions:
             raise ClientError(f"consumer {self.group!r} subscribes to nothing: call subscribe() first")
         if not self._options.is_broadcasting:
-            topic = retry_topic(self._options.group)
+            topic = retry_topic(self._wire_group)
             self._subscriptions[topic] = self._subscription(topic, "*")
-        running = self._running = RunningConsumer(
-            session, self._options, self._subscriptions, self._handlers, self._watch
+        running = self._running = PushMember(
+            session, self._options, self._subscriptions, self._handlers, self._observer
         )
         self._start_trace(session)
         try:
@@ -268,13 +205,14 @@ class PushConsumer:
             raise
 
     def _start_trace(self, session: ClientSession) -> None:
-        if self._trace_topic is not None and self._trace is None:
-            trace = self._trace = ConsumerTrace(session, self._options.group, self._trace_topic)
-            self._watch.hooks.add(trace.before, trace.after)
+        topic = self._client_options.trace_topic
+        if topic is not None and self._trace is None:
+            trace = self._trace = ConsumerTrace(session, self._wire_group, topic)
+            self._observer.hooks.add(trace.before, trace.after)
             trace.start()
 
     async def close(self) -> None:
-        """Stop: no new pulls, running handlers get `stop_timeout`, offsets are committed, brokers told."""
+        """Stop: no new pulls, running handlers get the time `ClientTiming.stop_s`, offsets are committed, brokers told."""
         self.stop()
         for stream in self._streams.values():
             stream.abandon()
@@ -327,16 +265,16 @@ class PushConsumer:
         self, before: HookFunction[ConsumeContext] | None = None, after: HookFunction[ConsumeContext] | None = None
     ) -> None:
         """Have functions called, with a ConsumeContext, before and after every run of a handler."""
-        self._watch.hooks.add(before, after)
+        self._observer.hooks.add(before, after)
 
     def add_filter(self, keep: MessageFilter) -> None:
         """Have a plain function asked for every message pulled; those it says no to count as consumed."""
-        self._watch.filters.append(keep)
+        self._observer.filters.append(keep)
 
     @property
     def stats(self) -> dict[str, ConsumeStatus]:
         """Rates and times by topic, over the last minute; failures over the last hour."""
-        stats = self._watch.stats
+        stats = self._observer.stats
         return {self._namespace.unwrap(topic): stats.status(topic) for topic in stats.topics()}
 
     @property
@@ -351,7 +289,7 @@ class PushConsumer:
         return [loop.stuck_at for loop in loops if loop.stuck_at is not None]
 
     @property
-    def _started(self) -> RunningConsumer:
+    def _started(self) -> PushMember:
         if self._running is None:
             raise ConsumerClosed(f"consumer {self.group!r} is not running")
         return self._running

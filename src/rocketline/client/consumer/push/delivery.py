@@ -17,10 +17,11 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Protocol, TypeVar
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.push.handlers import Handler, NotDone, RetryLater
 from rocketline.client.consumer.push.loop_pulse import LoopPulse
 from rocketline.client.consumer.push.pull_loop import CONSUME_START_TIME, PullLoop
@@ -44,14 +45,14 @@ MAX_CONCURRENCY = 1000
 
 
 class Source(Protocol):
-    """Where messages came from, and who hears what became of them."""
+    """The pull or pop loop that messages came from; it is told their outcome."""
 
     @property
     def queue(self) -> MessageQueue: ...
 
     @property
     def dropped(self) -> bool:
-        """Whether what comes of its messages counts for nothing."""
+        """Whether the outcome of its messages no longer counts."""
 
     def finish(self, messages: list[MessageView]) -> ConsumerOffset | None:
         """Messages are done with; returns what may be committed now."""
@@ -60,29 +61,32 @@ class Source(Protocol):
 Batch = tuple[Source, list[MessageView]]
 
 
+@dataclass(frozen=True)
+class Handling:
+    """What the handlers of one consumer are run with."""
+
+    group: str
+    handler_of: Callable[[str], Handler | None]
+    """The handler of a topic."""
+    clock: Clock
+    observer: ConsumeObserver
+    concurrency: int
+    batch_size: int
+
+
 class Delivery(ABC):
     """Workers that run handlers; `start`, `submit` as often as needed, `stop`."""
 
-    def __init__(
-        self,
-        group: str,
-        handler_of: Callable[[str], Handler | None],
-        progress: Callable[[Source, ConsumerOffset], None],
-        clock: Clock,
-        *,
-        concurrency: int = 20,
-        batch_size: int = 1,
-        watch: ConsumeWatch | None = None,
-    ) -> None:
-        """`progress` hears what may be committed."""
-        self._group = group
-        self._handler_of = handler_of
+    def __init__(self, handling: Handling, progress: Callable[[Source, ConsumerOffset], None]) -> None:
+        """`progress` is called with what may be committed."""
+        self._group = handling.group
+        self._handler_of = handling.handler_of
         self._progress = progress
-        self._clock = clock
-        self._concurrency = concurrency
-        self._batch_size = batch_size
+        self._clock = handling.clock
+        self._concurrency = handling.concurrency
+        self._batch_size = handling.batch_size
         # Threads are made as they are needed; how many are, the workers decide.
-        self._executor = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix=f"rocketline-{group}")
+        self._executor = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix=f"rocketline-{handling.group}")
         self._tasks = OwnedTasks()
         self._workers: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
@@ -90,8 +94,8 @@ class Delivery(ABC):
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
-        self._watch = watch or ConsumeWatch(group, clock)
-        self._pulse = LoopPulse(clock, BLOCKED_S)
+        self._observer = handling.observer
+        self._pulse = LoopPulse(handling.clock, BLOCKED_S)
         self._told_of_results: set[str] = set()
 
     def start(self) -> None:
@@ -130,11 +134,11 @@ class Delivery(ABC):
 
     @abstractmethod
     def submit(self, source: PullLoop, messages: list[MessageView]) -> None:
-        """Have messages of one queue delivered; they are in the queue's buffer, which bounds how many wait here."""
+        """Deliver messages of one queue; they are in the queue's buffer, which bounds how many wait here."""
 
     @abstractmethod
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
-        """See to the oldest messages of a queue whose handler has run for too long."""
+        """Deal with the oldest messages of a queue whose handler has run for too long."""
 
     @abstractmethod
     async def _work(self) -> None:
@@ -163,7 +167,7 @@ class Delivery(ABC):
         return outcome if isinstance(outcome, Exception) else None
 
     def describe(self, source: PullLoop, info: ProcessQueueInfo) -> None:  # noqa: B027
-        """Add what only delivery knows of a queue."""
+        """Add facts about a queue that only delivery knows."""
 
     def _begin(self) -> None:
         """What follows, up to `_end`, is given time to finish by `stop`."""
@@ -179,7 +183,7 @@ class Delivery(ABC):
             self._pulse.rest()
 
     async def _run(self, messages: list[MessageView], queue: MessageQueue | None) -> object:
-        """What the handler returned, or the exception that it raised; without a queue, nobody else hears of it."""
+        """What the handler returned, or the exception that it raised; without a queue, hooks and statistics are left out."""
         topic = messages[0].topic
         handler = self._handler_of(topic)
         if handler is None:
@@ -188,16 +192,16 @@ class Delivery(ABC):
             return LookupError(f"group {self._group!r} has no handler for topic {topic!r} any more")
         if queue is None:
             return await self._call(handler, messages)
-        watch, clock = self._watch, self._clock
-        context = await watch.before(queue, messages) if watch.hooks else None
+        observer, clock = self._observer, self._clock
+        context = await observer.before(queue, messages) if observer.hooks else None
         started = clock.monotonic()
         outcome = await self._call(handler, messages)
         took_s = clock.monotonic() - started
-        watch.stats.handled(queue.topic, took_s * 1000)
+        observer.stats.handled(queue.topic, took_s * 1000)
         if took_s > BLOCKED_S and handler.on_loop:
             self._tell_if_blocked(handler, started)
         if context is not None:
-            await watch.after(context, outcome if isinstance(outcome, Exception) else None, took_s)
+            await observer.after(context, outcome if isinstance(outcome, Exception) else None, took_s)
         return outcome
 
     async def _call(self, handler: Handler, messages: list[MessageView]) -> object:
@@ -221,7 +225,7 @@ class Delivery(ABC):
                         self._group, blocked_s, handler.name)  # fmt: skip
 
     def _tell_of_result(self, topic: str, result: object) -> None:
-        """Somebody may have meant "failed" by it: say once how that is said."""
+        """A result may be meant as a failure: log once how to report one."""
         if topic not in self._told_of_results:
             self._told_of_results.add(topic)
             handler = self._handler_of(topic)
@@ -240,21 +244,13 @@ class ConcurrentDelivery(Delivery):
 
     def __init__(
         self,
-        group: str,
-        handler_of: Callable[[str], Handler | None],
+        handling: Handling,
         progress: Callable[[Source, ConsumerOffset], None],
         give_back: GiveBack | None,
-        clock: Clock,
-        *,
-        concurrency: int = 20,
-        batch_size: int = 1,
         retry_here_s: float = 5.0,
-        watch: ConsumeWatch | None = None,
     ) -> None:
         """Without `give_back`, failed messages are left behind."""
-        super().__init__(
-            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, watch=watch
-        )
+        super().__init__(handling, progress)
         self._give_back = give_back
         self._retry_here_s = retry_here_s
         self._batches: asyncio.Queue[Batch] = asyncio.Queue()
@@ -309,16 +305,16 @@ class ConcurrentDelivery(Delivery):
             return
         if isinstance(outcome, Exception):
             failed = self._failed_of(messages, outcome)
-            self._watch.stats.failed(source.queue.topic, len(failed))
+            self._observer.stats.failed(source.queue.topic, len(failed))
             # What succeeded counts at once: handing the rest back may take its time.
             if len(failed) < len(messages):
                 again = {message.queue_offset for message in failed}
                 done = [message for message in messages if message.queue_offset not in again]
-                self._watch.stats.succeeded(source.queue.topic, len(done))
+                self._observer.stats.succeeded(source.queue.topic, len(done))
                 self._finish(source, done)
             messages = await self._return(source, failed, outcome) if failed else failed
         else:
-            self._watch.stats.succeeded(source.queue.topic, len(messages))
+            self._observer.stats.succeeded(source.queue.topic, len(messages))
             if outcome is not None:
                 self._tell_of_result(messages[0].topic, outcome)
         if messages:

@@ -1,4 +1,4 @@
-"""Locks that this client holds on queues, as far as it may rely on them.
+"""Queue locks that this client holds, and how long it may rely on them.
 
 A grant counts for 30 s from the moment it was asked for, so it always ends here before it does at the broker (60 s after
 the broker answered). An answer names exactly what was granted: a queue that is missing has another owner. No answer
@@ -28,7 +28,7 @@ class HeldLocks:
         self._asked: dict[MessageQueue, float] = {}
         self._changing = asyncio.Lock()
         self.granted_ms: dict[MessageQueue, int] = {}
-        """Wall time of the last grant, for those who ask how we are."""
+        """Wall time of the last grant, for the running info."""
 
     def __iter__(self) -> Iterator[MessageQueue]:
         return iter(list(self._asked))

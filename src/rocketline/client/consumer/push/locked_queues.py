@@ -17,18 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
-from rocketline.client.consumer.group.offsets import OffsetStore
-from rocketline.client.consumer.group.start_offset import StartFrom
-from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues
 from rocketline.client.consumer.push.held_locks import HeldLocks
 from rocketline.client.consumer.push.orderly import OrderlyDelivery
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
 from rocketline.client.consumer_info import ProcessQueueInfo
-from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue
 
@@ -44,23 +39,14 @@ class LockedQueues(AssignedQueues):
 
     def __init__(
         self,
-        session: ClientSession,
-        group: str,
-        subscriptions: Mapping[str, Subscription],
-        settings: PullSettings,
-        offsets: OffsetStore,
-        start_from: StartFrom,
+        reading: QueueReading,
         delivery: OrderlyDelivery,
         locks: HeldLocks,
         *,
         wake: Callable[[], None],
         on_change: Callable[[str], None],
-        watch: ConsumeWatch | None = None,
     ) -> None:
-        super().__init__(
-            session, group, subscriptions, settings, offsets, start_from, delivery,
-            commits_with_pulls=True, wake=wake, on_change=on_change, watch=watch,
-        )  # fmt: skip
+        super().__init__(reading, delivery, commits_with_pulls=True, wake=wake, on_change=on_change)
         self._orderly = delivery
         self._locks = locks
         self._taking: set[MessageQueue] = set()
@@ -102,7 +88,7 @@ class LockedQueues(AssignedQueues):
         await asyncio.wait([hand_over], timeout=self._session.timing.unlock_wait_s)
 
     async def _hand_over(self, queue: MessageQueue, loop: PullLoop) -> None:
-        await self._orderly.let_go(loop)
+        await self._orderly.finish_running(loop)
         loop.drop()
         if self._leaving.get(queue) is loop:  # else the lock was lost meanwhile
             await self._offsets.persist([queue], wait=True)

@@ -1,8 +1,8 @@
-"""Notices that the event loop stood still: somebody's function kept it and nothing else could happen.
+"""Detects an event loop that was blocked by a function.
 
-A beat every quarter of a second while handlers run; one that comes late tells how long nothing ran. Pulls, heartbeats and
-the renewal of queue locks stand still just as long, so that a function which blocks the loop looks like a dead client to
-the brokers.
+A timer beats every quarter of a second while handlers run; a late beat shows how long the loop was blocked. Pulls,
+heartbeats and the renewal of queue locks wait just as long, so a function that blocks the loop makes brokers take this
+client for dead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LoopPulse:
         self._needed = asyncio.Event()
 
     def begin(self) -> None:
-        """Whatever stood still before is nobody's fault who comes now."""
+        """Start to measure; earlier standstills do not count."""
         self._last_s = self._clock.monotonic()
         self._needed.set()
 

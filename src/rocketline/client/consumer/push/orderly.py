@@ -19,14 +19,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from itertools import takewhile
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
-from rocketline.client.consumer.push.delivery import Delivery, Source
-from rocketline.client.consumer.push.handlers import Handler, NotDone, OrderedResult, Rollback, SuspendQueue
+from rocketline.client.consumer.push.delivery import Delivery, Handling, Source
+from rocketline.client.consumer.push.handlers import NotDone, OrderedResult, Rollback, SuspendQueue
 from rocketline.client.consumer.push.pull_loop import PullLoop
 from rocketline.client.consumer_info import ProcessQueueInfo
-from rocketline.clock import Clock
+from rocketline.errors import ConfigError
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 
 log = logging.getLogger(__name__)
@@ -52,36 +52,42 @@ class _Queue:
         self.idle.set()
 
 
+@dataclass(frozen=True)
+class Ordering:
+    """How a push consumer delivers in order."""
+
+    suspend_s: float = 1.0
+    """How long a queue waits after its handler has failed, until it gets the same message again."""
+    auto_commit: bool = True
+    """False: the handler says when to commit, see OrderedResult and Rollback."""
+
+    def __post_init__(self) -> None:
+        if self.suspend_s <= 0:
+            raise ConfigError(f"suspend_s {self.suspend_s}: a time above 0 is needed")
+
+
 class OrderlyDelivery(Delivery):
-    """Turns of queues; the same face as concurrent delivery, and `let_go` for queues that go elsewhere."""
+    """Turns of queues; the same methods as concurrent delivery, and `finish_running` for queues that go elsewhere."""
 
     def __init__(
         self,
-        group: str,
-        handler_of: Callable[[str], Handler | None],
+        handling: Handling,
         progress: Callable[[Source, ConsumerOffset], None],
         send_on: SendOn,
-        clock: Clock,
+        ordering: Ordering,
         *,
         holds: Callable[[MessageQueue], bool],
         max_reconsume_times: int,
-        concurrency: int = 20,
-        batch_size: int = 1,
-        suspend_s: float = 1.0,
-        turn_s: float = 60.0,
-        auto_commit: bool = True,
-        watch: ConsumeWatch | None = None,
+        turn_s: float,
     ) -> None:
         """`holds` tells whether a queue may be consumed now, `send_on` takes messages that failed too often."""
-        super().__init__(
-            group, handler_of, progress, clock, concurrency=concurrency, batch_size=batch_size, watch=watch
-        )
+        super().__init__(handling, progress)
         self._holds = holds
         self._send_on = send_on
         self._max_reconsume_times = max_reconsume_times
-        self._suspend_s = suspend_s
+        self._suspend_s = ordering.suspend_s
         self._turn_s = turn_s
-        self._auto_commit = auto_commit
+        self._auto_commit = ordering.auto_commit
         self._queues: dict[PullLoop, _Queue] = {}
         self._ready: asyncio.Queue[PullLoop] = asyncio.Queue()
         self._running: dict[MessageQueue, PullLoop] = {}
@@ -101,7 +107,7 @@ class OrderlyDelivery(Delivery):
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
         """A slow call delays its queue and nothing else: handing its message on would break the order."""
 
-    async def let_go(self, source: PullLoop) -> None:
+    async def finish_running(self, source: PullLoop) -> None:
         """Begin no other call for a queue; returns when the running one has ended and its outcome counted."""
         queue = self._queues.setdefault(source, _Queue())
         queue.is_leaving = True
@@ -200,9 +206,9 @@ class OrderlyDelivery(Delivery):
         if not self._auto_commit and not isinstance(outcome, Exception | OrderedResult | None):
             outcome = TypeError(f"the handler returned {outcome!r}: None or OrderedResult.COMMIT expected")
         if isinstance(outcome, Exception):
-            self._watch.stats.failed(source.queue.topic, len(messages))
+            self._observer.stats.failed(source.queue.topic, len(messages))
             return await self._failed(source, queue, messages, outcome)
-        self._watch.stats.succeeded(source.queue.topic, len(messages))
+        self._observer.stats.succeeded(source.queue.topic, len(messages))
         if outcome is not None and outcome is not OrderedResult.COMMIT:
             self._tell_of_result(messages[0].topic, outcome)
         if self._auto_commit or outcome is OrderedResult.COMMIT:

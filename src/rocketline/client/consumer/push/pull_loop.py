@@ -1,4 +1,4 @@
-"""One task per queue that keeps exactly one pull under way.
+"""One task per queue that keeps exactly one pull request running.
 
     room in the buffer? -> pull (the broker may hold it) -> decode, filter, hold, hand on -> again from the next offset
 
@@ -9,18 +9,21 @@ What each answer leads to:
 * offset moved: whoever owns the loop decides; the loop ends
 * flow control: a short wait; any other refusal or failure: one second, the same offset again
 * a record that cannot be read: everything before it is handed on, the loop stays at it and says so. Skipping would lose
-  a message in silence, as Java's client does
+  a message without notice
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.expression_check import require_sql
+from rocketline.client.consumer.group.offsets import OffsetStore
+from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.push.queue_buffer import BufferLimits, QueueBuffer
 from rocketline.client.remote_broker import PullAnswer, PullStatus, RemoteBroker
@@ -65,18 +68,32 @@ _LOG_EVERY = 1000
 _DOUBTS_TOLD = frozenset({5, 100, 10_000})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PullSettings:
-    """How queues are read."""
+    """How the queues of a push or pull consumer are read, and how far ahead."""
 
     batch: int = 32
+    """Most messages of one pull."""
+    interval_s: float = 0.0
+    """Pause between two pulls of a queue."""
     suspend_s: float = 15.0
     """How long the broker may hold a pull that finds nothing."""
     timeout_s: float = 30.0
-    interval_s: float = 0.0
-    limits: BufferLimits = field(default_factory=BufferLimits)
+    """Time limit of a pull."""
     post_subscription: bool = False
     """Whether pulls carry the expression, which brokers then need not know from a heartbeat."""
+    max_messages: int = 1000
+    """Pulling of a queue pauses while more of its messages than this are not consumed."""
+    max_mib: int = 100
+    """The same in MiB of bodies."""
+    max_span: int | None = 2000
+    """The same in offsets: highest read minus lowest unfinished. Without meaning for ordered consumers."""
+    max_topic_messages: int | None = None
+    """Push consumers: instead of `max_messages`, a limit for all queues together that the consumer owns."""
+    max_topic_mib: int | None = None
+    """Push consumers: instead of `max_mib`, likewise."""
+    max_total_messages: int = 10_000
+    """Pull consumers: a limit for all queues together, besides those for each."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= 1024:
@@ -84,11 +101,42 @@ class PullSettings:
         if self.interval_s < 0:
             raise ConfigError(f"a pause of {self.interval_s} s between pulls: 0 or more expected")
         if not 0 < self.suspend_s < self.timeout_s:
-            raise ConfigError(f"suspend {self.suspend_s} s must be above 0 and below the time limit {self.timeout_s} s")
+            raise ConfigError(
+                f"suspend_s {self.suspend_s} must be above 0 and below the time limit, timeout_s {self.timeout_s}"
+            )
+        if self.max_total_messages < 1:
+            raise ConfigError(f"max_total_messages={self.max_total_messages}: at least 1 expected")
+        for name, most in (("max_topic_messages", 6553500), ("max_topic_mib", 102400)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ConfigError(f"{name} {value}: 1 to {most} expected, or None for no limit")
+        self.limits(1)  # checks the others
+
+    def limits(self, queues: int) -> BufferLimits:
+        """The limits of one queue, of so many that are owned."""
+        messages, mib = self.max_messages, self.max_mib
+        if self.max_topic_messages is not None:
+            messages = max(1, self.max_topic_messages // queues)
+        if self.max_topic_mib is not None:
+            mib = max(1, self.max_topic_mib // queues)
+        return BufferLimits(messages, mib, self.max_span)
+
+
+@dataclass(frozen=True)
+class QueueReading:
+    """What the queues of one consumer are read with."""
+
+    session: ClientSession
+    group: str
+    subscriptions: Mapping[str, Subscription]
+    settings: PullSettings
+    offsets: OffsetStore
+    start_from: StartFrom
+    observer: ConsumeObserver
 
 
 class PullOwner(Protocol):
-    """Who a loop reads for."""
+    """The owner of a pull loop."""
 
     def pulled(self, loop: PullLoop, messages: list[MessageView]) -> None:
         """New messages, already held in the loop's buffer."""
@@ -111,38 +159,36 @@ class PullLoop:
 
     def __init__(
         self,
-        session: ClientSession,
-        group: str,
+        reading: QueueReading,
         queue: MessageQueue,
         subscription: Subscription,
-        settings: PullSettings,
         owner: PullOwner,
         next_offset: int,
         *,
+        gate: asyncio.Event,
         subscribes: bool = False,
-        gate: asyncio.Event | None = None,
-        watch: ConsumeWatch | None = None,
     ) -> None:
         """With `subscribes` every pull carries the subscription itself, so no heartbeat has to announce it. A `gate`
-        that is not set holds the loop before its next pull. A `watch` counts the pulls and may filter messages."""
+        that is not set holds the loop before its next pull."""
+        session = reading.session
         self.queue = queue
         self.subscription = subscription
         self.next_offset = QueueOffset(next_offset)
         self.buffer = QueueBuffer()
         self.dropped = False
-        self.limits = settings.limits
+        self.limits = reading.settings.limits(1)
         self.stuck_at: str | None = None
         """Where and why reading cannot go on, if so."""
         self.last_pull_ms = session.clock.now_ms()
         self._last_pull_s = session.clock.monotonic()
         self.last_consume_ms = session.clock.now_ms()
         self._session = session
-        self._group = group
-        self._settings = settings
+        self._group = reading.group
+        self._settings = reading.settings
+        self._observer = reading.observer
         self._owner = owner
         self._subscribes = subscribes
         self._gate = gate
-        self._watch = watch
         self._room = asyncio.Event()
         self._broker_id = 0
         self._failures = 0
@@ -152,8 +198,7 @@ class PullLoop:
     async def run(self) -> None:
         while not self.dropped:
             try:
-                if self._gate is not None:
-                    await self._gate.wait()
+                await self._gate.wait()
                 await self._wait_for_room()
                 await self._turn()
             except RocketlineError as error:
@@ -188,7 +233,7 @@ class PullLoop:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether nothing was asked for so long that no pull under way or pause between two can be the reason."""
+        """Whether the last pull is longer ago than a running pull or a pause between two can explain."""
         settings = self._settings
         limit_s = max(self._session.timing.pull_idle_s, 2 * (settings.timeout_s + settings.interval_s))
         return self._session.clock.monotonic() - self._last_pull_s > limit_s
@@ -210,7 +255,7 @@ class PullLoop:
         loop = asyncio.get_running_loop()
         self._note_pull()
         broker, broker_id = await self._session.find_reader(self.queue, self._broker_id)
-        await self._session.greet_again(broker.address)
+        await self._session.reintroduce(broker.address)
         if self.subscription.is_sql:
             require_sql(self._session, broker, self.queue)
         started = loop.time()
@@ -276,10 +321,9 @@ class PullLoop:
         wanted = self.subscription.wanted(messages)
         if len(wanted) < len(messages):
             self._doubt("brings messages of tags we do not want")
-        if self._watch is not None:
-            wanted = self._watch.wanted(wanted)
-            took_s = asyncio.get_running_loop().time() - started
-            self._watch.stats.pulled(self.queue.topic, took_s * 1000, len(wanted))
+        wanted = self._observer.wanted(wanted)
+        took_s = asyncio.get_running_loop().time() - started
+        self._observer.stats.pulled(self.queue.topic, took_s * 1000, len(wanted))
         if problem is None:
             next_offset = answer.next_offset
         else:

@@ -1,4 +1,4 @@
-"""A push consumer at work: its parts, and what session and brokers ask of it."""
+"""A running push consumer: its parts, and its answers to session and brokers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from enum import Enum
 from pathlib import Path
 
 from rocketline.client.consumer.group.assignment import Strategy, allocate_averagely
-from rocketline.client.consumer.group.assignment_query import AssignmentQuery, strategy_name
-from rocketline.client.consumer.group.consume_observer import ConsumeWatch
+from rocketline.client.consumer.group.assignment_query import AssignmentQuery
+from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.expression_check import check_expressions
-from rocketline.client.consumer.group.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from rocketline.client.consumer.group.offsets import OffsetStore, offset_store
 from rocketline.client.consumer.group.rebalancer import Rebalancer
 from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_loop import PopSettings
 from rocketline.client.consumer.pop.pop_queues import BrokerSharedQueues, PopRetryNames
-from rocketline.client.consumer.pop.push_pops import Popping
-from rocketline.client.consumer.push.assigned_queues import AssignedQueues
-from rocketline.client.consumer.push.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery, Source
+from rocketline.client.consumer.pop.push_pops import PushPops
+from rocketline.client.consumer.push.assigned_queues import AssignedQueues, Receiver
+from rocketline.client.consumer.push.delivery import MAX_CONCURRENCY, ConcurrentDelivery, Delivery, Handling, Source
 from rocketline.client.consumer.push.handlers import Handler, RetryLater, Rollback, SuspendQueue
 from rocketline.client.consumer.push.held_locks import HeldLocks
 from rocketline.client.consumer.push.locked_queues import LockedQueues
-from rocketline.client.consumer.push.orderly import OrderlyDelivery
-from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings
+from rocketline.client.consumer.push.orderly import Ordering, OrderlyDelivery
+from rocketline.client.consumer.push.pull_loop import PullLoop, PullSettings, QueueReading
 from rocketline.client.consumer.push.queue_buffer import MIB
 from rocketline.client.consumer.push.retries import SendBack
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
@@ -59,20 +59,16 @@ class PushOptions:
     start_from: StartFrom = field(default_factory=lambda: StartFrom(ConsumeFrom.LAST))
     concurrency: int = 20
     batch_size: int = 1
-    ordered: bool = False
-    suspend_queue_s: float = 1.0
-    auto_commit: bool = True
+    ordering: Ordering | None = None
+    """How messages are delivered in order; None: without order."""
     max_reconsume_times: int = -1
     consume_timeout_s: float = 15 * 60.0
-    stop_timeout_s: float = 10.0
-    pull: PullSettings = field(default_factory=PullSettings)
-    max_topic_messages: int | None = None
-    max_topic_mib: int | None = None
+    stop_s: float = 10.0
+    pull: PullSettings = PullSettings()
     strategy: Strategy = allocate_averagely
-    client_rebalance: bool = True
-    pop: PopSettings = field(default_factory=PopSettings)
-    offsets: OffsetStore | None = None
-    offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
+    pop: PopSettings | None = None
+    """How to pop, if brokers share the queues out."""
+    offsets: OffsetStore | Path | None = None
     unit_mode: bool = False
 
     def __post_init__(self) -> None:
@@ -80,18 +76,12 @@ class PushOptions:
             raise ConfigError(f"concurrency {self.concurrency}: 1 to {MAX_CONCURRENCY} expected")
         if not 1 <= self.batch_size <= 1024:
             raise ConfigError(f"batch_size {self.batch_size}: 1 to 1024 expected")
-        if self.max_reconsume_times < -1 or self.consume_timeout_s <= 0 or self.stop_timeout_s < 0:
-            raise ConfigError("max_reconsume_times starts at -1, stop_timeout at 0, consume_timeout above 0")
-        for name, most in (("max_topic_messages", 6553500), ("max_topic_mib", 102400)):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= most:
-                raise ConfigError(f"{name} {value}: 1 to {most} expected, or None for no limit")
-        if self.suspend_queue_s <= 0:
-            raise ConfigError(f"suspend_queue {self.suspend_queue_s}: a time above 0 is needed")
-        if not self.auto_commit and not self.ordered:
-            raise ConfigError("auto_commit=False needs ordered=True: without order there is nothing to commit up to")
-        if self.asks_brokers:
-            strategy_name(self.strategy)
+        if self.max_reconsume_times < -1:
+            raise ConfigError(f"max_reconsume_times {self.max_reconsume_times}: -1 or more expected")
+
+    @property
+    def ordered(self) -> bool:
+        return self.ordering is not None
 
     @property
     def retry_limit(self) -> int:
@@ -107,10 +97,10 @@ class PushOptions:
     @property
     def asks_brokers(self) -> bool:
         """Whether brokers share the queues out; in order, and for all members, that is never theirs to do."""
-        return not self.client_rebalance and not self.ordered and not self.is_broadcasting
+        return self.pop is not None and not self.ordered and not self.is_broadcasting
 
 
-class RunningConsumer:
+class PushMember:
     """Member of a group from `start` to `stop`. The tables of subscriptions and handlers stay the caller's."""
 
     def __init__(
@@ -119,38 +109,39 @@ class RunningConsumer:
         options: PushOptions,
         subscriptions: MutableMapping[str, Subscription],
         handlers: Mapping[str, Handler],
-        watch: ConsumeWatch | None = None,
+        observer: ConsumeObserver | None = None,
     ) -> None:
         """Subscriptions go by topics as on the wire, handlers by topics as their users know them."""
         group = options.group
-        self._watch = watch = watch or ConsumeWatch(group, session.clock)
+        self._observer = observer = observer or ConsumeObserver(group, session.clock)
         clustering = not options.is_broadcasting
         self._session = session
         self._options = options
         self._subscriptions = subscriptions
         self._started_ms = session.clock.now_ms()
-        self._offsets = options.offsets or _offset_store(session, options)
+        self._offsets = offset_store(session, group, options.offsets, local=options.is_broadcasting)
         self._delivery: Delivery
         self.queues: AssignedQueues
-        if options.ordered:
-            self._build_ordered(handlers)
+        reading = QueueReading(session, group, subscriptions, options.pull, self._offsets, options.start_from, observer)
+        handling = Handling(group, handlers.get, session.clock, observer, options.concurrency, options.batch_size)
+        if options.ordering is not None:
+            self._build_ordered(reading, handling, options.ordering)
         else:
-            self._delivery = ConcurrentDelivery(
-                group,
-                handlers.get,
-                self._progress,
-                self._send_back() if clustering else None,
-                session.clock,
-                concurrency=options.concurrency,
-                batch_size=options.batch_size,
-                retry_here_s=session.timing.retry_here_s,
-                watch=watch,
-            )
-            self.queues = self._plain_queues(options.pull)
+            give_back = self._send_back() if clustering else None
+            self._delivery = ConcurrentDelivery(handling, self._progress, give_back, session.timing.retry_here_s)
+            self.queues = self._plain_queues(reading)
         strategy = options.strategy if clustering else None
-        self.popping: Popping | None = None
-        if options.asks_brokers:
-            self.popping = popping = self._build_popping(handlers)
+        self.popping: PushPops | None = None
+        if options.pop is not None and options.asks_brokers:
+            self.popping = popping = PushPops(
+                session,
+                subscriptions,
+                handling,
+                options.pop,
+                self._send_back(),
+                gate=self.queues.gate,
+                retry_limit=options.retry_limit,
+            )
             query = AssignmentQuery(session, group, options.strategy)
             shared = BrokerSharedQueues(query, group, subscriptions, self.queues, popping.queues, self.members_changed)
             self._rebalancer = Rebalancer(
@@ -160,77 +151,40 @@ class RunningConsumer:
             self._rebalancer = Rebalancer(session, group, self.queues, strategy, stalled=self.queues.stalled)
         self._tasks = OwnedTasks()
 
-    def _build_popping(self, handlers: Mapping[str, Handler]) -> Popping:
-        options = self._options
-        return Popping(
-            self._session,
-            self.group,
-            self._subscriptions,
-            handlers.get,
-            options.pop,
-            self._send_back(),
-            self._watch,
-            gate=self.queues.gate,
-            retry_limit=options.retry_limit,
-            concurrency=options.concurrency,
-            batch_size=options.batch_size,
-        )
-
     def _send_back(self) -> SendBack:
-        return SendBack(self._session, self.group, self._options.retry_limit, self._watch.namespace)
+        return SendBack(self._session, self.group, self._options.retry_limit, self._observer.namespace)
 
-    def _plain_queues(self, pull: PullSettings) -> AssignedQueues:
+    def _plain_queues(self, reading: QueueReading) -> AssignedQueues:
+        receiver: Receiver = self._delivery
+        if self._options.asks_brokers:
+            receiver = PopRetryNames(self._delivery, self.group, self._observer.namespace)
         return AssignedQueues(
-            self._session,
-            self.group,
-            self._subscriptions,
-            pull,
-            self._offsets,
-            self._options.start_from,
-            PopRetryNames(self._delivery, self.group, self._watch.namespace)
-            if self._options.asks_brokers
-            else self._delivery,
+            reading,
+            receiver,
             commits_with_pulls=not self._options.is_broadcasting,
             wake=self.rebalance_now,
             on_change=self._assignment_changed,
-            watch=self._watch,
         )
 
-    def _build_ordered(self, handlers: Mapping[str, Handler]) -> None:
+    def _build_ordered(self, reading: QueueReading, handling: Handling, ordering: Ordering) -> None:
         """The parts of an ordered consumer; a broadcasting one shares its queues with nobody and locks nothing."""
         session, options = self._session, self._options
         locks = None if options.is_broadcasting else HeldLocks(session, self.group)
         self._delivery = delivery = OrderlyDelivery(
-            self.group,
-            handlers.get,
+            handling,
             self._progress,
             self._send_back().as_new_message,
-            session.clock,
+            ordering,
             holds=locks.is_valid if locks is not None else lambda queue: True,
             max_reconsume_times=options.retry_limit,
-            concurrency=options.concurrency,
-            batch_size=options.batch_size,
-            suspend_s=options.suspend_queue_s,
             turn_s=session.timing.turn_s,
-            auto_commit=options.auto_commit,
-            watch=self._watch,
         )
-        pull = replace(options.pull, limits=replace(options.pull.limits, max_span=None))
+        reading = replace(reading, settings=replace(options.pull, max_span=None))
         if locks is None:
-            self.queues = self._plain_queues(pull)
+            self.queues = self._plain_queues(reading)
             return
         self.queues = LockedQueues(
-            session,
-            self.group,
-            self._subscriptions,
-            pull,
-            self._offsets,
-            options.start_from,
-            delivery,
-            locks,
-            wake=self.rebalance_now,
-            on_change=self._assignment_changed,
-            watch=self._watch,
+            reading, delivery, locks, wake=self.rebalance_now, on_change=self._assignment_changed
         )
 
     async def start(self) -> None:
@@ -254,8 +208,8 @@ class RunningConsumer:
             await self._tasks.cancel()
             await self.queues.stop_pulling()
             if self.popping is not None:
-                await self.popping.stop(self._options.stop_timeout_s)
-            await self._delivery.stop(self._options.stop_timeout_s)
+                await self.popping.stop(self._options.stop_s)
+            await self._delivery.stop(self._options.stop_s)
             await self._offsets.persist(self.queues.uncommitted(), wait=True)
         finally:
             await self.queues.release()
@@ -302,7 +256,7 @@ class RunningConsumer:
         subscription = self._subscriptions.get(topic)
         if subscription is not None:
             subscription.announce_anew(self._session.clock.now_ms())
-        self.queues.share_limits(self._options.max_topic_messages, self._options.max_topic_mib)
+        self.queues.share_limits()
         self._tasks.start(self._session.heartbeat(), f"heartbeat for {topic}")
 
     def _progress(self, loop: Source, offset: ConsumerOffset) -> None:
@@ -355,11 +309,13 @@ class RunningConsumer:
     async def consume_directly(self, message: MessageView) -> ConsumeDirectlyResult:
         if message.topic.startswith(RETRY_PREFIX):
             message.topic = message.properties.get(RETRY_TOPIC, message.topic)
-        message.topic = self._watch.namespace.unwrap(message.topic)
+        message.topic = self._observer.namespace.unwrap(message.topic)
         started = self._session.clock.monotonic()
         error = await self._delivery.run_directly(message)
         spent_ms = round((self._session.clock.monotonic() - started) * 1000)
-        result = ConsumeDirectlyResult("CR_SUCCESS", spent_ms, None, self._options.ordered, self._options.auto_commit)
+        ordering = self._options.ordering
+        auto_commit = ordering is None or ordering.auto_commit
+        result = ConsumeDirectlyResult("CR_SUCCESS", spent_ms, None, ordering is not None, auto_commit)
         if isinstance(error, RetryLater | SuspendQueue):
             result.consume_result = "CR_ROLLBACK" if isinstance(error, Rollback) else "CR_LATER"
             result.remark = str(error)
@@ -383,17 +339,17 @@ class RunningConsumer:
             "consumeMessageBatchMaxSize": str(options.batch_size),
             "maxReconsumeTimes": str(options.max_reconsume_times),
             "pullBatchSize": str(pull.batch),
-            "pullThresholdForQueue": str(pull.limits.max_messages),
-            "pullThresholdSizeForQueue": str(pull.limits.max_mib),
-            "consumeConcurrentlyMaxSpan": str(pull.limits.max_span),
-            "suspendCurrentQueueTimeMillis": str(round(options.suspend_queue_s * 1000)),
+            "pullThresholdForQueue": str(pull.max_messages),
+            "pullThresholdSizeForQueue": str(pull.max_mib),
+            "consumeConcurrentlyMaxSpan": str(pull.max_span),
+            "suspendCurrentQueueTimeMillis": str(round((options.ordering or Ordering()).suspend_s * 1000)),
         }
         return ConsumerRunningInfo(
             properties,
             [subscription.data for subscription in self._subscriptions.values()],
             {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.loops()},
             self.popping.describe() if self.popping is not None else {},
-            {topic: self._watch.stats.status(topic) for topic in self.topics},
+            {topic: self._observer.stats.status(topic) for topic in self.topics},
         )
 
     def _queue_info(self, loop: PullLoop) -> ProcessQueueInfo:
@@ -411,9 +367,3 @@ class RunningConsumer:
         self._delivery.describe(loop, info)
         self.queues.describe(loop, info)
         return info
-
-
-def _offset_store(session: ClientSession, options: PushOptions) -> OffsetStore:
-    if options.is_broadcasting:
-        return LocalOffsets(options.offsets_folder, session.client_id, options.group)
-    return BrokerOffsets(session, options.group)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 
-from rocketline.client.producer.outgoing import LAST_DELAY_LEVEL, Outgoing, SendOptions, compressed, outgoing_message
+from rocketline.client.producer.outgoing import LAST_DELAY_LEVEL, RequestMaker, SendRequest
+from rocketline.client.producer.send_options import SendOptions
 from rocketline.client.producer.sender import Sender
 from rocketline.client.session import ClientSession
 from rocketline.errors import RocketlineError
@@ -39,8 +40,9 @@ class SendBack:
         self._session = session
         self._group = group
         self._max_reconsume_times = max_reconsume_times
-        self._options = SendOptions(timeout_s=session.timing.send_back_s)
-        self._sender = Sender(session, self._options)
+        options = SendOptions(timeout_s=session.timing.send_back_s)
+        self._maker = RequestMaker(INNER_GROUP, options, session.unique_ids.next, session.clock.now_ms)
+        self._sender = Sender(session, options)
 
     async def __call__(self, message: MessageView, queue: MessageQueue, delay_level: int) -> bool:
         """Whether the broker took the message; when not, it is still ours."""
@@ -67,13 +69,13 @@ class SendBack:
     async def as_new_message(self, message: MessageView) -> bool:
         """The same by way of an ordinary send to the retry topic: all that consumers in order ever do."""
         try:
-            await self._sender.send(self._copy_for_retry(message), self._session.timing.send_back_s)
+            await self._sender.send(self._copy_for_retry(message), self._maker.options.timeout_s)
             return True
         except RocketlineError as error:
             log.warning("message %s of %s could not be handed back: %s", message.message_id, message.queue, error)
             return False
 
-    def _copy_for_retry(self, message: MessageView) -> Outgoing:
+    def _copy_for_retry(self, message: MessageView) -> SendRequest:
         properties = {name: value for name, value in message.properties.items() if name not in _NOT_KEPT}
         properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
         properties[RETRY_TOPIC] = self._namespace.wrap(message.topic)
@@ -81,13 +83,7 @@ class SendBack:
         copy = Message(
             retry_topic(self._group), message.body, properties=properties, flag=message.flag, delay_level=level
         )
-        body, sys_flag = message.body, 0
-        if len(body) >= self._options.compress_over_bytes:
-            body, sys_flag = compressed(body, self._options)
-        session = self._session
-        outgoing = outgoing_message(
-            copy, INNER_GROUP, session.unique_ids.next(), session.clock.now_ms(), self._options, body, sys_flag
-        )
+        outgoing = self._maker.pack(copy)
         # How often it was tried travels in the header; the broker decides by it when to give up.
         outgoing.ext["j"] = str(message.reconsume_times + 1)
         outgoing.ext["l"] = str(self._max_reconsume_times)

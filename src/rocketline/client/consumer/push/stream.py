@@ -42,7 +42,7 @@ class MessageStream:
         self._offers.put_nowait(None)
 
     def abandon(self) -> None:
-        """Nobody iterates any more: the current message stays undone too."""
+        """The loop was left: the current message stays undone too."""
         self.close()
         if self._taken is not None:
             _undo(self._taken)

@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about client instances, their timers and consumer start-up that no other test shows."""
+"""Client instances: what they share, their timers, and the start of a consumer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, fake_cluster, until
 
-from rocketline.client import ClientTiming, ConsumeFrom, MessageModel, Producer, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, MessageModel, Producer, PushConsumer
 from rocketline.client.identity import client_id
 from rocketline.errors import ClientError, ConsumerClosed, RouteNotFound
 from rocketline.message import Message, MessageView
@@ -43,8 +43,12 @@ def test_a_unit_can_be_said_as_part_of_the_instance_name() -> None:
 async def test_a_producer_and_a_consumer_of_one_instance_share_connections_and_heartbeat(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     async with (
-        Producer(cluster.namesrv, group="makers", instance_name="same", timing=QUICK) as producer,
-        PushConsumer(cluster.namesrv, group="takers", instance_name="same", timing=QUICK) as consumer,
+        Producer(
+            cluster.namesrv, group="makers", options=ClientOptions(instance_name="same", timing=QUICK)
+        ) as producer,
+        PushConsumer(
+            cluster.namesrv, group="takers", options=ClientOptions(instance_name="same", timing=QUICK)
+        ) as consumer,
     ):
         consumer.subscribe("T", "*", ignore)
         await consumer.start()
@@ -61,7 +65,7 @@ async def test_a_start_that_failed_can_be_made_again(cluster: FakeCluster) -> No
     """Java's client stays in START_FAILED for ever; here nothing is left of the attempt."""
     cluster.add_topic("T", 1)
     await cluster.name_server.close()
-    async with PushConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+    async with PushConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as consumer:
         consumer.subscribe("T", "*", ignore)
         with pytest.raises(RouteNotFound):
             await consumer.start()
@@ -83,7 +87,7 @@ async def test_a_start_that_failed_can_be_made_again(cluster: FakeCluster) -> No
 
 async def test_a_consumer_that_ended_or_runs_cannot_be_started_and_says_so(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    consumer = PushConsumer(cluster.namesrv, group="g", timing=QUICK)
+    consumer = PushConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS)
     consumer.subscribe("T", "*", ignore)
     async with consumer:
         await consumer.start()
@@ -97,7 +101,7 @@ async def test_routes_come_before_the_heartbeat_and_tags_need_no_check(cluster: 
     cluster.add_topic("T", 1)
     asked_before_beat: list[str] = []
 
-    async with PushConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+    async with PushConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as consumer:
         consumer.subscribe("T", "a || b", ignore)
         starting = asyncio.ensure_future(consumer.start())
         await cluster.broker.request(BEAT)
@@ -111,7 +115,7 @@ async def test_routes_come_before_the_heartbeat_and_tags_need_no_check(cluster: 
 async def test_the_first_share_is_there_without_waiting_for_a_round(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 3)
     never = replace(QUICK, rebalance_s=1e6, rebalance_soon_s=1e6)
-    async with PushConsumer(cluster.namesrv, group="g", timing=never) as consumer:
+    async with PushConsumer(cluster.namesrv, group="g", options=ClientOptions(timing=never)) as consumer:
         consumer.subscribe("T", "*", ignore)
         await consumer.start()
         assert len([queue for queue in consumer.assigned if queue.topic == "T"]) == 3
@@ -120,7 +124,7 @@ async def test_the_first_share_is_there_without_waiting_for_a_round(cluster: Fak
 async def test_many_rounds_leave_one_pull_under_way_per_queue(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 2)
     timing = replace(QUICK, rebalance_s=0.005)
-    async with PushConsumer(cluster.namesrv, group="g", timing=timing) as consumer:
+    async with PushConsumer(cluster.namesrv, group="g", options=ClientOptions(timing=timing)) as consumer:
         consumer.subscribe("T", "*", ignore)
         await consumer.start()
         await cluster.broker.request(MEMBERS, 20)
@@ -135,7 +139,7 @@ async def test_a_broker_that_left_the_routes_gets_no_heartbeat_of_the_tick_that_
         cluster.add_topic("T", 1)
         timing = replace(QUICK, heartbeat_s=0.01, route_refresh_s=0.01)
         stays, leaves = cluster.brokers
-        async with Producer(cluster.namesrv, group="g", timing=timing) as producer:
+        async with Producer(cluster.namesrv, group="g", options=ClientOptions(timing=timing)) as producer:
             await producer.queues("T")
             await leaves.request(BEAT)
             cluster.add_topic("T", 1, brokers=[stays])
@@ -147,7 +151,9 @@ async def test_a_broker_that_left_the_routes_gets_no_heartbeat_of_the_tick_that_
 
 async def test_a_name_server_that_comes_back_is_used_again(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    async with Producer(cluster.namesrv, group="g", timing=replace(QUICK, route_refresh_s=0.01)) as producer:
+    async with Producer(
+        cluster.namesrv, group="g", options=ClientOptions(timing=replace(QUICK, route_refresh_s=0.01))
+    ) as producer:
         await producer.send(Message("T", b"before"))
         await cluster.name_server.close()
         await producer.send(Message("T", b"the route is known"))
@@ -172,8 +178,8 @@ async def test_broadcasting_progress_goes_to_a_file_by_the_timer_and_never_to_a_
         group="g",
         model=MessageModel.BROADCASTING,
         from_where=ConsumeFrom.FIRST,
-        offsets_folder=tmp_path,
-        timing=replace(QUICK, persist_s=0.01),
+        offsets=tmp_path,
+        options=ClientOptions(timing=replace(QUICK, persist_s=0.01)),
     ) as consumer:
         consumer.subscribe("T", "*", ignore)
         await consumer.start()

@@ -1,18 +1,27 @@
-"""Rows of docs/mechanisms.md about starting, pulling and queues that leave which no other test shows."""
+"""Reading queues: before the start, settings, brokers that are away, queues that leave."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, FakeCluster, fake_cluster, own_tasks, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, fake_cluster, own_tasks, until
 
-from rocketline.client import ConsumeFrom, MessageModel, PullConsumer, PushConsumer
+from rocketline.client import (
+    ClientOptions,
+    ClientTiming,
+    ConsumeFrom,
+    MessageModel,
+    PullConsumer,
+    PullSettings,
+    PushConsumer,
+)
 from rocketline.client.session import open_session
 from rocketline.errors import ConfigError, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
@@ -54,7 +63,7 @@ def pulls_of(cluster: FakeCluster, topic: str = "T") -> list[PullMessageHeader]:
 async def test_until_it_starts_a_consumer_says_nothing_to_anybody(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     before = own_tasks()
-    consumer = PushConsumer(cluster.namesrv, group="g", timing=QUICK)
+    consumer = PushConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS)
     consumer.subscribe("T", "*", ignore)
     assert own_tasks() == before
     async with consumer:
@@ -67,42 +76,37 @@ async def test_until_it_starts_a_consumer_says_nothing_to_anybody(cluster: FakeC
 
 
 @pytest.mark.parametrize(
-    "option",
+    ("kind", "option"),
     [
-        {"concurrency": 0},
-        {"concurrency": 1001},
-        {"max_span": 0},
-        {"max_span": 65536},
-        {"max_cached_messages": 0},
-        {"max_cached_messages": 65536},
-        {"max_cached_mib": 0},
-        {"max_cached_mib": 1025},
-        {"max_topic_messages": 0},
-        {"max_topic_messages": 6553501},
-        {"max_topic_mib": 0},
-        {"max_topic_mib": 102401},
-        {"pull_interval": -0.001},
-        {"batch_size": 0},
-        {"batch_size": 1025},
-        {"pull_batch": 0},
-        {"pull_batch": 1025},
-        {"consume_timeout": 0.0},
-        {"max_reconsume_times": -2},
-        {"strategy": "BY_GUESS"},
+        *(
+            (PushConsumer, option)
+            for option in ("concurrency=0", "concurrency=1001", "batch_size=0", "batch_size=1025")
+        ),
+        *((PushConsumer, option) for option in ("max_reconsume_times=-2", "strategy=BY_GUESS")),
+        *(
+            (PullSettings, option)
+            for option in ("max_span=0", "max_span=65536", "max_messages=0", "max_messages=65536")
+        ),
+        *((PullSettings, option) for option in ("max_mib=0", "max_mib=1025", "batch=0", "batch=1025")),
+        *((PullSettings, option) for option in ("max_topic_messages=0", "max_topic_messages=6553501")),
+        *((PullSettings, option) for option in ("max_topic_mib=0", "max_topic_mib=102401", "max_total_messages=0")),
+        *((PullSettings, option) for option in ("interval_s=-0.001", "suspend_s=31.0")),
+        (ClientTiming, "consume_timeout_s=0.0"),
     ],
-    ids=str,
 )
-def test_settings_out_of_their_range_are_named(option: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        PushConsumer("127.0.0.1:1", group="g", **option)
-    assert str(next(iter(option.values()))) in str(caught.value) or "starts at" in str(caught.value)
+def test_settings_out_of_their_range_are_named(kind: Any, option: str) -> None:
+    name, _, text = option.partition("=")
+    value = text if name == "strategy" else float(text) if "." in text else int(text)
+    make = partial(kind, "127.0.0.1:1", group="g") if kind is PushConsumer else kind
+    with pytest.raises(ConfigError, match=text):
+        make(**{name: value})
 
 
 async def test_a_broadcasting_consumer_has_no_retry_topic_and_the_same_name_every_time(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     cluster.add_topic("T", 1)
-    options: dict[str, Any] = {"group": "g", "timing": QUICK, "offsets_folder": tmp_path}
+    options: dict[str, Any] = {"group": "g", "offsets": tmp_path, "options": QUICK_OPTIONS}
     everybody = PushConsumer(cluster.namesrv, model=MessageModel.BROADCASTING, **options)
     again = PushConsumer(cluster.namesrv, model=MessageModel.BROADCASTING, **options)
     assert everybody.client_id == again.client_id
@@ -117,7 +121,7 @@ async def test_a_broadcasting_consumer_has_no_retry_topic_and_the_same_name_ever
 
 async def test_the_queues_to_read_are_the_read_queues(cluster: FakeCluster) -> None:
     queues = cluster.add_topic("T", 4, write_queues=8)
-    async with PullConsumer(cluster.namesrv, group="g", timing=QUICK) as consumer:
+    async with PullConsumer(cluster.namesrv, group="g", options=QUICK_OPTIONS) as consumer:
         assert await consumer.queues("T") == tuple(queues)
     assert len(queues) == 4
 
@@ -129,7 +133,11 @@ async def test_pulls_may_carry_their_expression(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     seen: list[MessageView] = []
     async with PushConsumer(
-        cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST, post_subscription_when_pull=True
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        pull=PullSettings(post_subscription=True),
+        options=QUICK_OPTIONS,
     ) as consumer:
         consumer.subscribe("T", "a || b", seen.append)
         await consumer.start()
@@ -156,7 +164,10 @@ async def test_a_broker_that_is_silent_does_not_keep_others_from_being_read() ->
             seen.append(message.broker_name)
 
         async with PushConsumer(
-            cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST, stop_timeout=0.1
+            cluster.namesrv,
+            group="g",
+            from_where=ConsumeFrom.FIRST,
+            options=ClientOptions(timing=replace(QUICK, stop_s=0.1)),
         ) as consumer:
             consumer.subscribe("T", "*", handle)
             await consumer.start()
@@ -175,7 +186,9 @@ async def test_a_plain_handler_that_is_slow_delays_no_other_answer(cluster: Fake
     def slow(message: MessageView) -> None:
         assert release.wait(PATIENCE_S)
 
-    async with PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
         consumer.subscribe("T", "*", slow)
         consumer.subscribe("U", "*", others.append)
         await consumer.start()
@@ -188,7 +201,7 @@ async def test_a_plain_handler_that_is_slow_delays_no_other_answer(cluster: Fake
 
 async def test_a_broker_the_route_does_not_name_is_looked_up_once_and_then_an_error(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
-    session = open_session("127.0.0.1@lookup", [cluster.namesrv], QUICK)
+    session = open_session("127.0.0.1@lookup", [cluster.namesrv], QUICK_OPTIONS)
     await session.routes.find("T")
     asked = len(cluster.name_server.requests)
     with pytest.raises(RouteNotFound, match="'ghost'"):
@@ -202,7 +215,10 @@ async def test_a_paused_member_still_hands_over_the_queues_that_others_take(clus
     cluster.add_topic("T", 2)
     timing = replace(QUICK, persist_s=0.01)
     async with PushConsumer(
-        cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST, instance_name="b"
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        options=ClientOptions(timing=timing, instance_name="b"),
     ) as consumer:
         consumer.subscribe("T", "*", ignore)
         await consumer.start()
@@ -227,7 +243,10 @@ async def test_a_queue_that_left_is_neither_pulled_nor_committed_again(cluster: 
         seen.append(message.queue_id)
 
     async with PushConsumer(
-        cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST, instance_name="b"
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        options=ClientOptions(timing=timing, instance_name="b"),
     ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
@@ -255,7 +274,9 @@ async def test_a_failed_message_goes_back_to_the_broker_it_came_from() -> None:
         async def handle(message: MessageView) -> None:
             raise ValueError("no")
 
-        async with PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+        async with PushConsumer(
+            cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+        ) as consumer:
             consumer.subscribe("T", "*", handle)
             await consumer.start()
             cluster.brokers[1].store("T", 0, b"x")
@@ -276,7 +297,9 @@ async def test_without_a_master_in_the_route_a_failed_message_goes_back_to_where
         raise ValueError("no")
 
     slave.store("T", 0, b"x")
-    async with PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
         await until(lambda: len(cluster.broker.sent_back) == 1)
@@ -294,7 +317,9 @@ async def test_a_group_that_the_broker_does_not_know_keeps_asking_and_says_so(
 
     cluster.broker.script(PULL, 26, 26, 26)
     cluster.broker.store("T", 0, b"x")
-    async with PushConsumer(cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=QUICK_OPTIONS
+    ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
         await until(lambda: seen == [b"x"])
@@ -312,7 +337,9 @@ async def test_a_topic_that_nobody_has_is_waited_for_and_named(
         seen.append(message.topic)
 
     timing = replace(QUICK, route_refresh_s=0.01, rebalance_s=0.01)
-    async with PushConsumer(cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=timing)
+    ) as consumer:
         consumer.subscribe("T", "*", handle)
         consumer.subscribe("missing", "*", handle)
         await consumer.start()

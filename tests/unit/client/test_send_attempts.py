@@ -1,4 +1,4 @@
-"""Plain messages to a topic whose route is known: sent from a template, otherwise as every other message."""
+"""Attempts of a send: their number, brokers and time limit; and which are written as a frame from a template."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from tests.support.patience import PATIENCE_S
-from tests.unit.client.fakes import QUICK, SILENCE, FakeBroker, FakeCluster, until
+from tests.unit.client.fakes import QUICK_OPTIONS, SILENCE, FakeBroker, FakeCluster, until
 
-from rocketline.client import Producer
+from rocketline.client import ClientOptions, Producer
+from rocketline.client.middleware import Proceed
 from rocketline.errors import BrokerError, InvalidMessage, ProducerClosed, SendFailed
 from rocketline.message import UNIQ_KEY, Message
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -26,13 +27,13 @@ SEND = RequestCode.SEND_MESSAGE_V2
 @pytest.fixture
 async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK) as made:
+    async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as made:
         await warm_up(made, cluster)
         yield made
 
 
 async def warm_up(producer: Producer, cluster: FakeCluster) -> None:
-    """The first message goes the long way, which learns the route."""
+    """The first message learns the route and makes the connection."""
     await producer.send(Message("T", b"warm-up"))
     for broker in cluster.brokers:
         broker.requests.clear()
@@ -65,71 +66,54 @@ def unique_id(request: Command) -> str:
     return decode_properties(fields(request)["i"])[UNIQ_KEY]
 
 
-async def test_the_request_is_that_of_the_long_way(
-    producer: Producer, cluster: FakeCluster, ready: list[bytes]
-) -> None:
-    message = Message("T", b"x" * 100, tag="t", keys=["k1", "k2"], wait_stored=False)
-    receipt = await producer.send(message)
-    assert len(ready) == 1
-    producer.add_hook(before=lambda _: None)
-    await producer.send(message)
-    assert len(ready) == 1
-    plain, other = sends(cluster.broker)
-    assert unique_id(plain) == receipt.message_id
-    changing = dict.fromkeys("egi", "")
-    assert fields(plain) | changing == fields(other) | changing
-    assert (plain.body, plain.version, plain.language, plain.flag) == (
-        other.body,
-        other.version,
-        other.language,
-        other.flag,
-    )
-
-
 @pytest.mark.parametrize(
     "message",
     [
-        Message("T", b"x", properties={"a": "b"}),
-        Message("T", b"x", flag=3),
-        Message("T", b"x", sharding_key="k"),
-        Message("T", b"x" * 5000),
-        Message("T", b"x", delay_level=2),
-        Message("new", b"x"),
+        Message("T", b"x" * 100, tag="t", keys=["k1", "k2"], wait_stored=False),
+        Message("T", b"x", properties={"a": "ключ"}, sharding_key="k", delay_level=2),
     ],
-    ids=["properties", "flag", "sharding key", "to compress", "delay", "no route"],
+    ids=["tag and keys", "properties"],
 )
-async def test_other_messages_go_the_long_way(
+async def test_a_frame_from_a_template_is_the_same_request(
     producer: Producer, cluster: FakeCluster, message: Message, ready: list[bytes]
 ) -> None:
-    cluster.add_topic("new")
+    receipt = await producer.send(message)
+    assert len(ready) == 1
+    async with Producer(cluster.namesrv, group="shop", options=ClientOptions(middleware=unchanged)) as other:
+        await other.send(message)
+    assert len(ready) == 1
+    framed, encoded = sends(cluster.broker)
+    assert unique_id(framed) == receipt.message_id
+    changing = dict.fromkeys("egi", "")
+    assert fields(framed) | changing == fields(encoded) | changing
+    assert (framed.body, framed.version, framed.language, framed.flag) == (
+        encoded.body,
+        encoded.version,
+        encoded.language,
+        encoded.flag,
+    )
+
+
+async def unchanged(address: str, request: Command, proceed: Proceed) -> Command | None:
+    return await proceed(request)
+
+
+@pytest.mark.parametrize("message", [Message("T", b"x", flag=3), Message("T", b"x" * 5000)], ids=["flag", "compressed"])
+async def test_messages_with_flags_are_encoded(producer: Producer, message: Message, ready: list[bytes]) -> None:
     assert (await producer.send(message)).message_id
-    assert not ready
-
-
-async def test_a_caller_who_chooses_the_queue_goes_the_long_way(producer: Producer, ready: list[bytes]) -> None:
-    queue = (await producer.queues("T"))[1]
-    assert (await producer.send(Message("T", b"x"), queue=queue)).queue == queue
     assert not ready
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"namespace": "n"},
-        {"avoid_slow_brokers": True},
-        {"attempt_timeout": 1.0},
-        {"retry_not_stored": True},
-        {"credentials": Credentials("key", "a long secret")},
-        {"autobatch": True, "linger": 0.001},
-    ],
-    ids=lambda options: next(iter(options)),
+    [ClientOptions(credentials=Credentials("key", "a long secret")), ClientOptions(middleware=unchanged)],
+    ids=["signed", "middleware"],
 )
-async def test_producers_that_need_more_take_the_long_way(
-    cluster: FakeCluster, options: dict[str, Any], ready: list[bytes]
+async def test_what_signs_or_looks_at_requests_needs_their_fields(
+    cluster: FakeCluster, options: ClientOptions, ready: list[bytes]
 ) -> None:
     cluster.add_topic("T")
-    cluster.add_topic("n%T")
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, **options) as producer:
+    async with Producer(cluster.namesrv, group="shop", options=options) as producer:
         for _ in range(2):
             assert (await producer.send(Message("T", b"x"))).message_id
     assert not ready
@@ -143,7 +127,7 @@ async def test_a_retry_knows_of_the_first_attempt(producer: Producer, cluster: F
 
 async def test_a_retry_goes_to_the_other_broker(two_brokers: FakeCluster) -> None:
     two_brokers.add_topic("T")
-    async with Producer(two_brokers.namesrv, group="shop", timing=QUICK) as producer:
+    async with Producer(two_brokers.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         for _ in range(8):  # the loop is connected to both then
             await producer.send(Message("T", b"warm-up"))
         first, second = two_brokers.brokers
@@ -208,7 +192,7 @@ async def test_queues_are_used_in_turn_whichever_way_the_request_goes(
 
 async def test_messages_in_flight_are_bounded(cluster: FakeCluster) -> None:
     cluster.add_topic("T")
-    async with Producer(cluster.namesrv, group="shop", timing=QUICK, max_in_flight=2) as producer:
+    async with Producer(cluster.namesrv, group="shop", max_in_flight=2, options=QUICK_OPTIONS) as producer:
         await warm_up(producer, cluster)
         cluster.broker.on[SEND] = lambda request: None
         waiting = [asyncio.ensure_future(producer.send(Message("T", b"x"), timeout=PATIENCE_S)) for _ in range(4)]
@@ -220,7 +204,7 @@ async def test_messages_in_flight_are_bounded(cluster: FakeCluster) -> None:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         assert (await producer.send(Message("T", b"y"))).message_id, "all have left"
-        assert producer._turn._room == 2
+        assert producer._window._room == 2
 
 
 async def test_bad_messages_and_closed_producers_are_told(producer: Producer, cluster: FakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""Rows of docs/mechanisms.md about consuming that no other test shows: defaults, throttling, queues that leave."""
+"""Push consumers: defaults, pauses and limits, queues that leave, where progress goes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.unit.client.fakes import QUICK, FakeCluster, until
+from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, until
 
-from rocketline.client import ConsumeFrom, MessageModel, PushConsumer
+from rocketline.client import ClientOptions, ClientTiming, ConsumeFrom, MessageModel, PullSettings, PushConsumer
 from rocketline.client.consumer.push import pull_loop
 from rocketline.clock import ManualClock
 from rocketline.message import MessageQueue, MessageView
@@ -41,18 +41,13 @@ def test_defaults_of_a_push_consumer_are_rocketmqs() -> None:
         "concurrency": 20,
         "batch_size": 1,
         "max_reconsume_times": -1,
-        "consume_timeout": 15 * 60,
-        "pull_batch": 32,
-        "pull_interval": 0,
-        "pull_timeout": 30,
-        "suspend": 15,
-        "max_cached_messages": 1000,
-        "max_cached_mib": 100,
-        "max_span": 2000,
-        "max_topic_messages": None,
-        "max_topic_mib": None,
     }
     assert {name: parameters[name].default for name in expected} == expected
+    pull = parameters["pull"].default
+    assert (pull.batch, pull.interval_s, pull.timeout_s, pull.suspend_s) == (32, 0, 30, 15)
+    assert (pull.max_messages, pull.max_mib, pull.max_span) == (1000, 100, 2000)
+    assert (pull.max_topic_messages, pull.max_topic_mib) == (None, None)
+    assert ClientTiming().consume_timeout_s == 15 * 60
 
 
 async def test_a_consumer_whose_rounds_fail_does_not_disturb_another_of_its_instance(cluster: FakeCluster) -> None:
@@ -65,8 +60,10 @@ async def test_a_consumer_whose_rounds_fail_does_not_disturb_another_of_its_inst
 
     timing = replace(QUICK, rebalance_s=0.01)
     async with (
-        PushConsumer(cluster.namesrv, group="bad", instance_name="i", timing=timing, strategy=broken) as bad,
-        PushConsumer(cluster.namesrv, group="good", instance_name="i", timing=timing) as good,
+        PushConsumer(
+            cluster.namesrv, group="bad", strategy=broken, options=ClientOptions(instance_name="i", timing=timing)
+        ) as bad,
+        PushConsumer(cluster.namesrv, group="good", options=ClientOptions(instance_name="i", timing=timing)) as good,
     ):
         for consumer in (bad, good):
             consumer.subscribe("T", "*", ignore)
@@ -85,8 +82,13 @@ async def test_a_pause_between_pulls_is_kept_while_messages_flow(cluster: FakeCl
 
     for _ in range(40):
         cluster.broker.store("T", 0, b"x")
-    options = {"group": "g", "timing": QUICK, "from_where": ConsumeFrom.FIRST}
-    async with PushConsumer(cluster.namesrv, pull_interval=1e6, **options) as consumer:  # type: ignore[arg-type]
+    async with PushConsumer(
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        pull=PullSettings(interval_s=1e6),
+        options=QUICK_OPTIONS,
+    ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
         await until(lambda: len(seen) == 32)
@@ -111,7 +113,11 @@ async def test_a_throttled_queue_is_logged_now_and_then_and_counts_as_pulled(
         cluster.broker.store("T", 0, b"x")
     timing = replace(QUICK, pull_recheck_s=0.001)
     async with PushConsumer(
-        cluster.namesrv, group="g", timing=timing, clock=clock, from_where=ConsumeFrom.FIRST, max_cached_messages=1
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        pull=PullSettings(max_messages=1),
+        options=ClientOptions(timing=timing, clock=clock),
     ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
@@ -139,7 +145,11 @@ async def test_messages_that_wait_are_not_delivered_when_their_queue_leaves(clus
     for _ in range(5):
         cluster.broker.store("T", 0, b"x")
     async with PushConsumer(
-        cluster.namesrv, group="g", timing=QUICK, from_where=ConsumeFrom.FIRST, concurrency=1, instance_name="zzz"
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        concurrency=1,
+        options=ClientOptions(timing=QUICK, instance_name="zzz"),
     ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
@@ -162,7 +172,10 @@ async def test_the_owner_of_a_queue_commits_over_what_somebody_else_committed(cl
         seen.append(message.queue_offset)
 
     async with PushConsumer(
-        cluster.namesrv, group="g", timing=replace(QUICK, persist_s=0.01), from_where=ConsumeFrom.FIRST
+        cluster.namesrv,
+        group="g",
+        from_where=ConsumeFrom.FIRST,
+        options=ClientOptions(timing=replace(QUICK, persist_s=0.01)),
     ) as consumer:
         consumer.subscribe("T", "*", handle)
         await consumer.start()
@@ -182,7 +195,9 @@ async def test_without_a_master_progress_goes_to_a_slave(cluster: FakeCluster) -
     async def ignore(message: MessageView) -> None: ...
 
     timing = replace(QUICK, persist_s=0.01)
-    async with PushConsumer(cluster.namesrv, group="g", timing=timing, from_where=ConsumeFrom.FIRST) as consumer:
+    async with PushConsumer(
+        cluster.namesrv, group="g", from_where=ConsumeFrom.FIRST, options=ClientOptions(timing=timing)
+    ) as consumer:
         consumer.subscribe("T", "*", ignore)
         slave.store("T", 0, b"x")
         await consumer.start()
