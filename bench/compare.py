@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="everything, but tiny: does the harness work?")
     parser.add_argument("--ours", choices=["rocketline", "apache"], default="rocketline")
     parser.add_argument(
-        "--twins", action="store_true", help="our compiled broker against our Python one, without Apache"
+        "--both", action="store_true", help="our compiled broker against our Python one, without Apache"
     )
     parser.add_argument(
         "--before", type=Path, metavar="CHECKOUT", help="against our broker of another checkout, without Apache"
@@ -116,7 +116,7 @@ def plan_of(args: argparse.Namespace) -> BenchPlan:
 
 def sides_of(args: argparse.Namespace, flush: FlushKind) -> list[Side]:
     core = args.server_core
-    if args.twins:
+    if args.both:
         # In turns within every pair, as with Apache.
         return [
             CommandSide(label, core, f"env ROCKETLINE_IMPL={choice} {args.ours_command}", flush=flush.value)
@@ -137,9 +137,9 @@ def sides_of(args: argparse.Namespace, flush: FlushKind) -> list[Side]:
 def about_of(args: argparse.Namespace) -> dict[str, str]:
     """What was compared, where and when."""
     about = machine.describe(ROOT)
-    about["implementation"] = "both" if args.twins else args.ours if args.ours == "apache" else our_implementation()
+    about["implementation"] = "both" if args.both else args.ours if args.ours == "apache" else our_implementation()
     about["versions"] = f"CPython {about['python']} ({about['implementation']})"
-    if not (args.twins or args.before):
+    if not (args.both or args.before):
         about["versions"] += f", Apache RocketMQ {APACHE_VERSION}, heap {args.heap} MiB"
     about["when"] = time.strftime("%Y-%m-%d %H:%M")
     about["server_core"] = str(args.server_core)

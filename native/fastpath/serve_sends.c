@@ -9,10 +9,10 @@
 #define SEND_V2 310
 #define SEND_BATCH 320
 #define SMALL_BYTES 1024 /* larger ones are counted one by one */
-#define MAX_BATCH 8192 /* messages; more are left to the general road */
+#define MAX_BATCH 8192 /* messages; more are left to the general path */
 #define ITEM_BYTES 22 /* of a message of a batch without its body and properties */
 
-/* Fields of a SendContext. */
+/* Fields of a FastSendContext. */
 enum {
     MAX_FRAME, MAX_HEADER, PLACES, WAITS, ADDED_TEXT, STORE_HOST, MAX_BODY, MAX_RECORD, ANSWER_HEAD, ANSWER_TAIL, BINARY_PARTS,
     HOST = BINARY_PARTS + 3, CONTEXT_FIELDS,
@@ -318,7 +318,7 @@ static int is_context(PyObject *context)
         sound = PyBytes_Check(PyTuple_GET_ITEM(context, number));
     if (sound && PyBytes_GET_SIZE(PyTuple_GET_ITEM(context, HOST)) <= 128)
         return 1;
-    PyErr_SetString(PyExc_TypeError, "that is no SendContext");
+    PyErr_SetString(PyExc_TypeError, "that is no FastSendContext");
     return 0;
 }
 

@@ -26,7 +26,7 @@ class Outcome:
     notes: dict[str, float] = field(default_factory=dict)
     """The worst value of whatever else was measured."""
     impl: str = "python"
-    """Which implementation ran: `python`, or `c` for the compiled twin."""
+    """Which implementation ran: `python`, or `c` for compiled code."""
 
     def note(self, name: str, value: float) -> None:
         self.notes[name] = max(value, self.notes.get(name, value))

@@ -122,14 +122,14 @@ def test_stretches(raw: bytes, cuts: list[int]) -> None:
     [([-1], [2]), ([3], [2]), ([0], [11]), ([0, 5], [5]), ([1 << 62], [-(1 << 62)]), ([-(1 << 63)], [(1 << 63) - 1])],
 )
 def test_nothing_beyond_a_buffer(begins: list[int], ends: list[int]) -> None:
-    twin: Any = _impl._module
+    module: Any = _impl._module
     places = np.array(begins, np.int64), np.array(ends, np.int64)
     with pytest.raises(ValueError, match="lie in their buffer"):
-        twin.lay_out(bytes(10), *places)
+        module.lay_out(bytes(10), *places)
     with pytest.raises(ValueError, match="lie in their buffer"):
-        twin.take_properties(bytes(10), *places, (), True)
+        module.take_properties(bytes(10), *places, (), True)
     with pytest.raises(ValueError, match="lie in their buffer"):
-        twin.wrong_bodies(bytes(10), *places, np.zeros(1, np.int32))
+        module.wrong_bodies(bytes(10), *places, np.zeros(1, np.int32))
 
 
 def test_every_body_has_a_checksum() -> None:

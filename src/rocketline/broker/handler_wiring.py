@@ -38,7 +38,7 @@ from rocketline.broker.handlers.send_back import SendBackHandlers
 from rocketline.broker.handlers.timers import TimerHandlers
 from rocketline.broker.handlers.transactions import TransactionHandlers
 from rocketline.broker.parts import BrokerParts
-from rocketline.broker.pop.routes import TopicQueues
+from rocketline.broker.pop.routes import ClusterQueues
 from rocketline.broker.selection import Selections
 from rocketline.broker.statistics.statistics import FallBehind
 from rocketline.broker.tables.topics import READ, WRITE
@@ -200,7 +200,7 @@ def _pop_handlers(parts: BrokerParts, selections: Selections) -> Iterator[Handle
         broker_name=config.name,
         max_invisible_ms=timers.max_delay_s * 1000,
     )
-    queues = TopicQueues(
+    queues = ClusterQueues(
         config.registration.name_servers, parts.environment.client, parts.topics, parts.clock, config.name
     )
     yield AssignmentHandlers(parts.topics, parts.groups, parts.consumers, pops.modes, queues, config.pop.shares_queues)

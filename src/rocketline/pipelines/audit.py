@@ -22,7 +22,7 @@ from rocketline.store.config import StoreConfig
 from rocketline.store.tools.findings import StoreFinding
 from rocketline.store.tools.folder import StoreFolder, index_names
 from rocketline.store.tools.inspection import VerifyReport, Walk, verify
-from rocketline.store.tools.log_check import LogRange, RangeReport, check_links, check_range
+from rocketline.store.tools.log_check import LogPart, RangeReport, check_links, check_range
 from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
@@ -41,7 +41,7 @@ class AuditTask(msgspec.Struct):
     root: str | None
     index_shape: tuple[int, int]
     limits: CheckLimits
-    stretch: LogRange | None = None
+    stretch: LogPart | None = None
     index_file: int | None = None
 
 
@@ -85,14 +85,14 @@ def _tasks(
     return links + [msgspec.structs.replace(task, stretch=stretch) for stretch in stretches(folder, share)]
 
 
-def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[LogRange]:
+def stretches(folder: StoreFolder, share: Callable[[int], int]) -> list[LogPart]:
     """The log of a store cut into parts; `share` gives their length for the length of the log."""
     with closing(StoredLog(folder, ReadOnlyDisk())) as log:
         size = log.next_offset - (log.files[0].base if log.files else 0)
         ranges = plan_ranges(log, EVERYTHING, share(size))
     # Parts touch, so that gaps left by missing or shortened files belong to one of them and are found.
     cuts = [None, *(part.start for part in ranges[1:]), None]
-    return [LogRange(start, end) for start, end in pairwise(cuts)]
+    return [LogPart(start, end) for start, end in pairwise(cuts)]
 
 
 def fair_share(whole: int, cores: int) -> int:

@@ -43,7 +43,7 @@ from rocketline.store.queue.consume_queues import ConsumeQueues
 from rocketline.store.recovery.record_runs import Row
 from rocketline.store.recovery.scan import LogScan, gc_paused
 from rocketline.store.tools.folder import INDEX_FOLDER, QUEUE_FOLDER, StoreFolder, chain_files, segments_of
-from rocketline.store.tools.log_check import LogRange, RangeReport, join
+from rocketline.store.tools.log_check import LogPart, RangeReport, join
 from rocketline.store.tools.queue_check import SCHEDULE_TOPIC
 from rocketline.store.tools.read_only import ReadOnlyDisk
 from rocketline.store.tools.rebuild import PARTS, RebuildPlan, RebuildResult, TagsCodeFor
@@ -63,7 +63,7 @@ class ScanTask(msgspec.Struct):
 
     number: int
     log: str
-    stretch: LogRange
+    stretch: LogPart
     folder: str
     levels_ms: tuple[int, ...]
     other_topics: tuple[str, ...]

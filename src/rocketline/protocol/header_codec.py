@@ -4,7 +4,7 @@
              ext = repeated: key length 2, key, value length 4, value
 
 Reading is lenient where Java is (numbers as values, duplicate keys, fastjson's loose syntax) and strict where
-leniency would let a peer confuse us (lengths, ranges, nesting). A JSON header takes the strict, fast road first and the
+leniency would let a peer confuse us (lengths, ranges, nesting). A JSON header is read strictly and fast first, and by the
 tolerant reader only when that fails.
 """
 

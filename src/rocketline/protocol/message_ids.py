@@ -60,6 +60,8 @@ def offset_ids(host: str, log_offsets: tuple[int, ...]) -> str:
     >>> offset_ids("7F000001000051AF", (90490, 90691))
     '7F000001000051AF000000000001617A,7F000001000051AF0000000000016243'
     """
+    if len(log_offsets) == 1:
+        return f"{host}{log_offsets[0] & 0xFFFFFFFFFFFFFFFF:016X}"
     digits = struct.pack(f">{len(log_offsets)}q", *log_offsets).hex(",", 8).upper()
     return f"{host}{digits.replace(',', f',{host}')}" if digits else ""
 

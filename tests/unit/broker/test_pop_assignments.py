@@ -12,7 +12,7 @@ from tests.unit.broker.parts import BROKER, ROOT, MakeParts, Parts, heartbeat
 
 from rocketline.broker.config import PopConfig
 from rocketline.broker.pop.modes import averagely, by_circle, share_out
-from rocketline.broker.pop.routes import KEEP_S, TopicQueues
+from rocketline.broker.pop.routes import KEEP_S, ClusterQueues
 from rocketline.clock import ManualClock
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import QueueData, SetMessageRequestModeRequestBody, TopicRouteData, encode_body
@@ -182,7 +182,7 @@ async def test_the_queues_of_all_brokers_come_from_the_name_servers(parts: Parts
     names, clock = Names(), ManualClock()
     await names.server.start()
     async with RemotingClient() as client:
-        queues = TopicQueues([f"127.0.0.1:{names.server.port}"], client, parts.topics, clock, BROKER)
+        queues = ClusterQueues([f"127.0.0.1:{names.server.port}"], client, parts.topics, clock, BROKER)
         expected = [MessageQueue("orders", "a", 0), MessageQueue("orders", "a", 1), MessageQueue("orders", "b", 0)]
         first = queues.of("orders")
         assert asyncio.iscoroutine(first)

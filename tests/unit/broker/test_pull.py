@@ -427,7 +427,7 @@ async def test_without_long_polling_a_pull_waits_its_short_time_and_no_arrival_e
     parts = make_parts(long_polling=False, short_polling_ms=1)
     fill(parts, 2)
     peer = parts.peer()
-    for _ in range(2):  # the second one takes the lane
+    for _ in range(2):  # the second one takes the fast path
         peer.send(pull_request(queue_offset=2, sys_flag=HELD, suspend_ms=1_000_000))
     assert len(parts.waiters) == 2
     fill(parts, 3)

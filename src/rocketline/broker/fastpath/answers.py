@@ -51,7 +51,7 @@ def send_answer_parts(store_host: bytes, region: str, trace_on: bool) -> SendAns
     )
 
 
-class PullAnswer:
+class PullAnswerForm:
     """Makes heads with one code and remark, of answers that suggest the master for the next pull."""
 
     def __init__(self, code: int, remark: str) -> None:

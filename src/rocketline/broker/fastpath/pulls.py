@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from rocketline._impl import compiled_only
-from rocketline.broker.fastpath.answers import PullAnswer
+from rocketline.broker.fastpath.answers import PullAnswerForm
 from rocketline.broker.fastpath.held_pull import HeldPull
 from rocketline.broker.fastpath.state import EVERY, MISSES, ConnectionState
 from rocketline.broker.handlers.pull import MAX_SUSPEND_S, PullHandlers
@@ -177,7 +177,7 @@ class FastPulls:
         head = form.head(plan.encoding, held.opaque, next_offset, min_offset, max_offset, total)
         return response, SUCCEEDED, [head, *chunks]
 
-    def _form_of(self, found: ReadResult) -> tuple[PullAnswer, int]:
+    def _form_of(self, found: ReadResult) -> tuple[PullAnswerForm, int]:
         if found.message_count:
             return self._found
         return self._at_end if found.status is _AT_END else self._none
@@ -272,5 +272,5 @@ def _body_at(data: bytes, position: int = 0) -> int:
     return position + 8 + int.from_bytes(data[position + 5 : position + 8], "big")
 
 
-def _form(code: ResponseCode, status: ReadStatus) -> tuple[PullAnswer, int]:
-    return PullAnswer(code, status.name), int(code)
+def _form(code: ResponseCode, status: ReadStatus) -> tuple[PullAnswerForm, int]:
+    return PullAnswerForm(code, status.name), int(code)

@@ -40,7 +40,7 @@ Place = tuple[str, bytes, tuple[tuple[str, int], ...]]
 """A topic: its name, the form records have, and the keys of its queues."""
 
 
-class SendContext(NamedTuple):
+class FastSendContext(NamedTuple):
     """What `serve_sends` needs to know beside the reads and the room in the log."""
 
     max_frame_bytes: int
@@ -66,7 +66,7 @@ class FastSends:
         self._places: dict[str, Place] = {}
         self._loop_delay = loop_delay
         self._late = LateAnswers(parts.durability) if parts.sync_flush else None
-        context = SendContext(
+        context = FastSendContext(
             limits.max_frame_bytes,
             limits.max_header_bytes,
             self._places,

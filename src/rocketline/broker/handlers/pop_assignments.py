@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from rocketline.broker.pop.modes import STRATEGIES, RequestModes, share_out
-from rocketline.broker.pop.routes import Queues, TopicQueues
+from rocketline.broker.pop.routes import ClusterQueues, Queues
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
 from rocketline.broker.tables.async_table import when_saved
 from rocketline.broker.tables.groups import Groups
@@ -36,7 +36,7 @@ class AssignmentHandlers:
     groups: Groups
     consumers: ConsumerRegistry
     modes: RequestModes
-    queues: TopicQueues
+    queues: ClusterQueues
     shares_queues: bool
 
     def routes(self) -> dict[int, Handler]:

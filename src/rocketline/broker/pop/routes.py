@@ -27,7 +27,7 @@ Queues = list[MessageQueue] | None
 """Sorted; None: there is no such topic, as far as anybody knows."""
 
 
-class TopicQueues:
+class ClusterQueues:
     def __init__(
         self, name_servers: Sequence[str], client: RemotingClient, topics: Topics, clock: Clock, broker_name: str
     ) -> None:

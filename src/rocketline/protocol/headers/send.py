@@ -2,7 +2,7 @@
 one back (370).
 
 One struct serves both spellings of a send. Java's clients use the short one (V2, one letter per field) and so do we; code
-10 and its reply twin 324 spell the same fields out.
+10 and 324, the same for replies, spell the same fields out.
 """
 
 from __future__ import annotations

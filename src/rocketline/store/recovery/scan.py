@@ -5,7 +5,7 @@ it meets something that is no sound record. A record is sound when its magic, it
 (if checked) and its sectors are right. A blank leads to the next file. `stop` says why reading ended; `skip` then finds the
 next sound record after the damage.
 
-Nearly every record takes the fast path (`record_runs`). What the fast path does not accept is read again by
+Nearly every record is read by `record_runs`, many at a time. What that does not accept is read again by
 `decode_record`, which decides and gives the reason.
 """
 

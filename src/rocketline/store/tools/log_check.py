@@ -41,7 +41,7 @@ from rocketline.store.tools.index_check import AreLinked, IndexCheck, IndexConte
 from rocketline.store.tools.queue_check import CheckLimits, LogRecords, QueuesCheck, QueueUnits
 
 
-class LogRange(msgspec.Struct, frozen=True):
+class LogPart(msgspec.Struct, frozen=True):
     """A part of the log, between two log offsets; None: where the log begins or ends."""
 
     start: int | None = None
@@ -81,12 +81,12 @@ class RangeReport(msgspec.Struct):
     healing: dict[str, int] = {}
 
 
-WHOLE_LOG = LogRange()
+WHOLE_LOG = LogPart()
 
 
 @gc_paused()
 def check_range(
-    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: CheckLimits, log_range: LogRange = WHOLE_LOG
+    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: CheckLimits, log_range: LogPart = WHOLE_LOG
 ) -> RangeReport:
     """Check one range. Wrong names and sizes of files are not reported here, but by `queue_units` and `index_contents`."""
     segments = segments_of(disk, chain_files(disk, folder.log))

@@ -25,7 +25,7 @@ from rocketline.store.message_store import MessageStore
 from rocketline.store.tools.findings import CHECKPOINT, CONFIG, INDEX, LOG, QUEUES, StoreFinding
 from rocketline.store.tools.folder import StoreFolder, chain_files
 from rocketline.store.tools.inspection import Verdict, VerifyReport, verify
-from rocketline.store.tools.log_check import LogRange, RangeReport, check_links, check_range
+from rocketline.store.tools.log_check import LogPart, RangeReport, check_links, check_range
 from rocketline.store.tools.queue_check import CheckLimits
 from rocketline.store.tools.read_only import ReadOnlyDisk
 
@@ -67,7 +67,7 @@ def file_by_file(
 ) -> tuple[list[RangeReport], list[StoreFinding]]:
     disk = ReadOnlyDisk()
     cuts = [None, *(file.base for file in chain_files(disk, folder.log)[1:]), None]
-    stretches = [LogRange(start, end) for start, end in pairwise(cuts)]
+    stretches = [LogPart(start, end) for start, end in pairwise(cuts)]
     links = [found for number in range(9) for found in check_links(folder, config, disk, limits, number)]
     # As if a cluster had done it.
     done = [encode(check_range(folder, config, disk, limits, stretch)) for stretch in stretches]
