@@ -235,22 +235,22 @@ class FastPulls:
             header.max_msg_nums, asked if asked is not None and asked > 0 else MAX_READ_BYTES
         )
         self._plans[key] = Plan(
-            key,
-            request.code,
-            request.encoding,
-            self._is_plain(header, selected, subscription),
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-            (header.topic, header.queue_id),
-            f"{header.topic}@{header.consumer_group}",
-            max_messages,
-            max_bytes,
-            selected,
-            test if isinstance(test, TagTest) else None,
-            bool(header.sys_flag & COMMIT_OFFSET),
-            header.suspend_ms if header.sys_flag & SUSPEND else None,
-            subscription,
+            key=key,
+            code=request.code,
+            encoding=request.encoding,
+            is_plain=self._is_plain(header, selected, subscription),
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            queue=(header.topic, header.queue_id),
+            reader=f"{header.topic}@{header.consumer_group}",
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            selected=selected,
+            test=test if isinstance(test, TagTest) else None,
+            commits=bool(header.sys_flag & COMMIT_OFFSET),
+            suspend_ms=header.suspend_ms if header.sys_flag & SUSPEND else None,
+            subscription=subscription,
         )
 
     def _subscription(self, header: PullMessageHeader) -> SubscriptionData | None:
