@@ -25,6 +25,7 @@ from rocketline.cli.logs import LoggingOptions, log_to_stderr
 from rocketline.cli.servers.serving import run
 from rocketline.errors import RocketlineError
 from rocketline.settings import load
+from rocketline.store.events import StoreEvents
 from rocketline.store.message_store import MessageStore, RecoveryReport
 
 from .faults import plant
@@ -45,9 +46,9 @@ class Opened:
         self.seconds = 0.0
         really_open = MessageStore.open
 
-        def open_and_note(store: MessageStore) -> RecoveryReport:
+        def open_and_note(store: MessageStore, events: StoreEvents) -> RecoveryReport:
             started = time.monotonic()
-            report = really_open(store)
+            report = really_open(store, events)
             self.store, self.report, self.seconds = store, report, time.monotonic() - started
             return report
 

@@ -34,6 +34,8 @@ AcceptRecord = Callable[[memoryview], bool]
 
 MAX_READ_BYTES = 128 << 20
 MIN_SCAN_BYTES = 16_000
+COPIED_BYTES = 64 << 10
+"""Records that lie scattered become one copy, up to so many bytes."""
 
 _FOUND, _NO_MATCH = ReadStatus.FOUND, ReadStatus.NO_MATCHED_MESSAGE
 
@@ -234,7 +236,8 @@ class _Picked:
 
     def chunks(self, log: CommitLog) -> list[memoryview]:
         slices = [log.file.slice(start, end) for start, end in self._spans]
-        return [chunk for chunk in slices if chunk is not None]
+        found = [chunk for chunk in slices if chunk is not None]
+        return [memoryview(b"".join(found))] if len(found) > 1 and self.total <= COPIED_BYTES else found
 
 
 @lru_cache(maxsize=16)
