@@ -33,7 +33,7 @@ from rocketline.errors import CorruptRecord, ProtocolError
 from rocketline.message import KEYS, TAGS, UNIQ_KEY
 from rocketline.protocol.compression import decompress
 from rocketline.protocol.message_ids import decode_host
-from rocketline.protocol.record_layout import BORN_IPV6, COMPRESSED, STORE_IPV6
+from rocketline.protocol.record_layout import BORN_HOST_AT, BORN_IPV6, COMPRESSED, STORE_IPV6
 from rocketline.spark.property_columns import MAP, PropertyColumns, read_properties
 from rocketline.spark.record_table import Buffer, Positions, RecordTable, cut_out, read_table
 
@@ -75,7 +75,6 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999, the range of Spark and Python; a time outside is null."""
 
 _HEX = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), "<u2")
-_BORN_HOST_AT = 48
 
 
 MAX_BATCH_ROWS = 1 << 16
@@ -334,7 +333,7 @@ _COLUMN_MAKERS: dict[str, Callable[[_Batch], pa.Array]] = {
     "properties": lambda batch: batch.properties.maps,
     "bornTimestamp": lambda batch: _times(batch.table.head["born_ms"]),
     "storeTimestamp": lambda batch: _times(batch.table.store_ms),
-    "bornHost": lambda batch: _hosts(batch.table, batch.table.starts + _BORN_HOST_AT, BORN_IPV6),
+    "bornHost": lambda batch: _hosts(batch.table, batch.table.starts + BORN_HOST_AT, BORN_IPV6),
     "reconsumeTimes": lambda batch: _ints(batch.table.tail["reconsume_times"]),
     "sysFlag": lambda batch: pa.array(batch.table.sys_flag & ~COMPRESSED),
     "flag": lambda batch: _ints(batch.table.head["flag"]),

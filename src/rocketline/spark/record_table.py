@@ -19,7 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketline._impl import compiled
-from rocketline.protocol.record_layout import BORN_IPV6, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, STORE_IPV6
+from rocketline.protocol.record_layout import (
+    BORN_HOST_AT,
+    BORN_IPV6,
+    IPV6_EXTRA_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    STORE_IPV6,
+)
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -46,9 +54,9 @@ _TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_bytes"
 _LONG = np.dtype(">i8")
 _SHORT = np.dtype(">i2")
 
-_BORN_HOST_AT = _HEAD.itemsize
 _IPV4_BYTES = 8
-_IPV6_MORE_BYTES = 12
+
+assert _HEAD.itemsize == BORN_HOST_AT, "the layout of a record, up to its first host"
 
 _BINARY = pa.binary()
 _size_at = struct.Struct(">i").unpack_from
@@ -194,14 +202,14 @@ def locate(buffer: Buffer, starts: Positions, log_offset: int | None = None) -> 
     _check_size(buffer)
     head = gather(buffer, starts, _HEAD)
     sys_flag = head["sys_flag"].astype(np.int32)
-    store_ms_at = starts + (_BORN_HOST_AT + _IPV4_BYTES)
+    store_ms_at = starts + (BORN_HOST_AT + _IPV4_BYTES)
     store_host_at = store_ms_at + 8
     tail_at = store_host_at + _IPV4_BYTES
     ends = starts + head["size"]
     if (sys_flag & (BORN_IPV6 | STORE_IPV6)).any():
-        born = np.where(sys_flag & BORN_IPV6, _IPV6_MORE_BYTES, 0)
+        born = np.where(sys_flag & BORN_IPV6, IPV6_EXTRA_BYTES, 0)
         store_ms_at, store_host_at = store_ms_at + born, store_host_at + born
-        tail_at = tail_at + born + np.where(sys_flag & STORE_IPV6, _IPV6_MORE_BYTES, 0)
+        tail_at = tail_at + born + np.where(sys_flag & STORE_IPV6, IPV6_EXTRA_BYTES, 0)
     body_at = tail_at + _TAIL.itemsize
     is_v1 = head["magic"] == MAGIC_V1
     sound = (is_v1 | (head["magic"] == MAGIC_V2)) & (body_at + 3 <= ends)

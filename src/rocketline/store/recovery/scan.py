@@ -18,7 +18,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from rocketline.errors import CorruptRecord
-from rocketline.protocol.record_layout import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1
+from rocketline.protocol.record_layout import BLANK_BYTES, MAGIC_AT, MAGIC_BLANK, MAGIC_V1
 from rocketline.protocol.records import LogEntry, Record, decode_record, log_entry, read_start
 from rocketline.store.files.segment import Segment
 from rocketline.store.recovery.record_runs import (
@@ -36,7 +36,6 @@ _CHUNK_BYTES = 1 << 20
 _ZEROS = bytes(_CHUNK_BYTES)
 # Both record magics begin with these bytes.
 _MAGIC_START = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
-_MAGIC_AT = 4
 """Position in a record, after its size."""
 
 
@@ -208,14 +207,14 @@ class LogScan:
         for segment in self._segments:
             first = max(0, start - segment.base)
             limit = self._limit(segment, segment.size)
-            for at, piece in _filled_pieces(segment, first + _MAGIC_AT, limit):
+            for at, piece in _filled_pieces(segment, first + MAGIC_AT, limit):
                 saw_zeros_only = False
                 for position in _magic_positions(at, piece):
                     try:
-                        sound_record(segment, position - _MAGIC_AT, limit, self._check_crc)
+                        sound_record(segment, position - MAGIC_AT, limit, self._check_crc)
                     except CorruptRecord:
                         continue
-                    return segment.base + position - _MAGIC_AT, False
+                    return segment.base + position - MAGIC_AT, False
         return None, saw_zeros_only
 
     def data_follows(self) -> bool:
@@ -224,7 +223,7 @@ class LogScan:
         for segment in self._segments:
             first, limit = max(0, start - segment.base), self._limit(segment, segment.size)
             if self._saw_zeros_only:
-                limit = min(limit, first + 1 + _MAGIC_AT)  # `skip` has seen the rest
+                limit = min(limit, first + 1 + MAGIC_AT)  # `skip` has seen the rest
             if next(_filled_pieces(segment, first, limit), None) is not None:
                 return True
         return False

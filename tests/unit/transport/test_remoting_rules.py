@@ -1,4 +1,4 @@
-"""Rows of tests/traceability.md that no other test shows: limits that can be set, answers in any order, silence."""
+"""Rules of remoting: limits that can be set, answers in any order, silence."""
 
 from __future__ import annotations
 
