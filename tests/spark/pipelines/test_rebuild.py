@@ -18,6 +18,7 @@ from rocketline.errors import StoreInUse
 from rocketline.pipelines import rebuild as module
 from rocketline.pipelines.index_file import KEY, are_linked, link_piece, write_index_file
 from rocketline.pipelines.rebuild import rebuild
+from rocketline.protocol.hashing import index_key_hash
 from rocketline.store.config import StoreConfig
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.index.key_index import KeyIndex
@@ -111,7 +112,7 @@ def test_an_index_file_of_all_entries_at_once(tmp_path: Path, count: int, pieces
     for number, at in enumerate(times):
         index.put("orders", 100 + number * 50, at, {"KEYS": f"key-{number % 60}"})
     index.flush()
-    hashes = [index._hash(b"orders#key-%d" % (number % 60)) for number in range(count)]
+    hashes = [index_key_hash("orders", f"key-{number % 60}") for number in range(count)]
     # The file before this one took what is too much of the first piece.
     more = sum(pieces) - count
     keys = np.empty(sum(pieces), KEY)
