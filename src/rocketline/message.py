@@ -38,7 +38,8 @@ RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
 
-class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False):
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
     """One queue of a topic on one broker; its order is the one that all members of a consumer group use."""
 
     topic: str
