@@ -310,27 +310,6 @@ def test_index(made: list[Row], step: int) -> None:
     assert [vars(file)["count"] for file in indexes[0].files] == [vars(file)["count"] for file in indexes[1].files]
 
 
-EXTREMES = (-(1 << 63), -1, 0, 1, (1 << 31) - 1, (1 << 63) - 400, (1 << 63) - 1)
-
-
-@pytest.mark.parametrize("queue_offset", EXTREMES)
-@pytest.mark.parametrize("log_offset", EXTREMES)
-def test_numbers_at_the_end_of_64_bits(queue_offset: int, log_offset: int) -> None:
-    made: list[Row] = [(log_offset, 300, "t", 0, queue_offset, 0, log_offset, 0, {"UNIQ_KEY": "u"})] * 2
-    packed = outcome(compiled("pack_run"), made[:1], QueueRun)
-    wanted = outcome(python("pack_run"), made[:1], QueueRun)
-    assert packed == wanted or packed is None, "left to Python"
-    outcome(compiled("pack_run"), made, QueueRun)
-    host = encode_host("127.0.0.1", 1)
-    head = RecordHead(*topic_part("t"), 0, queue_offset, log_offset, 0, 0, log_offset, host, queue_offset, host)
-    log = encode_record(head, b"body", b"UNIQ_KEY\x01u\x02") * 2
-    view, base = memoryview(log), max(log_offset, -(1 << 62))
-    for end in (base + len(log), base + len(log) // 2):
-        outcome(compiled("range_entries"), view, base, base, end, LogEntry)
-        outcome(compiled("range_runs"), view, base, base, end, QueueRun, Dispatched)
-    outcome(compiled("read_run"), log, 0, log_offset, [], True)
-
-
 @thorough
 @given(
     st.sampled_from(sorted(name for name, found in vars(_impl._module).items() if callable(found) and name[0] != "_")),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from tests.support.compiled import needs_compiled
 from tests.unit.broker.parts import MemoryTransport, Peer
 
+from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.fastpath.path import MANY_CONNECTIONS as MANY
 from rocketline.broker.fastpath.path import BrokerFastPath
 from rocketline.broker.fastpath.sends import Read, ServedReads
@@ -15,10 +18,12 @@ from rocketline.clock import ManualClock
 from rocketline.metrics.families import Distribution
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import frame_bytes
+from rocketline.store.config import StoreConfig
 from rocketline.transport import RemotingServer, Router
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 PLAIN, OTHER = 310, 77
+SMALL = StoreConfig(log_segment_bytes=1 << 20, queue_segment_bytes=2000, index_slots=100, index_entries=500)
 
 
 def frame(code: int = PLAIN) -> bytes:
@@ -219,3 +224,15 @@ async def test_topics_are_learnt_from_what_was_not_served(served: Served310) -> 
     await served.busy()
     await served.turn(frame(OTHER), frame())
     assert served.learnt == [frame(OTHER)] * 2
+
+
+@needs_compiled
+async def test_the_fast_path_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ROCKETLINE_FAST_PATH", raising=False)
+    for number, (switched_on, wanted, is_there) in enumerate(
+        [(True, "", True), (False, "", False), (True, "off", False)]
+    ):
+        monkeypatch.setenv("ROCKETLINE_FAST_PATH", wanted)
+        config = BrokerConfig(port=0, store_root=str(tmp_path / str(number)), store=SMALL, fast_path=switched_on)
+        async with Broker(config) as broker:
+            assert (broker._router.fast_path is not None) == is_there
