@@ -60,6 +60,7 @@ class World:
     async def until_both_are_used(self, producer: Producer) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while len(await self.send(producer, 8)) < 2:
+                self.clock.advance(REST_S)  # an attempt that failed has its broker avoided once more
                 await asyncio.sleep(0.05)
 
     async def stored(self) -> set[str]:
