@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 
 from rocketline.cli.servers.cluster import Cluster
 from rocketline.clock import SYSTEM_CLOCK
@@ -29,9 +30,6 @@ from rocketline.protocol.records import BatchItem, decode_messages, encode_batch
 from rocketline.testing import LocalCluster
 from rocketline.transport import Channel, RemotingClient, Router
 
-pytestmark = pytest.mark.timeout(180)
-
-PATIENCE_S = 60.0
 QUICK = {
     "transactionTimeOut": 200,
     "transactionCheckInterval": 100,

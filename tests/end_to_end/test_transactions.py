@@ -202,7 +202,9 @@ async def test_requests_are_answered() -> None:
                 await producer.send(Message("questions", b"silence"), queue=queue)  # makes the topic on both brokers
             answering = asyncio.create_task(replier(cluster.namesrv, ready.set_result))
             await ready
-            asking = [producer.request(Message("questions", b"%d" % number), timeout=20.0) for number in range(50)]
+            asking = [
+                producer.request(Message("questions", b"%d" % number), timeout=PATIENCE_S) for number in range(50)
+            ]
             replies = await asyncio.gather(*asking)
             assert [reply.body for reply in replies] == [b"re %d" % number for number in range(50)]
             with pytest.raises(NoReply):
@@ -242,5 +244,5 @@ def test_requests_and_replies_without_an_event_loop() -> None:
 
         consumer.subscribe("questions", "*", handle)
         consumer.start()
-        assert producer.request(Message("questions", b"1"), timeout=20.0).body == b"re 1"
+        assert producer.request(Message("questions", b"1"), timeout=PATIENCE_S).body == b"re 1"
         assert producer.late_replies == 0

@@ -18,7 +18,7 @@ from rocketline.protocol.headers import RegisterBrokerHeader
 from rocketline.store.config import StoreConfig
 from rocketline.transport import RemotingClient
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]  # a first run fetches jars
+pytestmark = pytest.mark.interop
 
 SMALL = StoreConfig(log_segment_bytes=8 << 20, queue_segment_bytes=20_000, index_slots=5000, index_entries=20_000)
 SLAVE = RegisterBrokerHeader("broker-a", "127.0.0.1:1", "DefaultCluster", 1, ha_server_addr="127.0.0.1:2")

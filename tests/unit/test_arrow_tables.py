@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.records import record, row_of
 from tests.support.admin import create_topic
+from tests.support.patience import PATIENCE_S
 
 from rocketline.client import blocking
 from rocketline.client.bulk.range import BulkReply
@@ -49,7 +50,7 @@ def reader() -> Iterator[BulkReader]:
             for queue, size in SIZES.items():
                 for number in range(size):
                     producer.send(order(number), queue=queue)
-        with BulkReader(cluster.namesrv, group="columns", timeout=10, batch=16) as made:
+        with BulkReader(cluster.namesrv, group="columns", timeout=PATIENCE_S, batch=16) as made:
             yield made
 
 

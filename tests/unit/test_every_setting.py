@@ -16,6 +16,7 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.support.scraping import scrape
 from tests.support.setting_reads import PACKAGE, all_settings, noted_reads, sections
 from tests.unit.broker.parts import heartbeat, pull_request, send_request
@@ -36,7 +37,6 @@ from rocketline.testing.sim import SimWorld, run_world
 from rocketline.transport import RemotingClient
 
 WALKED = (BrokerConfig, NameServerConfig, ClientTiming)
-PATIENCE_S = 10.0
 NEVER_MS = "1000000000"
 COLLECTOR = {
     "metricGrpcExporterIntervalInMills": NEVER_MS,

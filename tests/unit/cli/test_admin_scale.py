@@ -31,7 +31,7 @@ class Watched:
 
     def __init__(self, namesrv: str) -> None:
         self.asked: Counter[int] = Counter()
-        self.admin = Admin(namesrv, middleware=self._count, timeout=30.0)
+        self.admin = Admin(namesrv, middleware=self._count, timeout=PATIENCE_S)
 
     async def _count(self, address: str, request: Command, proceed: Proceed) -> Command | None:
         self.asked[request.code] += 1

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.support.replicas import WANTING_REPLICAS
 
 from rocketline.client import ConsumeFrom, Producer, PullConsumer
@@ -53,7 +54,7 @@ async def test_messages_survive_a_restart(tmp_path: Path) -> None:
         assert cluster.brokers[0].address == address
         async with PullConsumer(cluster.namesrv, group="readers", from_where=ConsumeFrom.FIRST) as consumer:
             consumer.assign([receipt.queue])
-            assert [message.body for message in await consumer.poll(timeout=10.0)] == [b"before"]
+            assert [message.body for message in await consumer.poll(timeout=PATIENCE_S)] == [b"before"]
     assert (tmp_path / "commitlog").is_dir()
 
 
