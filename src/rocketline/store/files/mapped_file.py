@@ -42,7 +42,7 @@ class MappedFile(Protocol):
     def warm(self, start: int, end: int, at_once: bool = False) -> None:
         """Fault in the pages of a reserved range, so that writing there does not stall; any thread, also after `close`.
 
-        `at_once` takes less time in total, but may block other threads on the processor for milliseconds.
+        `at_once` asks the kernel once, not in small steps. It may hold the processor for a millisecond per MiB.
         """
 
     def write(self, position: int, data: memoryview) -> None:
@@ -106,14 +106,14 @@ class RealMappedFile:
 
     def warm(self, start: int, end: int, at_once: bool = False) -> None:
         mapped, fd = self._map, self._fd
-        if mapped is None:
+        if mapped is None or end <= start:
             return
-        step = end - start if at_once or fd < 0 else _WARM_STEP_BYTES
+        step = end - start if at_once else _WARM_STEP_BYTES
         # Kernels before 5.14 do not know MADV_POPULATE_WRITE; then each page faults in when it is first written.
         with suppress(OSError):
             for position in range(start, end, step):
                 stop = min(position + step, end)
-                if not at_once and fd >= 0:
+                if fd >= 0:
                     # Otherwise the first fault makes all pages of the read-ahead, often 8 MiB, without interruption.
                     os.posix_fadvise(fd, position, stop - position, os.POSIX_FADV_WILLNEED)
                 mapped.advise(MADV_POPULATE_WRITE, position, stop)

@@ -26,7 +26,8 @@ WARM_BYTES = 1 << 20
 """At the start of a file, before it is used."""
 WARM_AHEAD_BYTES = 2 << 20
 QUICK_S = 0.1
-"""Who writes as much in less time, 20 MiB/s, needs the processor more than he fears its being held up."""
+"""A writer that uses up these pages in less time, 20 MiB/s, gets the next ones at once. In small steps the thread would wait
+for the interpreter between them, and the writer would overtake it."""
 LOCK_STEP_BYTES = 128 << 10
 """Faulting pages in takes half a microsecond per KiB, during which the owner does nothing else."""
 RESIDENT_BYTES = 16 << 20
