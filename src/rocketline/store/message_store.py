@@ -105,16 +105,16 @@ class MessageStore(StoreLookups):
         code_for = self._codes.extended if config.ext.enabled else tags_code_for
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, code_for, config.flush.is_sync)
         self._parts = StoreParts(
-            root,
-            self._disk,
-            config,
-            clock,
-            self._log,
-            self._queues,
-            self._index,
-            self._codes,
-            self._dispatcher,
-            self.damage,
+            root=root,
+            disk=self._disk,
+            config=config,
+            clock=clock,
+            log=self._log,
+            queues=self._queues,
+            index=self._index,
+            codes=self._codes,
+            dispatcher=self._dispatcher,
+            damage=self.damage,
         )
         self._files = StoreFiles(self._parts)
         self._reader = Reader(self._log, config.reads, self._codes, self.damage, config.check_crc_on_read)

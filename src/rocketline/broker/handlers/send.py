@@ -156,16 +156,16 @@ class SendHandlers:
             self._check_kind(header, properties)
         raw = self._stored_properties(header.properties, properties, header.batch)
         return StoreMessage(
-            header.topic,
-            queue_id,
-            request.body,
-            properties,
-            raw,
-            header.flag,
-            header.sys_flag,
-            header.born_ms,
-            channel.remote_host,
-            header.reconsume_times,
+            topic=header.topic,
+            queue_id=queue_id,
+            body=request.body,
+            properties=properties,
+            properties_raw=raw,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+            born_ms=header.born_ms,
+            born_host=channel.remote_host,
+            reconsume_times=header.reconsume_times,
         )
 
     def _queue_id(self, asked: int, topic: TopicConfig) -> int:
@@ -229,16 +229,16 @@ class SendHandlers:
         topic = self._parts.topics.for_send(header.topic, header.default_topic, header.default_topic_queue_nums)
         properties = decode_properties(header.properties) | self._answer_ext
         return StoreMessage(
-            header.topic,
-            self._queue_id(header.queue_id, topic),
-            request.body,
-            properties,
-            encode_properties(properties).encode(),
-            header.flag,
-            header.sys_flag & ~_NOT_FOR_CLIENTS,
-            header.born_ms,
-            channel.remote_host,
-            header.reconsume_times,
+            topic=header.topic,
+            queue_id=self._queue_id(header.queue_id, topic),
+            body=request.body,
+            properties=properties,
+            properties_raw=encode_properties(properties).encode(),
+            flag=header.flag,
+            sys_flag=header.sys_flag & ~_NOT_FOR_CLIENTS,
+            born_ms=header.born_ms,
+            born_host=channel.remote_host,
+            reconsume_times=header.reconsume_times,
         )
 
     def _retry_or_dead(self, header: SendMessageHeader, message: StoreMessage, version: int) -> None:

@@ -269,9 +269,20 @@ class CommitLog:
         first_queue_offset = self.queue_offsets.get(key, 0) if numbered else 0
         store_ms = self._now()
         head = RecordHead(
-            magic, topic_bytes, common.queue_id, first_queue_offset, first_log_offset, 0, sys_flag, common.born_ms,
-            common.born_host, store_ms, self._store_host, common.reconsume_times, common.prepared_log_offset,
-        )  # fmt: skip
+            magic=magic,
+            topic=topic_bytes,
+            queue_id=common.queue_id,
+            queue_offset=first_queue_offset,
+            log_offset=first_log_offset,
+            flag=0,
+            sys_flag=sys_flag,
+            born_ms=common.born_ms,
+            born_host=common.born_host,
+            store_ms=store_ms,
+            store_host=self._store_host,
+            reconsume_times=common.reconsume_times,
+            prepared_log_offset=common.prepared_log_offset,
+        )
         place = self._view[first_log_offset - self._base : first_log_offset - self._base + total]
         entries = write_batch(place, head, items, common.topic, LogEntry)
         self.wrote = next_log_offset = first_log_offset + total
