@@ -28,23 +28,32 @@ from .scenarios import (
 )
 
 SEED = 20
+SEEDS = range(SEED, SEED + 20)
+"""On a busy machine a kill may come before the first message; then another one proves more."""
 
 
 @pytest.mark.parametrize(("variant", "runs"), [("SYNC_FLUSH", 12), ("ASYNC_FLUSH", 4)])
 async def test_s1_kill_under_load(variant: str, runs: int, tmp_path: Path) -> None:
-    outcome = await kills.run(tmp_path, SEED, variant, runs)
-    assert not outcome.violations, outcome
-    assert outcome.runs == runs
-    assert outcome.acked
+    for seed in SEEDS:
+        outcome = await kills.run(tmp_path / str(seed), seed, variant, runs)
+        assert not outcome.violations, outcome
+        assert outcome.runs == runs
+        if outcome.acked:
+            return
+    pytest.fail("nothing was acknowledged: it proves nothing")
 
 
 @pytest.mark.parametrize("variant", power_cuts.MODES)
 async def test_s2_power_cut_under_load(variant: str, tmp_path: Path) -> None:
-    for seed in (SEED, SEED + 1):
+    acked = lost = 0.0
+    for seed in SEEDS:
         outcome = await power_cuts.run(tmp_path / str(seed), seed, variant, runs=4)
         assert not outcome.violations, outcome
-        assert outcome.acked
-        assert outcome.notes["sectors lost"] > 0, "the cut took nothing: it proves nothing"
+        acked += outcome.acked
+        lost += outcome.notes["sectors lost"]
+        if seed > SEED and acked and lost:
+            return
+    pytest.fail("nothing was acknowledged, or no cut took anything: it proves nothing")
 
 
 @pytest.mark.parametrize("shape", torn_writes.shapes())

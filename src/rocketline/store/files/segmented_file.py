@@ -237,14 +237,17 @@ class SegmentedFile:
             if not segment.deleted:
                 raise
 
-    def truncate(self, offset: int, erase: bool = True) -> int:
-        """Remove everything from `offset` on, durably; returns how many files were deleted."""
+    def truncate(self, offset: int, erase: bool = True, keep_first: bool = False) -> int:
+        """Remove everything from `offset` on, durably; returns how many files were deleted.
+
+        `keep_first`: the first file stays, though nothing is left in it.
+        """
         deleted = 0
         for number in reversed(list(self._segments)):
             segment = self._segments[number]
-            if segment.base < offset:
+            if segment.base < offset or (keep_first and len(self._segments) == 1):
                 if erase and offset < segment.next_base:
-                    segment.erase(offset - segment.base)
+                    segment.erase(max(0, offset - segment.base))
                 break
             del self._segments[number]
             segment.delete()

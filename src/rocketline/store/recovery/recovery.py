@@ -99,7 +99,9 @@ class Recovery:
     def _end_log(self, start: int, end: int, after_crash: bool) -> int:
         """Cut the log at its end and let all parts go on from there; returns how many files were deleted."""
         file = self._log.file
-        files_deleted = file.truncate(end, erase=after_crash or not self._zeros_follow(end))
+        # Queues are cut after the log. Should a crash come between, a log without files would look like one that is missing.
+        erase = after_crash or not self._zeros_follow(end)
+        files_deleted = file.truncate(end, erase=erase, keep_first=True)
         if after_crash:
             file.flushed = min(start, end)
             file.flush(end)

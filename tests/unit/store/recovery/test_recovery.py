@@ -95,6 +95,21 @@ class TestAfterACleanStop:
 
 
 class TestAfterACrash:
+    def test_a_log_that_lost_all_its_records_keeps_its_first_file(self) -> None:
+        """A power cut right after the start may take all records, and a second one the removal of queue files."""
+        disk = MemoryDisk()
+        disk = killed(disk, filled(opened(disk), 20))
+        queues = {path: disk.read(path) for path in disk._files if "consumequeue" in str(path)}
+        first = LOG / f"{0:020d}"
+        write(disk, first, 0, bytes(len(disk.read(first))))
+        disk = killed(disk, opened(disk))
+        for path, content in queues.items():
+            write(disk, path, 0, content)
+        store = opened(disk)
+        assert bodies(store) == []
+        assert store.append(message()).log_offset == 0
+        store.close()
+
     def test_a_killed_process_loses_nothing(self) -> None:
         disk = MemoryDisk()
         store = filled(opened(disk), 40)
