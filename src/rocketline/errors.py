@@ -46,11 +46,15 @@ class TransportError(RocketlineError):
 
 
 class ConnectFailed(TransportError, ConnectionError):
-    """No connection could be made."""
+    """No connection could be made, so nothing was sent; a later attempt may succeed."""
 
 
 class TlsFailed(ConnectFailed):
     """The TLS handshake failed, and a retry would fail too: a certificate or a setting is wrong."""
+
+
+class ClientClosed(ConnectFailed):
+    """This client makes no connections any more: it was closed, or opened before a fork."""
 
 
 class ConnectionLost(TransportError, ConnectionError):

@@ -1,6 +1,6 @@
 """Connections to many servers, opened on first use and shared by all callers.
 
-The next call after a loss opens a new connection. After a failed attempt there is a pause (0.05 s, doubled up to 3 s);
+The next call after a loss opens a new connection. After a failed attempt there is a pause (0.05 s, doubled up to 1 s);
 calls during the pause fail at once with the last reason, so that callers of a dead broker can go to another one without
 waiting.
 """
@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Awaitable
 from typing import Any
 
-from rocketline.errors import ConnectFailed, RequestTimeout, TlsFailed
+from rocketline.errors import ClientClosed, ConnectFailed, RequestTimeout, TlsFailed
 from rocketline.protocol.command import Command
 from rocketline.protocol.numbers import read_number
 from rocketline.transport.access import OPEN, Access
@@ -26,7 +26,7 @@ from rocketline.transport.tls import tls_problem, unheard_hint
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
-LAST_BACKOFF_S = 3.0
+LAST_BACKOFF_S = 1.0
 
 TLS_CLOSE_S = 0.2
 """How long to wait for a server's close message at the end of a TLS connection; Apache's sends none."""
@@ -147,7 +147,7 @@ class RemotingClient:
     async def _connect_again(self, address: str) -> Channel:
         if self._closed:
             why = "was opened before this process was forked, open a new one" if self._inherited else "is closed"
-            raise ConnectFailed(f"cannot connect to {address}: this client {why}")
+            raise ClientClosed(f"cannot connect to {address}: this client {why}")
         link = self._links.setdefault(address, _Link())
         if link.connecting is None:
             wait_s = link.retry_at - asyncio.get_running_loop().time()

@@ -16,7 +16,7 @@ class Retries:
     """How a producer repeats a send that failed."""
 
     count: int = 2
-    """Attempts after the first one."""
+    """Attempts after the first one; those that found no connection do not count and go on until the time is over."""
     attempt_timeout_s: float | None = None
     """Time limit of each attempt that another may follow; the producer's `timeout` limits all together."""
     not_stored: bool = False
