@@ -99,7 +99,7 @@ class Attempts(msgspec.Struct):
         times = self.failed_on.count(broker_name)
         if not times:
             return 0.0
-        longest_s = min(first_s * 2 ** min(times - 1, _DOUBLINGS), LONGEST_PAUSE_S, max(first_s, self.left_s / 2))
+        longest_s = min(first_s * (1 << min(times - 1, _DOUBLINGS)), LONGEST_PAUSE_S, max(first_s, self.left_s / 2))
         return min(longest_s * (1 - chance / 2), self.left_s)
 
     def limit_s(self) -> float:
