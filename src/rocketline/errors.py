@@ -208,6 +208,14 @@ class InvalidMessage(ClientError, ValueError):
     """A message, name or option that no broker would accept; nothing was sent."""
 
 
+class InvalidBody(InvalidMessage, TypeError):
+    """A body that is not bytes and that no serializer made bytes of; nothing was sent."""
+
+
+class UnreadableBody(ClientError, ValueError):
+    """A deserializer cannot read the body of a message; the text names the message, its topic and the type."""
+
+
 class MessageTooLarge(InvalidMessage):
     """The body is over the size limit; nothing was sent."""
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rocketline.client.producer.receipts import SendReceipt, SendStatus
     from rocketline.client.producer.send_options import Compression, Retries
     from rocketline.client.producer.transactional import TransactionalProducer, TransactionReceipt
+    from rocketline.client.serializers import decode
     from rocketline.client.timing import ClientTiming
     from rocketline.protocol.signing import Credentials
     from rocketline.protocol.transactions import Transaction
@@ -87,6 +88,7 @@ _HOMES = {
     "by_hash": "client.producer.queue_choice",
     "by_machine_room": "client.consumer.group.assignment",
     "consistent_hash": "client.consumer.group.assignment",
+    "decode": "client.serializers",
     "in_machine_rooms": "client.producer.queue_choice",
     "machine_room_nearby": "client.consumer.group.assignment",
     "split_batch": "client.producer.batching",
@@ -137,6 +139,7 @@ __all__ = [
     "by_hash",
     "by_machine_room",
     "consistent_hash",
+    "decode",
     "in_machine_rooms",
     "machine_room_nearby",
     "split_batch",

@@ -20,6 +20,7 @@ from rocketline.errors import (
     ConfigError,
     ConnectFailed,
     ConnectionLost,
+    InvalidBody,
     InvalidMessage,
     MessageIllegal,
     MessageTooLarge,
@@ -55,7 +56,8 @@ async def producer(cluster: FakeCluster) -> AsyncIterator[Producer]:
         (Message("T" * 128, b"x"), InvalidMessage, "127"),
         (Message("SCHEDULE_TOPIC_XXXX", b"x"), InvalidMessage, "belongs to the broker"),
         (Message("T", b""), InvalidMessage, "is empty"),
-        (Message("T", "text"), InvalidMessage, "bytes are needed"),  # type: ignore[arg-type]
+        (Message("T", "text"), InvalidBody, r"topic 'T' is of type str: encode it, text.encode\(\)"),
+        (Message("T", 5), InvalidBody, "topic 'T' is of type int: bytes are needed"),
         (Message("T", b"x" * (4 * 1024 * 1024 + 1)), MessageTooLarge, "maxMessageSize on the broker"),
         (Message("T", b"x", properties={"k": "a\x01b"}), InvalidMessage, "'k'.*leave it out, or encode"),
         (Message("T", b"x", properties={"a\x02": "b"}), InvalidMessage, r"a\\x02"),

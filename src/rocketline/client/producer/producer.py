@@ -25,6 +25,7 @@ from rocketline.client.producer.send_options import MAX_MESSAGE_BYTES, Compressi
 from rocketline.client.producer.sender import Sender
 from rocketline.client.producer.window import SendWindow
 from rocketline.client.replies import ask, request_message, send_reply
+from rocketline.client.serializers import Serializer
 from rocketline.client.session import ClientSession, opened_before_fork
 from rocketline.client.tasks import OwnedTasks, repeat
 from rocketline.client.trace import ProducerTrace, TraceCounts
@@ -57,6 +58,7 @@ class ProducerArguments(TypedDict, total=False):
     max_in_flight: int
     autobatch: bool | AutoBatch
     avoid_slow_brokers: bool | SlowBrokers
+    serializer: Serializer | None
     options: ClientOptions
 
 
@@ -73,7 +75,7 @@ class Producer(GroupClient):
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        name_servers: str | Sequence[str] | None = None,
         *,
         group: str,
         timeout: float = 3.0,
@@ -84,13 +86,15 @@ class Producer(GroupClient):
         max_in_flight: int = 10_000,
         autobatch: bool | AutoBatch = False,
         avoid_slow_brokers: bool | SlowBrokers = False,
+        serializer: Serializer | None = None,
         options: ClientOptions = ClientOptions(),
     ) -> None:
         """`timeout` is the time limit of a send in seconds, over all attempts: a broker that is away may come back within
         it. `retries` is how often an attempt is repeated that failed on a broker; `Retries` says more about it. With
         `autobatch`, messages sent within 10 ms travel together, up to 32 KiB; `AutoBatch` sets both. With
         `avoid_slow_brokers`, brokers that were slow or failed are not used for a while; `SlowBrokers` says how long. A
-        topic that its first message creates gets `topic_queue_count` queues.
+        topic that its first message creates gets `topic_queue_count` queues. `serializer` makes bytes of bodies that are
+        none: see client/serializers.py.
         """
         super().__init__(name_servers, group, options)
         self._options = SendOptions(
@@ -100,6 +104,7 @@ class Producer(GroupClient):
             max_message_bytes,
             topic_queue_count,
             options.unit_mode,
+            serializer,
         )
         if max_in_flight < 1:
             raise ConfigError(f"max_in_flight {max_in_flight}: at least 1 is needed")
@@ -185,6 +190,7 @@ class Producer(GroupClient):
     ) -> SendReceipt:
         """`outgoing` is the request for the message, if it was made before."""
         if outgoing is None:
+            message = self._options.with_bytes(message)
             if self._accumulator is not None and self._may_gather(message):
                 return await self._gathered(self._accumulator, message, queue, limit_s)
             outgoing = self._small(message) or await self._large(message)
@@ -248,6 +254,7 @@ class Producer(GroupClient):
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer: quick, and may get lost."""
+        message = self._options.with_bytes(message)
         outgoing, sender = self._small(message) or await self._large(message), self._running
         choice = queue_choice(message, queue, self._namespace)
         send = partial(sender.send_oneway, outgoing, self._options.timeout_s, choice)
@@ -263,6 +270,7 @@ class Producer(GroupClient):
         """Send messages of one topic in one request, into one queue; one receipt for each."""
         sender = self._running
         self._check_open()
+        messages = [self._options.with_bytes(message) for message in messages]
         wrapped = [self._namespace.wrap_message(message) for message in messages] if self._namespace else messages
         outgoing, ids = outgoing_batch(wrapped, self._maker)
         choice = queue_choice(messages[0], queue, self._namespace)
@@ -291,7 +299,7 @@ class Producer(GroupClient):
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float = 3.0
     ) -> MessageView:
         """Send a message and wait for the reply of the consumer that handles it; NoReply when none comes in time."""
-        asked = request_message(message, self.client_id, timeout)
+        asked = request_message(self._options.with_bytes(message), self.client_id, timeout)
         outgoing = self._small(asked) or await self._large(asked)
         send = partial(self._send, asked, queue, timeout, outgoing)
         return await ask(self._open_session, asked, outgoing, send, self._options.topic_queue_count, timeout)
