@@ -123,6 +123,19 @@ class _BlockingProducer(OnLoopThread[ProducerT]):
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
 
+    def create_topic(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        message_type: str | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        return self._wait(
+            self._open.create_topic(name, queues, message_type=message_type, cluster=cluster, timeout=timeout)
+        )
+
     def add_hook(
         self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None
     ) -> None:

@@ -28,6 +28,7 @@ from rocketline.client.replies import ask, request_message, send_reply
 from rocketline.client.serializers import Serializer
 from rocketline.client.session import ClientSession, opened_before_fork
 from rocketline.client.tasks import OwnedTasks, repeat
+from rocketline.client.topics import create_topic, topic_config
 from rocketline.client.trace import ProducerTrace, TraceCounts
 from rocketline.errors import (
     ClientError,
@@ -337,6 +338,26 @@ class Producer(GroupClient):
         wire_topic = self._namespace.wrap(topic)
         route = await self._open_session.routes.find_writable(wire_topic, self._options.topic_queue_count)
         return tuple(map(self._namespace.unwrap_queue, route.writable)) if self._namespace else route.writable
+
+    async def create_topic(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        message_type: str | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Create a topic on all masters of a cluster, or of all clusters; returns whether there was none on some of them.
+
+            await producer.create_topic("orders", queues=16)
+
+        It has `queues` queues on each broker. Where it exists it is left as it is, so a program may do this at every
+        start. `message_type` is NORMAL, FIFO, DELAY or TRANSACTION; brokers keep it, RocketMQ's proxy checks it.
+        """
+        session = self._open_session
+        topic = topic_config(self._namespace.wrap(name), queues, message_type)
+        return await create_topic(session, topic, cluster, timeout or self._options.timeout_s)
 
     def _small(self, message: Message) -> SendRequest | None:
         """The request for a message; None for one that must be compressed, which may take a thread."""
