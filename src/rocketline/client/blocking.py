@@ -32,6 +32,7 @@ from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.transactional import ExecuteFunction, TransactionReceipt
 from rocketline.client.serializers import Deserializer
+from rocketline.client.signals import stop_on_signals
 from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageView, QueueOffset
 
 T = TypeVar("T")
@@ -236,8 +237,11 @@ class PushConsumer(OnLoopThread[async_client.PushConsumer]):
         self._wait(self._open.start())
 
     def run(self) -> None:
-        """Consume until another thread calls `stop`, or Ctrl-C."""
-        self._wait(self._open.run())
+        """Consume until another thread calls `stop`; in the main thread, SIGINT (Ctrl-C) and SIGTERM end it too."""
+        client, loop = self._open, self._loop
+        assert loop is not None
+        with stop_on_signals(client.stop, loop):
+            self._wait(client.run())
 
     def stop(self) -> None:
         self._do(self._open.stop)

@@ -35,6 +35,7 @@ from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.replies import send_reply
 from rocketline.client.serializers import Deserializer
 from rocketline.client.session import ClientSession, opened_before_fork
+from rocketline.client.signals import stop_on_signals
 from rocketline.client.trace import ConsumerTrace, TraceCounts
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed
 from rocketline.message import MessageQueue, MessageView
@@ -210,9 +211,11 @@ class PushConsumer(GroupClient):
         return stream
 
     async def run(self) -> None:
-        """Consume until `stop` is called or this is cancelled."""
-        await self._ensure_started()
-        await self._stopped.wait()
+        """Consume until `stop` is called, this is cancelled, or SIGINT (Ctrl-C) or SIGTERM comes and nobody else handles
+        it. Leaving the `async with` block then waits for running handlers, commits, and leaves the group."""
+        with stop_on_signals(self.stop, asyncio.get_running_loop()):
+            await self._ensure_started()
+            await self._stopped.wait()
 
     def stop(self) -> None:
         """End `run` and all `messages` loops; leaving the `async with` block then closes the consumer."""
