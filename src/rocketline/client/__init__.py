@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketline.client.connection_events import ConnectionEvent
     from rocketline.client.consumer.group.assignment import (
         allocate_averagely,
         allocate_by_circle,
@@ -50,6 +51,7 @@ _HOMES = {
     "ClientOptions": "client.options",
     "ClientTiming": "client.timing",
     "Compression": "client.producer.send_options",
+    "ConnectionEvent": "client.connection_events",
     "ConsumeContext": "client.hooks",
     "ConsumeFrom": "client.consumer.group.start_offset",
     "ConsumeOutcome": "client.hooks",
@@ -102,6 +104,7 @@ __all__ = [
     "ClientOptions",
     "ClientTiming",
     "Compression",
+    "ConnectionEvent",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeOutcome",

@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rocketline.errors import ClientClosed, ConnectFailed, RequestTimeout, TlsFailed
@@ -69,6 +69,8 @@ class RemotingClient:
         self._links: dict[str, _Link] = {}
         self._closed = False
         self._inherited: list[_Link] = []
+        self.on_connection: Callable[[str, str | None], None] | None = None
+        """Told of every connection that is made (None) or lost (why), with its address."""
 
     def call(self, address: str, command: Command, timeout: float) -> Awaitable[Command]:
         """Send a request to `host:port` and wait for its answer; `timeout` covers connecting too."""
@@ -176,9 +178,24 @@ class RemotingClient:
         else:
             link.backoff_s = link.retry_at = 0.0
             link.channel = channel
+            self._watch(address, link, channel)
             return channel
         finally:
             link.connecting = None
+
+    def _watch(self, address: str, link: _Link, channel: Channel) -> None:
+        tell = self.on_connection
+        if tell is None:
+            return
+
+        def lost(_: Channel) -> None:
+            is_ours = self._links.get(address) is not link
+            tell(address, "closed by this client" if is_ours else channel.lost_because)
+
+        tell(address, None)
+        channel.on_close.append(lost)
+        if not channel.is_open and channel.lost_because:  # it ended before anybody could watch it
+            lost(channel)
 
     def _new_channel(self) -> Channel:
         return Channel(self._router, self._limits, sign=self._sign, unheard_hint=unheard_hint(self._tls))
