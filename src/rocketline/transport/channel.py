@@ -80,8 +80,8 @@ class Channel(asyncio.Protocol):
     __slots__ = (
         "_calls", "_closed", "_connection", "_drained", "_frames", "_gathers", "_limits", "_loop", "_next_opaque",
         "_nonsense", "_on_open", "_requests", "_sign", "_stalled", "_transport", "_unfinished", "_unheard_hint",
-        "_waiting", "fast", "language", "last_active", "local", "lost_because", "on_close", "remote", "remote_host", "router",
-        "version",
+        "_waiting", "fast", "language", "last_active", "local", "lost_because", "on_close", "remote", "remote_host",
+        "router", "version",
     )  # fmt: skip
 
     def __init__(
