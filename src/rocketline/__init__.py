@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocketline.client import (
         ClientOptions,
+        ConnectionEvent,
         ConsumeFrom,
         Credentials,
         MessageModel,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Tls,
         Transaction,
         TransactionalProducer,
+        decode,
     )
     from rocketline.errors import RocketlineError
     from rocketline.message import Message, MessageQueue, MessageView
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ClientOptions": "rocketline.client",
+    "ConnectionEvent": "rocketline.client",
     "ConsumeFrom": "rocketline.client",
     "Credentials": "rocketline.client",
     "Message": "rocketline.message",
@@ -51,10 +54,12 @@ _HOMES = {
     "Tls": "rocketline.client",
     "Transaction": "rocketline.client",
     "TransactionalProducer": "rocketline.client",
+    "decode": "rocketline.client",
 }
 
 __all__ = [
     "ClientOptions",
+    "ConnectionEvent",
     "ConsumeFrom",
     "Credentials",
     "Message",
@@ -74,6 +79,7 @@ __all__ = [
     "Transaction",
     "TransactionalProducer",
     "__version__",
+    "decode",
 ]
 
 

@@ -46,11 +46,15 @@ class TransportError(RocketlineError):
 
 
 class ConnectFailed(TransportError, ConnectionError):
-    """No connection could be made."""
+    """No connection could be made, so nothing was sent; a later attempt may succeed."""
 
 
 class TlsFailed(ConnectFailed):
     """The TLS handshake failed, and a retry would fail too: a certificate or a setting is wrong."""
+
+
+class ClientClosed(ConnectFailed):
+    """This client makes no connections any more: it was closed, or opened before a fork."""
 
 
 class ConnectionLost(TransportError, ConnectionError):
@@ -202,6 +206,14 @@ class RouteNotFound(ClientError):
 
 class InvalidMessage(ClientError, ValueError):
     """A message, name or option that no broker would accept; nothing was sent."""
+
+
+class InvalidBody(InvalidMessage, TypeError):
+    """A body that is not bytes and that no serializer made bytes of; nothing was sent."""
+
+
+class UnreadableBody(ClientError, ValueError):
+    """A deserializer cannot read the body of a message; the text names the message, its topic and the type."""
 
 
 class MessageTooLarge(InvalidMessage):

@@ -60,7 +60,8 @@ class Message(msgspec.Struct, frozen=True):
     """
 
     topic: str
-    body: bytes
+    body: Any
+    """Bytes, a bytearray or a memoryview; or an object, if the producer has a serializer."""
     tag: str | None = None
     keys: Sequence[str] = ()
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)

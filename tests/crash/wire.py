@@ -63,8 +63,9 @@ class Wire:
     ) -> PullAnswer:
         flags = SUBSCRIPTION | (COMMIT_OFFSET if commit is not None else 0) | (SUSPEND if wait_ms else 0)
         header = PullMessageHeader(
-            group, queue[0], queue[1], QueueOffset(offset), 512, flags, ConsumerOffset(commit or 0), wait_ms, 0, "*"
-        )
+            group, queue[0], queue[1], QueueOffset(offset), 512, flags, ConsumerOffset(commit or 0), wait_ms, 0, "*",
+            bulk=True,
+        )  # fmt: skip
         return await self.broker.pull(header, self._patience_s)
 
     async def ends(self, queue: Queue) -> tuple[int, int]:

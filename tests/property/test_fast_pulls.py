@@ -72,6 +72,7 @@ def pulls(draw: st.DrawFn) -> Command:
         subscription=expression,
         expression_type=kind,
         max_bytes=draw(st.sampled_from([None, None, 0x7FFFFFFF, 700, 1, -1])),
+        bulk=draw(st.sampled_from([False, False, True])),
     )
     request.opaque = draw(st.integers(0, 9))
     request.flag = draw(st.sampled_from([0, 0, 0, 0, 0, ONEWAY]))

@@ -14,6 +14,7 @@ from rocketline.admin.remote import AdminBroker, AdminNameServer
 from rocketline.client import ClientOptions
 from rocketline.client.identity import parse_name_servers
 from rocketline.client.middleware import Middleware, MiddlewareClient
+from rocketline.client.topics import brokers_in
 from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, PERM_READ, ClusterInfo, TopicRouteData
@@ -131,20 +132,8 @@ class Admin:
 
     async def brokers(self, cluster: str | None = None, *, slaves: bool = False) -> list[AdminBroker]:
         """The masters of a cluster, or of all; with `slaves` those too."""
-        info = await self.cluster_info()
-        if cluster is not None and cluster not in info.cluster_addr_table:
-            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise ClientError(f"there is no cluster {cluster!r}; the name server knows: {known}")
-        names = sorted(
-            name for key, names in info.cluster_addr_table.items() if cluster in (None, key) for name in names
-        )
-        return [
-            self.broker_at(address, name)
-            for name in dict.fromkeys(names)
-            if name in info.broker_addr_table
-            for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
-            if slaves or broker_id == MASTER_ID
-        ]
+        found = brokers_in(await self.cluster_info(), cluster, slaves=slaves)
+        return [self.broker_at(address, name) for name, address in found]
 
     async def master(self, broker_name: str) -> AdminBroker:
         group = (await self.cluster_info()).broker_addr_table.get(broker_name)

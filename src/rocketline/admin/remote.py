@@ -41,7 +41,6 @@ from rocketline.protocol.headers import (
     AddWritePermResponseHeader,
     CloneGroupOffsetHeader,
     ConsumeMessageDirectlyHeader,
-    CreateTopicHeader,
     DeleteGroupHeader,
     DeleteKvConfigHeader,
     DeleteTopicHeader,
@@ -74,7 +73,6 @@ from rocketline.protocol.headers import (
     WipeWritePermResponseHeader,
     WritePermOfBrokerHeader,
 )
-from rocketline.protocol.names import DEFAULT_TOPIC
 from rocketline.protocol.records import decode_messages
 from rocketline.settings import parse_properties
 from rocketline.transport import RemotingClient
@@ -120,25 +118,6 @@ class AdminBroker(RemoteBroker):
 
     async def topic(self, name: str) -> TopicConfig:
         return await self._get(TopicConfig, RequestCode.GET_TOPIC_CONFIG, GetTopicConfigHeader(name), f"topic {name}")
-
-    async def put_topic(self, topic: TopicConfig) -> None:
-        """Create or change a topic; its attributes are those to set."""
-        attributes = ",".join(
-            f"{name if name[:1] in '+-' else '+' + name}{'=' + value if value else ''}"
-            for name, value in topic.attributes.items()
-        )
-        header = CreateTopicHeader(
-            topic=topic.topic_name,
-            default_topic=DEFAULT_TOPIC,
-            read_queue_nums=topic.read_queue_nums,
-            write_queue_nums=topic.write_queue_nums,
-            perm=topic.perm,
-            topic_filter_type=topic.topic_filter_type,
-            topic_sys_flag=topic.topic_sys_flag,
-            order=topic.order,
-            attributes=attributes or None,
-        )
-        await self._ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header, f"creation of topic {topic.topic_name}")
 
     async def put_topics(self, topics: list[TopicConfig]) -> None:
         body = encode_body(TopicConfigList(topics))

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketline.client.connection_events import ConnectionEvent
     from rocketline.client.consumer.group.assignment import (
         allocate_averagely,
         allocate_by_circle,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from rocketline.client.producer.receipts import SendReceipt, SendStatus
     from rocketline.client.producer.send_options import Compression, Retries
     from rocketline.client.producer.transactional import TransactionalProducer, TransactionReceipt
+    from rocketline.client.serializers import decode
     from rocketline.client.timing import ClientTiming
     from rocketline.protocol.signing import Credentials
     from rocketline.protocol.transactions import Transaction
@@ -49,6 +51,7 @@ _HOMES = {
     "ClientOptions": "client.options",
     "ClientTiming": "client.timing",
     "Compression": "client.producer.send_options",
+    "ConnectionEvent": "client.connection_events",
     "ConsumeContext": "client.hooks",
     "ConsumeFrom": "client.consumer.group.start_offset",
     "ConsumeOutcome": "client.hooks",
@@ -87,6 +90,7 @@ _HOMES = {
     "by_hash": "client.producer.queue_choice",
     "by_machine_room": "client.consumer.group.assignment",
     "consistent_hash": "client.consumer.group.assignment",
+    "decode": "client.serializers",
     "in_machine_rooms": "client.producer.queue_choice",
     "machine_room_nearby": "client.consumer.group.assignment",
     "split_batch": "client.producer.batching",
@@ -100,6 +104,7 @@ __all__ = [
     "ClientOptions",
     "ClientTiming",
     "Compression",
+    "ConnectionEvent",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeOutcome",
@@ -137,6 +142,7 @@ __all__ = [
     "by_hash",
     "by_machine_room",
     "consistent_hash",
+    "decode",
     "in_machine_rooms",
     "machine_room_nearby",
     "split_batch",

@@ -7,12 +7,14 @@ instead of name servers: `Producer("http://addresses.example/rocketmq/nsaddr", .
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from rocketline.client.identity import parse_name_servers
 from rocketline.errors import ConfigError, TransportError
 
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
 MAX_ANSWER_BYTES = 64 * 1024
 REFRESH_S = 120.0
 """Pause between two questions, as with Java's clients."""
@@ -22,8 +24,18 @@ def is_address_server(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def checked_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
-    """Name servers, or the one address server that knows them; ConfigError says what is wrong with either."""
+def checked_servers(name_servers: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Name servers, or the one address server that knows them; ConfigError says what is wrong with either.
+
+    None: those of the environment variable that Java's clients and tools use too.
+    """
+    if name_servers is None:
+        name_servers = os.environ.get(NAMESRV_VARIABLE)
+        if not name_servers:
+            raise ConfigError(
+                "no name server given: name one, for example Producer('127.0.0.1:9876', group='shop'), or set the "
+                f"environment variable {NAMESRV_VARIABLE}, for example {NAMESRV_VARIABLE}=127.0.0.1:9876"
+            )
     if not isinstance(name_servers, str) or not is_address_server(name_servers):
         return parse_name_servers(name_servers)
     try:

@@ -17,13 +17,15 @@ class GroupClient:
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        name_servers: str | Sequence[str] | None,
         group: str,
         options: ClientOptions,
         *,
         default_instance: str | None = None,
         stream: bool = False,
     ) -> None:
+        """`name_servers`: `host:port`, several separated by ';' or in a list; or the URL of an address server; None: what
+        the environment variable NAMESRV_ADDR says."""
         if not isinstance(options, ClientOptions):
             raise ConfigError(f"options: ClientOptions expected, not {options!r}")
         self._client_options = options

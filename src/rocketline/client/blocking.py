@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from rocketline import client as async_client
 from rocketline.client.consumer.group.subscription import Sql
 from rocketline.client.consumer.pull.listeners import TopicListener
-from rocketline.client.consumer.push.handlers import HandlerFunction
+from rocketline.client.consumer.push.handlers import HandlerFunction, ObjectHandler
 from rocketline.client.consumer_info import ConsumeStatus
 from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
 from rocketline.client.loop_thread import OnLoopThread, arguments_of, running_loop
@@ -31,6 +31,8 @@ from rocketline.client.producer.direct import DirectSends
 from rocketline.client.producer.queue_choice import QueueSelector
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.producer.transactional import ExecuteFunction, TransactionReceipt
+from rocketline.client.serializers import Deserializer
+from rocketline.client.signals import stop_on_signals
 from rocketline.message import ConsumerOffset, Message, MessageQueue, MessageView, QueueOffset
 
 T = TypeVar("T")
@@ -122,6 +124,19 @@ class _BlockingProducer(OnLoopThread[ProducerT]):
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return self._wait(self._open.queues(topic))
 
+    def create_topic(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        message_type: str | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        return self._wait(
+            self._open.create_topic(name, queues, message_type=message_type, cluster=cluster, timeout=timeout)
+        )
+
     def add_hook(
         self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None
     ) -> None:
@@ -168,9 +183,23 @@ class PushConsumer(OnLoopThread[async_client.PushConsumer]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(partial(async_client.PushConsumer, *args, **kwargs))
 
-    def subscribe(self, topic: str, expression: str | Sql, handler: HandlerFunction) -> None:
+    @overload
+    def subscribe(self, topic: str, handler: HandlerFunction, /) -> None: ...
+
+    @overload
+    def subscribe(self, topic: str, expression: str | Sql, handler: HandlerFunction) -> None: ...
+
+    @overload
+    def subscribe(self, topic: str, handler: ObjectHandler[T], /, *, deserializer: Deserializer[T]) -> None: ...
+
+    @overload
+    def subscribe(
+        self, topic: str, expression: str | Sql, handler: ObjectHandler[T], *, deserializer: Deserializer[T]
+    ) -> None: ...
+
+    def subscribe(self, topic: str, expression: Any = "*", handler: Any = None, *, deserializer: Any = None) -> None:
         client = self._open
-        self._do(lambda: client.subscribe(topic, expression, handler))
+        self._do(lambda: client.subscribe(topic, expression, handler, deserializer=deserializer))
 
     def unsubscribe(self, topic: str) -> None:
         client = self._open
@@ -208,8 +237,11 @@ class PushConsumer(OnLoopThread[async_client.PushConsumer]):
         self._wait(self._open.start())
 
     def run(self) -> None:
-        """Consume until another thread calls `stop`, or Ctrl-C."""
-        self._wait(self._open.run())
+        """Consume until another thread calls `stop`; in the main thread, SIGINT (Ctrl-C) and SIGTERM end it too."""
+        client, loop = self._open, self._loop
+        assert loop is not None
+        with stop_on_signals(client.stop, loop):
+            self._wait(client.run())
 
     def stop(self) -> None:
         self._do(self._open.stop)

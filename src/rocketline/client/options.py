@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from rocketline.client.connection_events import ConnectionCallback
 from rocketline.client.middleware import Middleware
 from rocketline.client.timing import ClientTiming
 from rocketline.clock import SYSTEM_CLOCK, Clock
@@ -22,8 +23,8 @@ class ClientOptions:
         options = ClientOptions(credentials=Credentials("shop", "its secret"), tls=True)
         Producer("10.0.0.7:9876", group="shop", options=options)
 
-    Clients of one process that have the same `instance_name` share one session: they must have the same credentials, TLS
-    and middleware, and the timing of the first one counts.
+    Clients of one process that have the same `instance_name` share one session: they must have the same credentials, TLS,
+    middleware and `on_connection`, and the timing of the first one counts.
     """
 
     namespace: str | None = None
@@ -45,6 +46,8 @@ class ClientOptions:
     and push consumers do this."""
     middleware: Middleware | None = None
     """An async function around every request; see client/middleware.py."""
+    on_connection: ConnectionCallback | None = None
+    """A function that is told of connections that were made and lost; see client/connection_events.py."""
     timing: ClientTiming = ClientTiming()
     """Intervals and time limits of what clients do by themselves."""
     clock: Clock = SYSTEM_CLOCK

@@ -15,6 +15,7 @@ from rocketline.protocol.bodies import (
     LockBatchResponseBody,
     QueueBody,
     SubscriptionData,
+    TopicConfig,
     UnlockBatchRequestBody,
     decode_body,
     encode_body,
@@ -24,6 +25,7 @@ from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     ConsumerSendMsgBackHeader,
+    CreateTopicHeader,
     EarliestStoreTimeResponseHeader,
     EndTransactionHeader,
     GetConsumerListHeader,
@@ -41,6 +43,7 @@ from rocketline.protocol.headers import (
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
+from rocketline.protocol.names import DEFAULT_TOPIC
 from rocketline.protocol.subscription import CONFLICT
 from rocketline.transport import RemotingClient
 
@@ -215,3 +218,22 @@ class RemoteBroker:
         doing = f"end of transaction {header.transaction_id} for group {header.producer_group}"
         await self._ask(RequestCode.END_TRANSACTION, header, doing, timeout_s=timeout_s)
         return True
+
+    async def put_topic(self, topic: TopicConfig) -> None:
+        """Create or change a topic; its attributes are those to set."""
+        attributes = ",".join(
+            f"{name if name[:1] in '+-' else '+' + name}{'=' + value if value else ''}"
+            for name, value in topic.attributes.items()
+        )
+        header = CreateTopicHeader(
+            topic=topic.topic_name,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=topic.perm,
+            topic_filter_type=topic.topic_filter_type,
+            topic_sys_flag=topic.topic_sys_flag,
+            order=topic.order,
+            attributes=attributes or None,
+        )
+        await self._ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header, f"creation of topic {topic.topic_name}")

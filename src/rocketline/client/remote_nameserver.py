@@ -15,6 +15,7 @@ from rocketline.client.address_server import ask_address_server, is_address_serv
 from rocketline.client.tasks import cancel_and_wait
 from rocketline.errors import (
     BrokerError,
+    ClientError,
     NoPermission,
     RequestTimeout,
     RocketlineError,
@@ -23,7 +24,7 @@ from rocketline.errors import (
     TopicNotExist,
     TransportError,
 )
-from rocketline.protocol.bodies import TopicRouteData, decode_body
+from rocketline.protocol.bodies import ClusterInfo, TopicRouteData, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import GetRouteHeader
@@ -70,6 +71,18 @@ class RemoteNameServer:
         if answer is not None:
             return decode_body(TopicRouteData, answer[1].body)
         raise route_not_found(topic, failures)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers that are registered."""
+
+        def request() -> Command:
+            return Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+        failures: dict[str, RocketlineError] = {}
+        answer = await self._first_success(request, "list of brokers", self._timeout_s, failures)
+        if answer is None:
+            raise ClientError(f"no name server says which brokers there are: {'; '.join(map(str, failures.values()))}")
+        return decode_body(ClusterInfo, answer[1].body)
 
     async def _first_success(
         self, request: Callable[[], Command], doing: str, timeout_s: float, failures: dict[str, RocketlineError]

@@ -90,7 +90,7 @@ async def send_reply(
     timeout_s: float,
 ) -> SendReceipt:
     """Send a reply to the client that asked; SendFailed when the broker could not deliver it."""
-    reply = reply_message(request, body, properties)
+    reply = _REPLY_OPTIONS.with_bytes(reply_message(request, body, properties))
     check_message(reply, _REPLY_OPTIONS.max_message_bytes)
     maker = RequestMaker(group, _REPLY_OPTIONS, session.unique_ids.next, session.clock.now_ms)
     outgoing = maker.pack(reply)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from rocketline.client.address_server import REFRESH_S as ADDRESS_REFRESH_S
+from rocketline.client.connection_events import ConnectionEvents
 from rocketline.client.incoming import CheckBack, ConsumerMember, broker_requests
 from rocketline.client.middleware import MiddlewareClient
 from rocketline.client.options import ClientOptions
@@ -61,6 +62,10 @@ class ClientSession:
             if middleware is None
             else MiddlewareClient(router, middleware, access)
         )
+        self.on_connection = options.on_connection
+        self._events = ConnectionEvents(options.on_connection) if options.on_connection is not None else None
+        if self._events is not None:
+            self.remoting.on_connection = self._events.note
         self.name_server = RemoteNameServer(
             self.remoting, name_servers, timeout_s=timing.call_s, next_server_s=timing.next_server_s
         )
@@ -101,6 +106,8 @@ class ClientSession:
             await self.routes.close()
         finally:  # a release that is cancelled still closes the connections
             await self.remoting.close()
+            if self._events is not None:
+                await self._events.close()
 
     def disown(self) -> None:
         """In a forked child: drop the parent's connections without writing to them."""
@@ -288,6 +295,11 @@ def open_session(
         raise ConfigError(
             f"client id {client_id} is in use with middleware {session.middleware!r} and cannot have {options.middleware!r} "
             "too: its clients share their connections; give each its own instance_name"
+        )
+    elif session.on_connection != options.on_connection:
+        raise ConfigError(
+            f"client id {client_id} is in use with on_connection {session.on_connection!r} and cannot have "
+            f"{options.on_connection!r} too: its clients share their connections; give each its own instance_name"
         )
     elif session.access != options.access:
         raise ConfigError(

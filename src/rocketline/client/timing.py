@@ -26,7 +26,9 @@ class ClientTiming:
     )
     call_s: float = setting(3.0, "mqClientApiTimeout", "Time limit of a call to a name server or broker.")
     next_server_s: float = setting(0.5, None, "Silence of one name server after which the next is asked as well.")
-    send_again_s: float = setting(0.05, None, "Wait before a send is tried again on the broker that just failed.")
+    send_again_s: float = setting(
+        0.05, None, "First wait before a send is tried again on the same broker; then doubled."
+    )
     probe_s: float = setting(2.0, "detectInterval", "Pause between two looks whether lost brokers are back, if probed.")
     probe_call_s: float = setting(0.2, "detectTimeout", "Time limit of such a look at one broker.")
     send_back_s: float = setting(5.0, None, "Time limit for handing one failed message back to its broker.")

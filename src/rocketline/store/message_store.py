@@ -333,6 +333,11 @@ class MessageStore(StoreLookups):
         queue = self._queues.by_key.get(key)
         return queue is not None and queue_offset == queue.max_offset
 
+    @property
+    def usual_messages(self) -> int:
+        """The most messages of a read that is no bulk read."""
+        return self._reader.usual_messages
+
     def limited(self, max_messages: int, max_bytes: int) -> tuple[int, int]:
         """How many messages and bytes somebody gets who asks for so many, of what is in memory."""
         return self._reader.limited(max_messages, max_bytes)

@@ -80,7 +80,8 @@ class Channel(asyncio.Protocol):
     __slots__ = (
         "_calls", "_closed", "_connection", "_drained", "_frames", "_gathers", "_limits", "_loop", "_next_opaque",
         "_nonsense", "_on_open", "_requests", "_sign", "_stalled", "_transport", "_unfinished", "_unheard_hint",
-        "_waiting", "fast", "language", "last_active", "local", "on_close", "remote", "remote_host", "router", "version",
+        "_waiting", "fast", "language", "last_active", "local", "lost_because", "on_close", "remote", "remote_host",
+        "router", "version",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +115,8 @@ class Channel(asyncio.Protocol):
         self._closed = self._loop.create_future()
         self._nonsense: RemoteProtocolError | None = None
         self.on_close: list[Callable[[Channel], None]] = [on_close] if on_close else []
+        self.lost_because = ""
+        """Why the connection ended, as far as is known."""
         self.remote = "?"
         self.remote_host = UNKNOWN_HOST
         self.local = "?"
@@ -225,6 +228,7 @@ class Channel(asyncio.Protocol):
                 f"{self.remote} answered what is not RocketMQ's protocol ({self._nonsense}): is it a broker's address?"
             )
         self._calls.fail(ConnectionLost, lost)
+        self.lost_because = lost if self._nonsense is not None else str(exc or "the other side closed it")
         for waiting in list(self._waiting):
             waiting.cancel()
         self._waiting.clear()

@@ -1,6 +1,6 @@
 """Connections to many servers, opened on first use and shared by all callers.
 
-The next call after a loss opens a new connection. After a failed attempt there is a pause (0.05 s, doubled up to 3 s);
+The next call after a loss opens a new connection. After a failed attempt there is a pause (0.05 s, doubled up to 1 s);
 calls during the pause fail at once with the last reason, so that callers of a dead broker can go to another one without
 waiting.
 """
@@ -12,10 +12,10 @@ import errno
 import logging
 import os
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rocketline.errors import ConnectFailed, RequestTimeout, TlsFailed
+from rocketline.errors import ClientClosed, ConnectFailed, RequestTimeout, TlsFailed
 from rocketline.protocol.command import Command
 from rocketline.protocol.numbers import read_number
 from rocketline.transport.access import OPEN, Access
@@ -26,7 +26,7 @@ from rocketline.transport.tls import tls_problem, unheard_hint
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
-LAST_BACKOFF_S = 3.0
+LAST_BACKOFF_S = 1.0
 
 TLS_CLOSE_S = 0.2
 """How long to wait for a server's close message at the end of a TLS connection; Apache's sends none."""
@@ -69,6 +69,8 @@ class RemotingClient:
         self._links: dict[str, _Link] = {}
         self._closed = False
         self._inherited: list[_Link] = []
+        self.on_connection: Callable[[str, str | None], None] | None = None
+        """Told of every connection that is made (None) or lost (why), with its address."""
 
     def call(self, address: str, command: Command, timeout: float) -> Awaitable[Command]:
         """Send a request to `host:port` and wait for its answer; `timeout` covers connecting too."""
@@ -147,7 +149,7 @@ class RemotingClient:
     async def _connect_again(self, address: str) -> Channel:
         if self._closed:
             why = "was opened before this process was forked, open a new one" if self._inherited else "is closed"
-            raise ConnectFailed(f"cannot connect to {address}: this client {why}")
+            raise ClientClosed(f"cannot connect to {address}: this client {why}")
         link = self._links.setdefault(address, _Link())
         if link.connecting is None:
             wait_s = link.retry_at - asyncio.get_running_loop().time()
@@ -176,9 +178,24 @@ class RemotingClient:
         else:
             link.backoff_s = link.retry_at = 0.0
             link.channel = channel
+            self._watch(address, link, channel)
             return channel
         finally:
             link.connecting = None
+
+    def _watch(self, address: str, link: _Link, channel: Channel) -> None:
+        tell = self.on_connection
+        if tell is None:
+            return
+
+        def lost(_: Channel) -> None:
+            is_ours = self._links.get(address) is not link
+            tell(address, "closed by this client" if is_ours else channel.lost_because)
+
+        tell(address, None)
+        channel.on_close.append(lost)
+        if not channel.is_open and channel.lost_because:  # it ended before anybody could watch it
+            lost(channel)
 
     def _new_channel(self) -> Channel:
         return Channel(self._router, self._limits, sign=self._sign, unheard_hint=unheard_hint(self._tls))

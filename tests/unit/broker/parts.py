@@ -396,6 +396,7 @@ def pull_request(
     subscription: str | None = "*",
     expression_type: str | None = None,
     max_bytes: int | None = None,
+    bulk: bool = False,
 ) -> Command:
     """A pull with its subscription in the request, unless `sys_flag` says otherwise."""
     header = PullMessageHeader(
@@ -411,6 +412,7 @@ def pull_request(
         subscription=subscription,
         expression_type=expression_type,
         max_msg_bytes=max_bytes,
+        bulk=bulk,
     )
     return Command(code, header.encode())
 

@@ -60,24 +60,30 @@ async def test_messages_come_in_order_with_the_next_offset(parts: Parts, code: i
     assert offsets(answer) == (40, 0, 40)
 
 
-async def test_a_pull_for_more_than_the_usual_is_a_bulk_read(parts: Parts) -> None:
+@pytest.mark.parametrize(
+    ("asked", "usual", "bulk"), [(31, 31, 31), (32, 32, 32), (33, 32, 33), (2_000_000_000, 32, 90), (-1, 1, 1)]
+)
+async def test_only_a_pull_that_asks_for_a_bulk_read_gets_more_than_the_usual(
+    parts: Parts, asked: int, usual: int, bulk: int
+) -> None:
     fill(parts, 90)
-    assert bodies(parts.peer().ask(pull_request(max_messages=32))) == list(range(32))
-    assert bodies(parts.peer().ask(pull_request(max_messages=33))) == list(range(33))
-    assert bodies(parts.peer().ask(pull_request(max_messages=2_000_000_000))) == list(range(90))
+    assert bodies(parts.peer().ask(pull_request(max_messages=asked))) == list(range(usual))
+    assert bodies(parts.peer().ask(pull_request(max_messages=asked, bulk=True))) == list(range(bulk))
 
 
 async def test_a_bulk_read_keeps_to_the_bytes_it_asks_for(parts: Parts) -> None:
     fill(parts, 90, size=1000)
-    whole = parts.peer().ask(pull_request(max_messages=1000))
-    limited = parts.peer().ask(pull_request(max_messages=1000, max_bytes=20_000))
+    whole = parts.peer().ask(pull_request(max_messages=1000, bulk=True))
+    limited = parts.peer().ask(pull_request(max_messages=1000, bulk=True, max_bytes=20_000))
     assert (bodies(whole), bodies(limited)) == (
         list(range(90)),
         list(range(len(limited.body) // (len(whole.body) // 90))),
     )
     assert 15_000 < len(limited.body) <= 20_000
-    assert bodies(parts.peer().ask(pull_request(max_messages=1000, max_bytes=1))) == [0], "the first always fits"
-    assert len(bodies(parts.peer().ask(pull_request(max_messages=1000, max_bytes=-1)))) == 90
+    assert bodies(parts.peer().ask(pull_request(max_messages=1000, bulk=True, max_bytes=1))) == [0], (
+        "the first always fits"
+    )
+    assert len(bodies(parts.peer().ask(pull_request(max_messages=1000, bulk=True, max_bytes=-1)))) == 90
 
 
 @pytest.mark.parametrize("asked", [0, -1, -(1 << 31)])

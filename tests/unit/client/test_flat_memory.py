@@ -72,14 +72,19 @@ def held() -> Held:
     return Held(traced, len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")))
 
 
-@contextmanager
-def virtual_loop() -> Iterator[VirtualLoop]:
+def loop_with_servers() -> VirtualLoop:
     loop = VirtualLoop()
     loop.servers[NAMESRV] = Router({RequestCode.GET_ROUTEINFO_BY_TOPIC: route})
     answers: dict[int, Any] = dict.fromkeys((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE), store)
     answers |= dict.fromkeys((RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.GET_MAX_OFFSET), well)
     for address in BROKERS:
         loop.servers[address] = Router(answers)
+    return loop
+
+
+@contextmanager
+def virtual_loop() -> Iterator[VirtualLoop]:
+    loop = loop_with_servers()
     logging.disable(logging.CRITICAL)
     tracemalloc.start()
     try:

@@ -31,7 +31,6 @@ from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEN
 from rocketline.protocol.records import Buffer
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.message_store import ReadResult, ReadStatus
-from rocketline.store.reading.reader import MAX_READ_BYTES
 from rocketline.transport import Channel, Limits
 from rocketline.transport.router import FAILED, SUCCEEDED, failure
 
@@ -230,10 +229,8 @@ class FastPulls:
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()  # consumers come and go; those that are here are soon known again
         subscription = self._subscription(header)
-        asked, test = header.max_msg_bytes, selected.accept_tags
-        max_messages, max_bytes = self._parts.store.limited(
-            header.max_msg_nums, asked if asked is not None and asked > 0 else MAX_READ_BYTES
-        )
+        test = selected.accept_tags
+        max_messages, max_bytes = self._parts.store.limited(*self._handlers.asked_for(header))
         self._plans[key] = Plan(
             key=key,
             code=request.code,

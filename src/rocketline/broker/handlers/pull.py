@@ -128,21 +128,29 @@ class PullHandlers:
         return self._answer(request, header, self._read(header, selected))
 
     def _read(self, header: PullMessageHeader, selected: Selection) -> ReadResult:
-        asked = header.max_msg_bytes
         monotonic = self._parts.clock.monotonic
         started = monotonic()
+        count, max_bytes = self.asked_for(header)
         found = self._parts.store.read(
             header.topic,
             header.queue_id,
             header.queue_offset,
-            header.max_msg_nums,
+            count,
             accept_tags=selected.accept_tags,
             accept_record=selected.accept_record,
             accept_ext=selected.accept_ext,
-            max_bytes=asked if asked is not None and asked > 0 else MAX_READ_BYTES,
+            max_bytes=max_bytes,
         )
         self._count(header, found, monotonic() - started)
         return found
+
+    def asked_for(self, header: PullMessageHeader) -> tuple[int, int]:
+        """Messages and bytes that a pull wants of the store. Only one that asks for a bulk read gets more messages than
+        Apache's broker gives, however many it names."""
+        count, max_bytes = header.max_msg_nums, header.max_msg_bytes
+        if not header.bulk:
+            count = min(count, self._parts.store.usual_messages)
+        return count, max_bytes if max_bytes is not None and max_bytes > 0 else MAX_READ_BYTES
 
     def _check(self, header: PullMessageHeader) -> SubscriptionGroupConfig:
         parts = self._parts

@@ -173,6 +173,7 @@ class RangeReading:
             self._reader.group, queue.topic, queue.queue_id, QueueOffset(offset), count, SUBSCRIPTION,
             commit_offset=ConsumerOffset(0), suspend_ms=0, sub_version=0, subscription=self._expression,
             expression_type=self._kind, max_msg_bytes=(1 << 31) - 1, broker_name=queue.broker_name,
+            bulk=True,
         )  # fmt: skip
         return Command(RequestCode.PULL_MESSAGE, header.encode())
 

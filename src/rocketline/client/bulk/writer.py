@@ -151,6 +151,7 @@ class BulkWriter:
         """Have a message sent; it is stored for sure when `flush` has returned."""
         if queue is not None and queue.topic != message.topic:
             raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
+        message = self._options.with_bytes(message)
         if (
             message.delay is not None
             or message.deliver_at is not None

@@ -5,6 +5,10 @@ with a code that another broker may not share is made again, at most `Retries.co
 one. Any other refusal is final. A caller who chose the queue gets all attempts on that queue. A retry can store a message
 twice: its unique id stays the same, so consumers can tell.
 
+An attempt that found no connection has sent nothing, so it does not count: such attempts go on until the time is over, and
+a send outlives the restart of its broker. Before an attempt on a broker that failed before, there is a pause, which grows
+up to a second and differs from send to send, so that not all come back at once.
+
 All attempts share one time limit. An attempt that may still be followed by another can have a shorter one of its own
 (`attempt_timeout_s`), so that a broker that hangs does not use up the time of those that work.
 
@@ -25,26 +29,36 @@ from rocketline.client.producer.receipts import SendReceipt, SendStatus
 from rocketline.client.producer.send_options import Retries
 from rocketline.errors import (
     BrokerError,
+    ClientClosed,
+    ConnectFailed,
     NoPermission,
     RocketlineError,
     SendFailed,
+    TlsFailed,
     TransportError,
 )
 from rocketline.message import MessageQueue
 
+LONGEST_PAUSE_S = 1.0
+"""Between two attempts on one broker."""
+
+_DOUBLINGS = 16
+
 
 class Failure(NamedTuple):
-    """An attempt that stored nothing, as far as we know."""
+    """An attempt that stored nothing, as far as we know; or several that found no connection to one address."""
 
     queue: MessageQueue
     address: str
     error: RocketlineError
+    times: int = 1
 
     def __str__(self) -> str:
         error = self.error
         # The hint of a refusal is told once for all attempts.
         said = str(error).removesuffix(error.hint) if isinstance(error, BrokerError) else str(error)
-        return f"{self.queue.broker_name}@{self.address} queue {self.queue.queue_id}: {said}"
+        times = f" ({self.times} times)" if self.times > 1 else ""
+        return f"{self.queue.broker_name}@{self.address} queue {self.queue.queue_id}: {said}{times}"
 
 
 class Attempts(msgspec.Struct):
@@ -60,9 +74,9 @@ class Attempts(msgspec.Struct):
     choice: QueueChoice | None = None
     """The queue the caller chose, or the function that chooses it; None: queues in turn."""
     count: int = 0
-    """How many were made."""
-    failed_broker: str | None = None
-    """The broker of the last one."""
+    """How many were made, without those that found no connection."""
+    failed_on: tuple[str, ...] = ()
+    """The brokers of all that were made, in order."""
     failures: tuple[Failure, ...] = ()
     stored: SendReceipt | None = None
     """The receipt of an attempt that stored the message less safely than asked for."""
@@ -71,9 +85,22 @@ class Attempts(msgspec.Struct):
         """Count the time that waiting took."""
         self.left_s = self.timeout_s - (self.time() - self.started)
 
-    def pause_s(self, step_s: float) -> float:
-        """The wait before the broker that just failed is asked again: `step_s` more each time."""
-        return max(0.0, min(step_s * self.count, self.left_s))
+    @property
+    def failed_broker(self) -> str | None:
+        """The broker of the last one."""
+        return self.failed_on[-1] if self.failed_on else None
+
+    def pause_s(self, broker_name: str, first_s: float, chance: float) -> float:
+        """The wait before an attempt on a broker: about `first_s` after its first failure, then doubled each time.
+
+        `chance`, between 0 and 1, takes up to a half of it away. It never takes more than half of the time left, so that
+        an attempt is made late too.
+        """
+        times = self.failed_on.count(broker_name)
+        if not times:
+            return 0.0
+        longest_s = min(first_s * (1 << min(times - 1, _DOUBLINGS)), LONGEST_PAUSE_S, max(first_s, self.left_s / 2))
+        return min(longest_s * (1 - chance / 2), self.left_s)
 
     def limit_s(self) -> float:
         """The time limit of the attempt that begins now."""
@@ -92,12 +119,23 @@ class Attempts(msgspec.Struct):
         """Note a failure; raises it when no other broker could do better."""
         if isinstance(error, BrokerError) and not error.retryable:
             raise error
-        self.failures += (Failure(queue, address, error),)
-        self._next(queue.broker_name)
+        failure = Failure(queue, address, error)
+        if _found_no_connection(error):
+            self._note_unconnected(failure)
+            self._next(queue.broker_name, counts=False)
+        else:
+            self.failures += (failure,)
+            self._next(queue.broker_name)
 
-    def _next(self, broker_name: str) -> None:
-        self.count += 1
-        self.failed_broker = broker_name
+    def _note_unconnected(self, failure: Failure) -> None:
+        """Keep the last one of each address, and how many there were: there can be many in a long time."""
+        same = [old for old in self.failures if old.address == failure.address and _found_no_connection(old.error)]
+        others = tuple(old for old in self.failures if old not in same)
+        self.failures = (*others, failure._replace(times=1 + sum(old.times for old in same)))
+
+    def _next(self, broker_name: str, *, counts: bool = True) -> None:
+        self.count += counts
+        self.failed_on += (broker_name,)
         if self.count > self.retries.count:
             self.left_s = 0.0
         else:
@@ -108,7 +146,8 @@ class Attempts(msgspec.Struct):
         if self.stored is not None:
             return self.stored
         failures, took_s = self.failures, self.time() - self.started
-        attempts = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
+        made = sum(failure.times for failure in failures)
+        attempts = "1 attempt" if made == 1 else f"{made} attempts"
         reasons = "; ".join(map(str, failures)) or "no time was left to make one"
         error = SendFailed(
             f"message {outgoing.message_id} for topic {outgoing.topic!r} was not acknowledged after {attempts} "
@@ -123,6 +162,11 @@ def first_attempt(
 ) -> Attempts:
     """What a send begins with; its time counts from now."""
     return Attempts(retries, time, time(), timeout_s, timeout_s, choice)
+
+
+def _found_no_connection(error: RocketlineError) -> bool:
+    """Whether nothing was sent, and a later attempt may do better."""
+    return isinstance(error, ConnectFailed) and not isinstance(error, TlsFailed | ClientClosed)
 
 
 def _hint(failures: tuple[Failure, ...]) -> str:

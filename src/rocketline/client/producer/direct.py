@@ -202,6 +202,7 @@ class DirectSends:
         options = self._options
         if self._hooks.are_needed or message.sharding_key is not None:
             return self._producer.send(message, timeout=timeout)
+        message = options.with_bytes(message)
         check_message(message, options.max_message_bytes)
         if len(message.body) >= options.compression.over_bytes:
             return self._producer.send(message, timeout=timeout)

@@ -25,8 +25,10 @@ from rocketline.client.producer.send_options import MAX_MESSAGE_BYTES, Compressi
 from rocketline.client.producer.sender import Sender
 from rocketline.client.producer.window import SendWindow
 from rocketline.client.replies import ask, request_message, send_reply
+from rocketline.client.serializers import Serializer
 from rocketline.client.session import ClientSession, opened_before_fork
 from rocketline.client.tasks import OwnedTasks, repeat
+from rocketline.client.topics import create_topic, topic_config
 from rocketline.client.trace import ProducerTrace, TraceCounts
 from rocketline.errors import (
     ClientError,
@@ -57,6 +59,7 @@ class ProducerArguments(TypedDict, total=False):
     max_in_flight: int
     autobatch: bool | AutoBatch
     avoid_slow_brokers: bool | SlowBrokers
+    serializer: Serializer | None
     options: ClientOptions
 
 
@@ -73,7 +76,7 @@ class Producer(GroupClient):
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        name_servers: str | Sequence[str] | None = None,
         *,
         group: str,
         timeout: float = 3.0,
@@ -84,12 +87,15 @@ class Producer(GroupClient):
         max_in_flight: int = 10_000,
         autobatch: bool | AutoBatch = False,
         avoid_slow_brokers: bool | SlowBrokers = False,
+        serializer: Serializer | None = None,
         options: ClientOptions = ClientOptions(),
     ) -> None:
-        """`timeout` is the time limit of a send in seconds, over all attempts. `retries` is how often a failed attempt is
-        repeated; `Retries` says more about it. With `autobatch`, messages sent within 10 ms travel together, up to 32 KiB;
-        `AutoBatch` sets both. With `avoid_slow_brokers`, brokers that were slow or failed are not used for a while;
-        `SlowBrokers` says how long. A topic that its first message creates gets `topic_queue_count` queues.
+        """`timeout` is the time limit of a send in seconds, over all attempts: a broker that is away may come back within
+        it. `retries` is how often an attempt is repeated that failed on a broker; `Retries` says more about it. With
+        `autobatch`, messages sent within 10 ms travel together, up to 32 KiB; `AutoBatch` sets both. With
+        `avoid_slow_brokers`, brokers that were slow or failed are not used for a while; `SlowBrokers` says how long. A
+        topic that its first message creates gets `topic_queue_count` queues. `serializer` makes bytes of bodies that are
+        none: see client/serializers.py.
         """
         super().__init__(name_servers, group, options)
         self._options = SendOptions(
@@ -99,6 +105,7 @@ class Producer(GroupClient):
             max_message_bytes,
             topic_queue_count,
             options.unit_mode,
+            serializer,
         )
         if max_in_flight < 1:
             raise ConfigError(f"max_in_flight {max_in_flight}: at least 1 is needed")
@@ -184,6 +191,7 @@ class Producer(GroupClient):
     ) -> SendReceipt:
         """`outgoing` is the request for the message, if it was made before."""
         if outgoing is None:
+            message = self._options.with_bytes(message)
             if self._accumulator is not None and self._may_gather(message):
                 return await self._gathered(self._accumulator, message, queue, limit_s)
             outgoing = self._small(message) or await self._large(message)
@@ -247,6 +255,7 @@ class Producer(GroupClient):
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer: quick, and may get lost."""
+        message = self._options.with_bytes(message)
         outgoing, sender = self._small(message) or await self._large(message), self._running
         choice = queue_choice(message, queue, self._namespace)
         send = partial(sender.send_oneway, outgoing, self._options.timeout_s, choice)
@@ -262,6 +271,7 @@ class Producer(GroupClient):
         """Send messages of one topic in one request, into one queue; one receipt for each."""
         sender = self._running
         self._check_open()
+        messages = [self._options.with_bytes(message) for message in messages]
         wrapped = [self._namespace.wrap_message(message) for message in messages] if self._namespace else messages
         outgoing, ids = outgoing_batch(wrapped, self._maker)
         choice = queue_choice(messages[0], queue, self._namespace)
@@ -290,7 +300,7 @@ class Producer(GroupClient):
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float = 3.0
     ) -> MessageView:
         """Send a message and wait for the reply of the consumer that handles it; NoReply when none comes in time."""
-        asked = request_message(message, self.client_id, timeout)
+        asked = request_message(self._options.with_bytes(message), self.client_id, timeout)
         outgoing = self._small(asked) or await self._large(asked)
         send = partial(self._send, asked, queue, timeout, outgoing)
         return await ask(self._open_session, asked, outgoing, send, self._options.topic_queue_count, timeout)
@@ -328,6 +338,26 @@ class Producer(GroupClient):
         wire_topic = self._namespace.wrap(topic)
         route = await self._open_session.routes.find_writable(wire_topic, self._options.topic_queue_count)
         return tuple(map(self._namespace.unwrap_queue, route.writable)) if self._namespace else route.writable
+
+    async def create_topic(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        message_type: str | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Create a topic on all masters of a cluster, or of all clusters; returns whether there was none on some of them.
+
+            await producer.create_topic("orders", queues=16)
+
+        It has `queues` queues on each broker. Where it exists it is left as it is, so a program may do this at every
+        start. `message_type` is NORMAL, FIFO, DELAY or TRANSACTION; brokers keep it, RocketMQ's proxy checks it.
+        """
+        session = self._open_session
+        topic = topic_config(self._namespace.wrap(name), queues, message_type)
+        return await create_topic(session, topic, cluster, timeout or self._options.timeout_s)
 
     def _small(self, message: Message) -> SendRequest | None:
         """The request for a message; None for one that must be compressed, which may take a thread."""

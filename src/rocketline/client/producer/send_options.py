@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rocketline.client.serializers import Serializer, encoder
 from rocketline.errors import ConfigError
+from rocketline.message import Message
 from rocketline.protocol.compression import TYPES, compress
 from rocketline.protocol.record_layout import COMPRESSED
 
@@ -16,7 +19,7 @@ class Retries:
     """How a producer repeats a send that failed."""
 
     count: int = 2
-    """Attempts after the first one."""
+    """Attempts after the first one; those that found no connection do not count and go on until the time is over."""
     attempt_timeout_s: float | None = None
     """Time limit of each attempt that another may follow; the producer's `timeout` limits all together."""
     not_stored: bool = False
@@ -63,13 +66,20 @@ class SendOptions:
     topic_queue_count: int = 4
     """Queues of a topic that its first message creates."""
     unit_mode: bool = False
+    serializer: Serializer | None = None
     as_text: tuple[str, str] = field(init=False, repr=False, compare=False)
-    """The last two as every header has them."""
+    """`topic_queue_count` and `unit_mode` as every header has them."""
+    _encoded: Callable[[Message], Message] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_encoded", encoder(self.serializer))
         object.__setattr__(self, "as_text", (str(self.topic_queue_count), "true" if self.unit_mode else "false"))
         if self.timeout_s <= 0 or self.topic_queue_count < 1:
             raise ConfigError(
                 f"timeout {self.timeout_s}, topic_queue_count {self.topic_queue_count}: a time above 0 and a count from 1 "
                 "are needed"
             )
+
+    def with_bytes(self, message: Message) -> Message:
+        """The message with a body of bytes; InvalidBody says why there is none."""
+        return message if message.body.__class__ is bytes else self._encoded(message)

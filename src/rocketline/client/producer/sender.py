@@ -66,9 +66,11 @@ class Sender:
                 route = await self._find_route(topic, attempts.left_s)
                 attempts.look_at_clock()
             queue, broker = self.target(route, attempts)
-            if queue.broker_name == attempts.failed_broker:  # give it a moment
-                await asyncio.sleep(attempts.pause_s(session.timing.send_again_s))
-                attempts.look_at_clock()
+            if attempts.failed_on:  # give a broker that failed before a moment
+                pause_s = attempts.pause_s(queue.broker_name, session.timing.send_again_s, self._chance.random())
+                if pause_s:
+                    await asyncio.sleep(pause_s)
+                    attempts.look_at_clock()
             if attempts.left_s <= 0:
                 break
             started = session.clock.monotonic() if health is not None else 0.0

@@ -32,6 +32,8 @@ class PullMessageHeader(Header):
     request_source: Int32 | None = None
     proxy_forward_client_id: str | None = field(default=None, name="proxyFrowardClientId")
     broker_name: str | None = field(default=None, name="bname")
+    bulk: bool = field(default=False, name="rocketlineBulk")
+    """Ours: the answer may be longer than an Apache broker's. Apache's broker ignores it."""
 
     def encode(self) -> dict[str, str]:
         ext = {
@@ -57,6 +59,8 @@ class PullMessageHeader(Header):
             ext["proxyFrowardClientId"] = self.proxy_forward_client_id
         if self.broker_name is not None:
             ext["bname"] = self.broker_name
+        if self.bulk:
+            ext["rocketlineBulk"] = "true"
         return ext
 
 

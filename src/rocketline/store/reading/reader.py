@@ -99,6 +99,11 @@ class Reader:
             queue, units, queue_offset, max_messages, accept_tags, accept_record, max_bytes, accept_ext, limits
         )
 
+    @property
+    def usual_messages(self) -> int:
+        """The most messages of a read that is no bulk read."""
+        return self._usual.memory_messages
+
     def limited(self, max_messages: int, max_bytes: int) -> tuple[int, int]:
         """How many messages and bytes somebody gets who asks for so many, of what is in memory."""
         limits = self._usual if max_messages <= self._usual.memory_messages else self._bulk

@@ -45,7 +45,7 @@ class PopConsumer(GroupClient):
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        name_servers: str | Sequence[str] | None = None,
         *,
         group: str,
         from_where: ConsumeFrom = ConsumeFrom.LAST,

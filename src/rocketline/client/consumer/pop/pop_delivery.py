@@ -7,14 +7,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from rocketline.client.consumer.pop.pop_loop import PopLoop
 from rocketline.client.consumer.push.delivery import ConcurrentDelivery, Handling, Source
 from rocketline.client.consumer.push.handlers import RetryLater
 from rocketline.message import MessageView
-
-log = logging.getLogger(__name__)
 
 
 class PopDelivery(ConcurrentDelivery):
@@ -34,11 +31,7 @@ class PopDelivery(ConcurrentDelivery):
     async def _return(self, source: Source, messages: list[MessageView], error: Exception) -> list[MessageView]:
         """Have failed messages come again; none is left to be acknowledged."""
         assert isinstance(source, PopLoop)
-        ids = ", ".join(message.message_id for message in messages)
-        if isinstance(error, RetryLater):
-            log.info("group %s: %s of %s later: %s", self._group, ids, source.queue, error)
-        else:
-            log.warning("group %s: handling %s of %s failed", self._group, ids, source.queue, exc_info=error)
+        self._tell_of_failure(source, messages, error)
         level = error.delay_level if isinstance(error, RetryLater) else 0
         await asyncio.gather(*(source.give_back(message, level) for message in messages))
         return []

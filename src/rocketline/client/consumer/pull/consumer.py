@@ -55,7 +55,7 @@ class PullConsumer(GroupClient):
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        name_servers: str | Sequence[str] | None = None,
         *,
         group: str,
         model: MessageModel = MessageModel.CLUSTERING,

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar, overload
 
 from rocketline.client.base import GroupClient
 from rocketline.client.consumer.group.assignment import Strategy, find_strategy
@@ -21,7 +21,7 @@ from rocketline.client.consumer.group.offsets import OffsetStore
 from rocketline.client.consumer.group.start_offset import ConsumeFrom, StartFrom
 from rocketline.client.consumer.group.subscription import Sql, Subscription
 from rocketline.client.consumer.pop.pop_loop import ByBrokers
-from rocketline.client.consumer.push.handlers import Handler, HandlerFunction
+from rocketline.client.consumer.push.handlers import Handler, HandlerFunction, ObjectHandler
 from rocketline.client.consumer.push.orderly import Ordering
 from rocketline.client.consumer.push.pull_loop import PullSettings
 from rocketline.client.consumer.push.push_member import MessageModel, PushMember, PushOptions
@@ -33,12 +33,16 @@ from rocketline.client.identity import DEFAULT_INSTANCE
 from rocketline.client.options import ClientOptions
 from rocketline.client.producer.receipts import SendReceipt
 from rocketline.client.replies import send_reply
+from rocketline.client.serializers import Deserializer
 from rocketline.client.session import ClientSession, opened_before_fork
+from rocketline.client.signals import stop_on_signals
 from rocketline.client.trace import ConsumerTrace, TraceCounts
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.headers.pop import INIT_MAX, INIT_MIN
 from rocketline.protocol.names import retry_topic
+
+T = TypeVar("T")
 
 
 class PushConsumer(GroupClient):
@@ -55,7 +59,7 @@ class PushConsumer(GroupClient):
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        name_servers: str | Sequence[str] | None = None,
         *,
         group: str,
         model: MessageModel = MessageModel.CLUSTERING,
@@ -119,15 +123,57 @@ class PushConsumer(GroupClient):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @overload
+    def subscribe(self, topic: str, handler: HandlerFunction, /, *, in_thread: bool | None = None) -> None: ...
+
+    @overload
     def subscribe(
         self, topic: str, expression: str | Sql, handler: HandlerFunction, *, in_thread: bool | None = None
-    ) -> None:
-        """Have `handler` called for messages of a topic whose tag fits: `*` for all, else tags joined by `||`; or, with
-        `Sql`, whose properties fit.
+    ) -> None: ...
 
-        `in_thread=False` runs a plain function on the event loop: quicker, if it never blocks.
+    @overload
+    def subscribe(
+        self, topic: str, handler: ObjectHandler[T], /, *, deserializer: Deserializer[T], in_thread: bool | None = None
+    ) -> None: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        expression: str | Sql,
+        handler: ObjectHandler[T],
+        *,
+        deserializer: Deserializer[T],
+        in_thread: bool | None = None,
+    ) -> None: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: Any = "*",
+        handler: Any = None,
+        *,
+        deserializer: Any = None,
+        in_thread: bool | None = None,
+    ) -> None:
+        """Have `handler` called for messages of a topic whose tag fits: `*`, or no expression, for all, else tags joined by
+        `||`; or, with `Sql`, whose properties fit.
+
+            consumer.subscribe("orders", handle)
+            consumer.subscribe("orders", "created || paid", handle)
+
+        With a `deserializer` it is called with an object and the message; a message that cannot be read counts as failed.
+        See client/serializers.py. `in_thread=False` runs a plain function on the event loop: quicker, if it never blocks.
         """
-        made = Handler(handler, takes_list=self._options.batch_size > 1, in_thread=in_thread)
+        if handler is None:
+            expression, handler = "*", expression
+        made = Handler(
+            handler,
+            takes_list=self._options.batch_size > 1,
+            in_thread=in_thread,
+            deserializer=deserializer,
+            in_order=self._options.ordering is not None,
+        )
         wire_topic = self._namespace.wrap(topic)
         self._subscriptions[wire_topic] = self._subscription(wire_topic, expression)
         self._handlers[self._namespace.unwrap(topic)] = made
@@ -165,9 +211,11 @@ class PushConsumer(GroupClient):
         return stream
 
     async def run(self) -> None:
-        """Consume until `stop` is called or this is cancelled."""
-        await self._ensure_started()
-        await self._stopped.wait()
+        """Consume until `stop` is called, this is cancelled, or SIGINT (Ctrl-C) or SIGTERM comes and nobody else handles
+        it. Leaving the `async with` block then waits for running handlers, commits, and leaves the group."""
+        with stop_on_signals(self.stop, asyncio.get_running_loop()):
+            await self._ensure_started()
+            await self._stopped.wait()
 
     def stop(self) -> None:
         """End `run` and all `messages` loops; leaving the `async with` block then closes the consumer."""

@@ -22,12 +22,13 @@ from itertools import groupby, islice
 from typing import Protocol, TypeVar
 
 from rocketline.client.consumer.group.consume_observer import ConsumeObserver
-from rocketline.client.consumer.push.handlers import Handler, NotDone, RetryLater
+from rocketline.client.consumer.push.handlers import Handler, NotDone, RetryLater, UnreadableMessages
 from rocketline.client.consumer.push.loop_pulse import LoopPulse
 from rocketline.client.consumer.push.pull_loop import CONSUME_START_TIME, PullLoop
 from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.client.tasks import OwnedTasks
 from rocketline.clock import Clock
+from rocketline.errors import UnreadableBody
 from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue, MessageView
 
 log = logging.getLogger(__name__)
@@ -330,13 +331,18 @@ class ConcurrentDelivery(Delivery):
             return messages
         return failed
 
-    async def _return(self, source: Source, messages: list[MessageView], error: Exception) -> list[MessageView]:
-        """Hand failed messages back; returns those that are settled."""
+    def _tell_of_failure(self, source: Source, messages: list[MessageView], error: Exception) -> None:
         ids = ", ".join(message.message_id for message in messages)
-        if isinstance(error, RetryLater):
+        if isinstance(error, UnreadableBody | UnreadableMessages):
+            log.warning("group %s: %s of %s: %s", self._group, ids, source.queue, error)
+        elif isinstance(error, RetryLater):
             log.info("group %s: %s of %s later: %s", self._group, ids, source.queue, error)
         else:
             log.warning("group %s: handling %s of %s failed", self._group, ids, source.queue, exc_info=error)
+
+    async def _return(self, source: Source, messages: list[MessageView], error: Exception) -> list[MessageView]:
+        """Hand failed messages back; returns those that are settled."""
+        self._tell_of_failure(source, messages, error)
         if self._give_back is None:
             return messages
         level = error.delay_level if isinstance(error, RetryLater) else 0

@@ -7,11 +7,17 @@ import inspect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
+from rocketline.client.serializers import Deserializer, decoder
+from rocketline.errors import UnreadableBody
 from rocketline.message import MessageView
 
-HandlerFunction = Callable[..., Any]
+T = TypeVar("T")
+HandlerFunction = Callable[[MessageView], object] | Callable[[list[MessageView]], object]
+"""Plain or async; takes a list when the consumer's `batch_size` is above 1."""
+ObjectHandler = Callable[[T, MessageView], object] | Callable[[list[T], list[MessageView]], object]
+"""The same with a deserializer: the objects come first, then their messages."""
 
 
 class RetryLater(Exception):
@@ -39,6 +45,10 @@ class RetryLater(Exception):
         named = {(message.queue, message.queue_offset) for message in self.messages}
         failed = [message for message in batch if (message.queue, message.queue_offset) in named]
         return failed if len(failed) == len(named) else None
+
+
+class UnreadableMessages(RetryLater):
+    """Raised by our own code after the others of a list were handled."""
 
 
 class SuspendQueue(Exception):
@@ -71,10 +81,20 @@ class NotDone(Exception):
 class Handler:
     """A function and how to call it."""
 
-    __slots__ = ("_function", "_in_thread", "_takes_list", "name")
+    __slots__ = ("_decode", "_function", "_in_order", "_in_thread", "_takes_list", "name")
 
-    def __init__(self, function: HandlerFunction, *, takes_list: bool, in_thread: bool | None = None) -> None:
-        """Plain functions run in a thread unless `in_thread` is False; async ones always on the event loop."""
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        takes_list: bool,
+        in_thread: bool | None = None,
+        deserializer: Deserializer[Any] | None = None,
+        in_order: bool = False,
+    ) -> None:
+        """Plain functions run in a thread unless `in_thread` is False; async ones always on the event loop. With a
+        deserializer the function gets objects, and then their messages. `in_order`: nothing of a list is handled before
+        all of it can be read."""
         if not callable(function):
             raise TypeError(f"a handler must be a function, not {function!r}")
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -84,6 +104,8 @@ class Handler:
         self.name = getattr(function, "__qualname__", None) or repr(function)
         self._takes_list = takes_list
         self._in_thread = in_thread is not False and not is_async
+        self._decode = None if deserializer is None else decoder(deserializer)
+        self._in_order = in_order
 
     @property
     def on_loop(self) -> bool:
@@ -92,18 +114,53 @@ class Handler:
 
     async def __call__(self, messages: list[MessageView], executor: Executor) -> Any:
         """Run the function to its end; whatever it returns or raises comes out."""
-        argument = messages if self._takes_list else messages[0]
+        if self._decode is None:
+            return await self._run(executor, self._function, messages if self._takes_list else messages[0])
+        if not self._takes_list:
+            return await self._run(executor, self._function_of_object, messages[0])
+        return await self._handle_list(messages, executor)
+
+    async def _run(self, executor: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
         if self._in_thread:
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(executor, _called_in_thread, self._function, argument)
+            result = await loop.run_in_executor(executor, _called_in_thread, function, *arguments)
         else:
-            result = self._function(argument)
+            result = function(*arguments)
         return await result if inspect.isawaitable(result) else result
 
+    def _function_of_object(self, message: MessageView) -> Any:
+        assert self._decode is not None
+        return self._function(self._decode(message), message)
 
-def _called_in_thread(function: HandlerFunction, argument: MessageView | list[MessageView]) -> Any:
+    async def _handle_list(self, messages: list[MessageView], executor: Executor) -> Any:
+        """Messages that cannot be read fail alone, unless order matters."""
+        found = await self._run(executor, self._objects_of, messages)
+        failed = {position: error for position, error in enumerate(found) if isinstance(error, UnreadableBody)}
+        if failed and (self._in_order or len(failed) == len(messages)):
+            raise next(iter(failed.values()))
+        good = [position for position in range(len(messages)) if position not in failed]
+        objects, read = [found[position] for position in good], [messages[position] for position in good]
+        result = await self._run(executor, self._function, objects, read)
+        if failed:
+            reason = "; ".join(map(str, failed.values()))
+            raise UnreadableMessages(reason, messages=[messages[position] for position in failed])
+        return result
+
+    def _objects_of(self, messages: list[MessageView]) -> list[Any]:
+        """The objects, with errors in the places of those that cannot be read."""
+        assert self._decode is not None
+        objects: list[Any] = []
+        for message in messages:
+            try:
+                objects.append(self._decode(message))
+            except UnreadableBody as error:
+                objects.append(error)
+        return objects
+
+
+def _called_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return function(argument)
+        return function(*arguments)
     except StopIteration as error:
         # No future can carry a StopIteration: whoever awaits it would wait for ever.
         raise RuntimeError("the handler raised StopIteration") from error

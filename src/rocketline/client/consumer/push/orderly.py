@@ -26,7 +26,7 @@ from rocketline.client.consumer.push.delivery import Delivery, Handling, Source
 from rocketline.client.consumer.push.handlers import NotDone, OrderedResult, Rollback, SuspendQueue
 from rocketline.client.consumer.push.pull_loop import PullLoop
 from rocketline.client.consumer_info import ProcessQueueInfo
-from rocketline.errors import ConfigError
+from rocketline.errors import ConfigError, UnreadableBody
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 
 log = logging.getLogger(__name__)
@@ -223,7 +223,8 @@ class OrderlyDelivery(Delivery):
         known = isinstance(error, SuspendQueue)
         pause_s = error.seconds if isinstance(error, SuspendQueue) and error.seconds is not None else self._suspend_s
         log.log(logging.INFO if known else logging.WARNING, "group %s: %s pauses for %g s at %s: %s", self._group,
-                source.queue, pause_s, ids, error, exc_info=None if known else error)  # fmt: skip
+                source.queue, pause_s, ids, error,
+                exc_info=None if known or isinstance(error, UnreadableBody) else error)  # fmt: skip
         if isinstance(error, Rollback) and not self._auto_commit:
             queue.taken = []
             return pause_s

@@ -64,6 +64,8 @@ _UNKNOWN_SUBSCRIPTION = frozenset(
         ResponseCode.FILTER_DATA_NOT_LATEST,
     }
 )
+USUAL_BATCH = 32
+"""More messages at once than this are asked for as a bulk read; Apache's broker gives this many all the same."""
 _LOG_EVERY = 1000
 _DOUBTS_TOLD = frozenset({5, 100, 10_000})
 
@@ -72,8 +74,8 @@ _DOUBTS_TOLD = frozenset({5, 100, 10_000})
 class PullSettings:
     """How the queues of a push or pull consumer are read, and how far ahead."""
 
-    batch: int = 32
-    """Most messages of one pull."""
+    batch: int = USUAL_BATCH
+    """Most messages of one pull; brokers of Apache give at most 32 unless configured otherwise."""
     interval_s: float = 0.0
     """Pause between two pulls of a queue."""
     suspend_s: float = 15.0
@@ -308,6 +310,7 @@ class PullLoop:
             self.subscription.data.expression_type,
             LITE_MAX_BYTES if self._subscribes else PUSH_MAX_BYTES,
             broker_name=queue.broker_name,
+            bulk=settings.batch > USUAL_BATCH,
         )
         code = RequestCode.LITE_PULL_MESSAGE if self._subscribes else RequestCode.PULL_MESSAGE
         return await broker.pull(header, settings.timeout_s, code)
