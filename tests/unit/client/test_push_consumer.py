@@ -849,9 +849,7 @@ async def test_running_info_shows_queues_and_settings(cluster: FakeCluster) -> N
             await release.wait()
 
     clock = ManualClock(1000)
-    async with consuming(
-        cluster, handle, concurrency=7, options=ClientOptions(timing=QUICK, clock=clock)
-    ) as consumer:
+    async with consuming(cluster, handle, concurrency=7, options=ClientOptions(timing=QUICK, clock=clock)) as consumer:
         await until(lambda: len(pulls(cluster)) == 2)
         request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": consumer.client_id})
         info = decode_body(ConsumerRunningInfo, (await cluster.broker.ask_client(request)).body)
