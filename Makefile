@@ -14,7 +14,7 @@ GENERAL_TESTS := tests/unit/broker/test_send.py tests/unit/broker/test_pull.py t
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java jars run test pure sanitize unit interop soak sim check format bench clean
+.PHONY: setup java jars run test pure sanitize unit interop soak sim mutants check format bench clean
 
 setup: $(STAMP) $(COMPILED) java
 
@@ -61,6 +61,9 @@ soak: $(STAMP) $(COMPILED)
 
 sim: $(STAMP) $(COMPILED)
 	@PYTHONPATH=src:. $(BIN)/python -m tests.sim.day $(ARGS)
+
+mutants: $(STAMP)
+	@PYTHONPATH=src:. $(BIN)/python -m tools.mutants $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

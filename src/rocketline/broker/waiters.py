@@ -3,7 +3,8 @@
 Theory of operation: a pull that finds nothing is parked under its (topic, queue). The dispatcher reports every message
 it makes readable; a waiter whose filter passes is marked, and once the whole dispatch is done every marked waiter
 reads again, so that one answer carries all that arrived and not just the first message; answers to one connection leave
-together. A waiter is answered exactly once: by arrival, by its time, or not at all when its connection went away.
+together. A waiter is answered exactly once: by arrival, by its time, or not at all when its connection went away. When a
+message arrives that it does not want, its time is up after 5 s at the latest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 AcceptTags = Callable[[int], bool]
 AcceptProperties = Callable[[Mapping[str, str]], bool]
 
+
+PASSED_OVER_S = 5.0
+"""Longest wait behind a message that did not match: the progress of a group with a filter must not stand still."""
 
 Answers = dict[Channel, list[Buffer]]
 """What is to be written to whom."""
@@ -70,6 +74,12 @@ class PullWaiter(asyncio.Future[Command]):
             self.set_result(self.read_again())
         except Exception as error:
             self.set_exception(error)
+
+
+def _wants(waiter: Waiter, entry: LogEntry) -> bool:
+    if waiter.accept_tags is not None and not waiter.accept_tags(entry.tags_code):
+        return False
+    return waiter.accept_properties is None or waiter.accept_properties(entry.properties)
 
 
 class PullWaiters:
@@ -121,11 +131,19 @@ class PullWaiters:
             for waiter in held.get((entry.topic, entry.queue_id), ()):
                 if waiter.marked or entry.queue_offset < waiter.queue_offset:
                     continue
-                if waiter.accept_tags is not None and not waiter.accept_tags(entry.tags_code):
-                    continue
-                if waiter.accept_properties is None or waiter.accept_properties(entry.properties):
+                if _wants(waiter, entry):
                     waiter.marked = True
                     self._woken.append(waiter)
+                else:
+                    self._answer_soon(waiter)
+
+    def _answer_soon(self, waiter: Waiter) -> None:
+        """A message arrived that somebody does not want: let it read behind that one before long."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + PASSED_OVER_S
+        if waiter.expiry is not None and waiter.expiry.when() > at:
+            waiter.expiry.cancel()
+            waiter.expiry = loop.call_at(at, self._answer, [waiter])
 
     def answer_woken(self) -> None:
         """Answer everyone marked; called once after each dispatch."""

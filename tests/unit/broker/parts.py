@@ -113,8 +113,9 @@ class Setup:
     reads: ReadConfig = field(default_factory=ReadConfig)
     sql_enabled: bool = True
     filters_retries: bool = False
+    ext_queues: bool = False
     bitmaps: bool = False
-    """Extended consume queues with filter bitmaps."""
+    """Of filters, in extended consume queues."""
     timers: TimerConfig = field(default_factory=lambda: TimerConfig(log_segment_bytes=52 * 400))
     timer_slots: int = 2 * 7 * 24 * 3600
     recall_enabled: bool = True
@@ -165,7 +166,7 @@ class Setup:
             flush=FlushConfig(disk_type=kind, sync_timeout_ms=int(self.sync_timeout_s * 1000)),
             retention=self.retention,
             reads=self.reads,
-            ext=ExtQueueConfig(enabled=self.bitmaps),
+            ext=ExtQueueConfig(enabled=self.ext_queues),
             timers=self.timers,
         )
 

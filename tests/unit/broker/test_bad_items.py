@@ -687,7 +687,7 @@ ODD_KEYS = ["", " ", "k" * 30_000, "\u2028 \U0001f600 \x00", "\ufffd" * 5000, " 
 
 
 async def test_dispatch(make_parts: MakeParts) -> None:
-    parts = make_parts(bitmaps=True, log_segment_bytes=8 << 20)
+    parts = make_parts(ext_queues=True, bitmaps=True, log_segment_bytes=8 << 20)
     wanted = build_subscription("orders", "a > 5 OR b IN ('x') OR c BETWEEN 1 AND 2", SQL92, version_ms=1)
     parts.peer().ask(heartbeat(subscriptions=[wanted]))
     parts.put_topic("orders", 1)

@@ -429,6 +429,36 @@ async def test_a_held_pull_whose_filter_matched_nothing_moves_on_when_its_time_i
     assert (answer.code, offsets(answer)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, (4, 0, 4))
 
 
+async def test_a_held_pull_whose_filter_matched_nothing_moves_on_within_five_seconds(parts: Parts) -> None:
+    fill(parts, 1)
+    peer = parts.peer()
+    peer.send(pull_request(queue_offset=1, sys_flag=HELD, suspend_ms=15_000, subscription="a"))
+    [waiter] = parts.waiters._held["orders", 0]
+    assert waiter.expiry is not None
+    fill(parts, 1, tags=["b"])
+    first = waiter.expiry.when()
+    assert first <= asyncio.get_running_loop().time() + 5
+    fill(parts, 1, tags=["b"])
+    assert waiter.expiry.when() == first, "the next ones do not keep it waiting"
+    parts.waiters.answer_all()
+    answer = await peer.next()
+    assert (answer.code, offsets(answer)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, (3, 0, 3))
+
+
+async def test_a_pull_where_a_queue_file_is_missing_is_held_and_then_sent_on(parts: Parts) -> None:
+    fill(parts, 250)
+    queue = parts.store._queues.get("orders", 0)
+    assert queue is not None
+    del queue.file._segments[1]
+    peer = parts.peer()
+    peer.send(pull_request(queue_offset=150, sys_flag=HELD))
+    assert (peer.received(), len(parts.waiters)) == ([], 1)
+    fill(parts, 1)
+    answer = await peer.next()
+    assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL")
+    assert offsets(answer) == (200, 0, 251)
+
+
 async def test_without_long_polling_a_pull_waits_its_short_time_and_no_arrival_ends_it(make_parts: MakeParts) -> None:
     parts = make_parts(long_polling=False, short_polling_ms=1)
     fill(parts, 2)

@@ -134,8 +134,13 @@ async def test_retried_messages_of_topics_without_filter_pass(make_parts: MakePa
     assert bodies(parts.peer().ask(pull_request(RETRY, subscription="a = 5", expression_type="SQL92"))) == ["1", "2"]
 
 
-async def test_bitmaps_keep_results_the_same_and_save_looking(make_parts: MakeParts) -> None:
-    parts = make_parts(bitmaps=True)
+@pytest.mark.parametrize(
+    ("ext_queues", "bitmaps", "looked_at"), [(True, True, 3), (True, False, 5), (False, True, 5), (False, False, 5)]
+)
+async def test_bitmaps_keep_results_the_same_and_save_looking(
+    make_parts: MakeParts, ext_queues: bool, bitmaps: bool, looked_at: int
+) -> None:
+    parts = make_parts(ext_queues=ext_queues, bitmaps=bitmaps)
     fill(parts, ["2"])
     peer = registered(parts, "a = 2")
     parts.clock.advance(1)
@@ -147,11 +152,11 @@ async def test_bitmaps_keep_results_the_same_and_save_looking(make_parts: MakePa
     found = parts.store.read(
         "orders", 0, 0, 32, accept_ext=known.accept_ext, accept_record=lambda record: looked.append(True) is None
     )
-    assert (found.message_count, len(looked)) == (3, 3)
+    assert (found.message_count, len(looked)) == (looked_at, looked_at)
 
 
 async def test_bitmaps_of_another_expression_are_not_used(make_parts: MakeParts) -> None:
-    parts = make_parts(bitmaps=True)
+    parts = make_parts(ext_queues=True, bitmaps=True)
     registered(parts, "a = 2", version=1)
     parts.clock.advance(1)
     fill(parts, ["1", "2"])
@@ -162,14 +167,16 @@ async def test_bitmaps_of_another_expression_are_not_used(make_parts: MakeParts)
 async def test_a_held_pull_waits_for_a_message_that_matches(parts: Parts) -> None:
     parts.put_topic("orders")
     peer = registered(parts, "a > 5")
-    peer.send(pull_request(sys_flag=SUSPEND, sub_version=1))
-    fill(parts, ["1", "x", "5"])
-    await asyncio.sleep(0)
-    assert (peer.received(), len(parts.waiters)) == ([], 1)
-    fill(parts, ["6"])
-    answer = await peer.next()
-    assert bodies(answer) == ["6"]
-    assert len(parts.waiters) == 0
+    for queue_offset in (0, 4):  # of an empty queue, and at the end of one
+        assert peer.ask(pull_request(queue_offset=queue_offset, sys_flag=0)).code == ResponseCode.PULL_NOT_FOUND
+        peer.send(pull_request(queue_offset=queue_offset, sys_flag=SUSPEND, sub_version=1))
+        fill(parts, ["1", "x", "5"])
+        await asyncio.sleep(0)
+        assert (peer.received(), len(parts.waiters)) == ([], 1)
+        fill(parts, ["6"])
+        answer = await peer.next()
+        assert bodies(answer) == ["6"]
+        assert len(parts.waiters) == 0
 
 
 async def test_a_hostile_expression_is_refused_and_the_broker_goes_on(parts: Parts) -> None:

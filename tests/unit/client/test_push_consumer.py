@@ -25,10 +25,11 @@ from tests.unit.client.fakes import (
 
 from rocketline.client import ClientOptions, ConsumeFrom, MessageModel, PullSettings, PushConsumer, RetryLater
 from rocketline.client.consumer_info import ConsumerRunningInfo
+from rocketline.clock import ManualClock
 from rocketline.errors import ClientError, ConfigError, ConsumerClosed, InvalidMessage, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.bodies import ConsumerIdList, ResetOffsetBody, decode_body, encode_body, queue_key
-from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.protocol.headers import PullMessageHeader, SendMessageHeader
 from rocketline.protocol.properties import decode_properties
@@ -125,7 +126,9 @@ async def test_progress_travels_with_pulls_and_is_committed_at_the_end(cluster: 
         for number in range(3):
             cluster.broker.store("T", 0, b"%d" % number)
             await inbox.wait(number + 1)
-        await until(lambda: any(header.sys_flag & 1 and header.commit_offset >= 1 for header in pulls(cluster)))
+        await until(lambda: any(header.queue_offset == 3 for header in pulls(cluster)), "the pull behind the last one")
+    progress = {header.queue_offset: (header.sys_flag & 1, header.commit_offset) for header in pulls(cluster)}
+    assert (progress[0], progress[2], progress[3]) == ((0, 0), (1, 1), (1, 2))
     assert committed(cluster) == 3
     assert inbox.bodies == [b"0", b"1", b"2"]
 
@@ -355,6 +358,9 @@ async def test_broadcasting_leaves_failures_behind(cluster: FakeCluster, tmp_pat
     options = {"model": MessageModel.BROADCASTING, "offsets": tmp_path}
     async with consuming(cluster, handle, **options) as consumer:
         await until(lambda: len(seen) == 2)
+        cluster.broker.store("T", 1, b"better")
+        await until(lambda: any(header.queue_offset == 2 for header in pulls(cluster)), "a pull that follows progress")
+        await until(lambda: len(seen) == 3)
         assert consumer.client_id.endswith("@DEFAULT")
         assert consumer.assigned == {MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)}
     codes = {request.code for request in cluster.broker.requests}
@@ -362,8 +368,8 @@ async def test_broadcasting_leaves_failures_behind(cluster: FakeCluster, tmp_pat
     assert all(header.sys_flag == 2 for header in pulls(cluster))
     async with consuming(cluster, handle, **options):
         cluster.broker.store("T", 0, b"new")
-        await until(lambda: len(seen) == 3)
-    assert seen[2] == b"new"
+        await until(lambda: len(seen) == 4)
+    assert seen[3] == b"new"
 
 
 async def test_tags_are_compared_as_text_too(cluster: FakeCluster) -> None:
@@ -557,6 +563,7 @@ async def test_a_queue_that_leaves_is_committed_and_its_running_messages_count_f
         started.append(message.queue_offset)
         if message.body == b"slow":
             await release.wait()
+            raise ValueError("too late to matter")
 
     for body in (b"quick", b"slow", b"behind"):
         cluster.broker.store("T", 1, body)
@@ -572,6 +579,7 @@ async def test_a_queue_that_leaves_is_committed_and_its_running_messages_count_f
         await until(lambda: committed(cluster, 1) == 1)
         release.set()
     assert committed(cluster, 1) == 1
+    assert cluster.broker.sent_back == []
 
 
 async def test_a_queue_that_returns_resumes_at_the_brokers_offset(cluster: FakeCluster) -> None:
@@ -758,12 +766,14 @@ async def test_a_suggested_broker_is_read_next_without_committing_there(cluster:
     cluster.broker.on[PULL] = lambda r: (
         r.reply(0, pull_fields(queue, 2, broker_id=1), record) if (r.ext or {})["topic"] == "T" else None
     )
+    slave.on[PULL] = lambda r: r.reply(ResponseCode.PULL_NOT_FOUND, pull_fields(queue, 2, broker_id=1))
     inbox = Inbox()
     async with consuming(cluster, inbox):
         await inbox.wait(1)
-        request = await slave.request(PULL)
-        header = PullMessageHeader.decode(request)
-        assert (header.queue_offset, header.sys_flag) == (2, 2)
+        before = len(slave.requests_of(PULL))
+        header = PullMessageHeader.decode(await slave.request(PULL, before + 2))  # sent after there was progress
+        assert (header.queue_offset, header.sys_flag, header.commit_offset) == (2, 2, 0)
+    assert committed(cluster) == 2
 
 
 async def test_an_unreadable_message_stops_its_queue_and_is_reported(cluster: FakeCluster) -> None:
@@ -829,20 +839,27 @@ async def test_an_operator_can_reset_offsets(cluster: FakeCluster) -> None:
 async def test_running_info_shows_queues_and_settings(cluster: FakeCluster) -> None:
     cluster.add_topic("T", 1)
     release = asyncio.Event()
-    for _ in range(3):
-        cluster.broker.store("T", 0, b"x")
+    for body in (b"done", b"x", b"x", bytes(1 << 20)):
+        cluster.broker.store("T", 0, body)
 
     async def handle(message: MessageView) -> None:
-        await release.wait()
+        if message.body == b"done":
+            clock.advance(1)
+        else:
+            await release.wait()
 
-    async with consuming(cluster, handle, concurrency=7) as consumer:
+    clock = ManualClock(1000)
+    async with consuming(cluster, handle, concurrency=7, options=ClientOptions(timing=QUICK, clock=clock)) as consumer:
         await until(lambda: len(pulls(cluster)) == 2)
         request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": consumer.client_id})
         info = decode_body(ConsumerRunningInfo, (await cluster.broker.ask_client(request)).body)
         release.set()
     queue = info.mq_table[queue_key(MessageQueue("T", "broker-a", 0))]
-    assert (queue.cached_msg_count, queue.cached_msg_min_offset, queue.cached_msg_max_offset) == (3, 0, 2)
-    assert queue.last_pull_timestamp > 0
+    assert (queue.cached_msg_count, queue.cached_msg_min_offset, queue.cached_msg_max_offset) == (3, 1, 3)
+    assert (queue.commit_offset, queue.cached_msg_size_in_mib) == (1, 1)
+    assert (queue.droped, queue.locked, queue.try_unlock_times) == (False, False, 0)
+    assert queue.last_pull_timestamp in (1000, 2000)
+    assert queue.last_consume_timestamp == 2000
     assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "7"
     assert {item.topic for item in info.subscription_set} == {"T", "%RETRY%g"}
     assert set(info.status_table) == {"T", "%RETRY%g"}

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, until
@@ -47,7 +47,10 @@ def test_defaults_of_a_push_consumer_are_rocketmqs() -> None:
     assert (pull.batch, pull.interval_s, pull.timeout_s, pull.suspend_s) == (32, 0, 30, 15)
     assert (pull.max_messages, pull.max_mib, pull.max_span) == (1000, 100, 2000)
     assert (pull.max_topic_messages, pull.max_topic_mib) == (None, None)
-    assert ClientTiming().consume_timeout_s == 15 * 60
+    # Read from the class: tests run with raised limits.
+    timing = {item.name: item.default for item in fields(ClientTiming)}
+    assert (timing["consume_timeout_s"], timing["pull_recheck_s"], timing["persist_s"]) == (15 * 60, 0.05, 5)
+    assert (timing["lock_call_s"], timing["lock_s"], timing["lock_valid_s"]) == (1, 20, 30)
 
 
 async def test_a_consumer_whose_rounds_fail_does_not_disturb_another_of_its_instance(cluster: FakeCluster) -> None:

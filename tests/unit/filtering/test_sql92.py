@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,14 @@ def test_every_captured_value_is_the_same_when_read_from_a_record() -> None:
         ("a = NULL", {}, "refused"),
         ("NULL", {}, None),
         ("a NOT CONTAINS ''", {"a": "x"}, False),
+        ("a CONTAINS 'y'", {"a": "xyz"}, True),
+        ("a STARTSWITH 'y'", {"a": "xyz"}, False),
+        ("a STARTSWITH 'x'", {"a": "xyz"}, True),
+        ("a ENDSWITH 'y'", {"a": "xyz"}, False),
+        ("a ENDSWITH 'z'", {"a": "xyz"}, True),
+        ("a < 0.5", {"a": "-0x1p2000"}, True),
+        ("a > 0.5", {"a": "0x1p2000"}, True),
+        ("a BETWEEN 1.0 AND 3", {"a": "1.5"}, "error"),  # compared with a long, too
         ("b = 'x' OR a > 1", {"a": "?", "b": "x"}, True),
         ("a > 1 OR b = 'x'", {"a": "?", "b": "x"}, "error"),
     ],
@@ -145,6 +154,20 @@ def test_hostile_expressions_are_refused(expression: str) -> None:
 )
 def test_large_expressions_that_make_sense_work(expression: str) -> None:
     assert SqlFilter(expression).matches({"a": "1"})
+
+
+@pytest.mark.parametrize(
+    ("expression", "most"),
+    [
+        (lambda count: "(" * count + "a = 1" + ")" * count, 64),
+        (lambda count: " OR ".join(["a = 1"] * count), 1024),  # two operands each
+        (lambda count: "a IN (" + ", ".join(["'1'"] * count) + ")", 4096),
+    ],
+)
+def test_the_largest_expression_is_known_exactly(expression: Callable[[int], str], most: int) -> None:
+    assert SqlFilter(expression(most)).matches({"a": "1"})
+    with pytest.raises(InvalidExpression):
+        SqlFilter(expression(most + 1))
 
 
 def test_a_failure_is_no_match() -> None:

@@ -163,6 +163,10 @@ def test_a_table_that_would_not_fit_an_answer_is_refused(monkeypatch: pytest.Mon
     with pytest.raises(RequestRejected, match="the limit is 200"):
         table.put("NS", "l", "v" * 100)
     assert table.namespace("NS") == {"k": "v" * 100}
+    monkeypatch.setattr(kv_config, "MAX_TABLE_BYTES", len('{"configTable":{"NS":{"k":"v"}}}'))
+    table.put("NS", "k", "w")
+    with pytest.raises(RequestRejected):
+        table.put("NS", "k", "ww")
 
 
 def test_a_folder_that_cannot_be_made_stops_the_start() -> None:

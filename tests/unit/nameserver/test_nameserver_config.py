@@ -21,19 +21,31 @@ def test_an_apache_file_loads_and_unknown_keys_are_named():
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "key"),
+    ("setting", "lowest", "highest", "key"),
     [
-        ("port", 65536, "listenPort"),
-        ("port", -1, "listenPort"),
-        ("scan_interval_ms", 0, "scanNotActiveBrokerInterval"),
-        ("wait_seconds_for_service", -1, "waitSecondsForService"),
-        ("max_idle_s", 0, "serverChannelMaxIdleTimeSeconds"),
-        ("max_connections", 0, "max_connections"),
+        ("port", 0, 65535, "listenPort"),
+        ("scan_interval_ms", 100, 600_000, "scanNotActiveBrokerInterval"),
+        ("wait_seconds_for_service", 0, 3600, "waitSecondsForService"),
+        ("max_idle_s", 1, 86_400, "serverChannelMaxIdleTimeSeconds"),
+        ("max_connections", 1, 1_000_000, "max_connections"),
     ],
 )
-def test_values_out_of_bounds_are_refused_by_name(setting: str, value: int, key: str):
-    with pytest.raises(ConfigError, match=f"{key}={value}: a value from .* to .* is expected"):
-        replace(CONFIG, **{setting: value})
+def test_values_out_of_bounds_are_refused_by_name(setting: str, lowest: int, highest: int, key: str):
+    for value in (lowest, highest):
+        assert getattr(replace(CONFIG, **{setting: value}), setting) == value
+    for value in (lowest - 1, highest + 1):
+        with pytest.raises(ConfigError, match=f"{key}={value}: a value from {lowest} to {highest} is expected"):
+            replace(CONFIG, **{setting: value})
+
+
+def test_defaults_are_rocketmqs() -> None:
+    config = NameServerConfig()
+    assert (config.port, config.scan_interval_ms, config.max_idle_s) == (9876, 5000, 120)
+    assert (config.need_wait_for_service, config.wait_seconds_for_service) == (False, 45)
+    assert (config.order_message_enable, config.return_order_topic_config_to_broker) == (False, True)
+    assert (config.support_acting_master, config.notify_min_broker_id_changed) == (False, False)
+    assert (config.delete_topic_with_broker_registration, config.enable_topic_list) == (False, True)
+    assert config.enable_all_topic_list
 
 
 def test_the_properties_text_reads_back_as_the_same_settings():
@@ -72,6 +84,13 @@ def test_changes_leave_the_other_settings_alone():
 def test_anything_else_is_refused_with_the_reason(text: str, reason: str):
     with pytest.raises(ConfigError, match=reason):
         with_changes(CONFIG, text)
+
+
+def test_switches_and_intervals_may_change_at_runtime():
+    keys = parse_properties(as_properties(CONFIG)).keys()
+    assert keys >= RUNTIME_KEYS
+    fixed = {"bindAddress", "listenPort", "kvConfigPath", "serverChannelMaxIdleTimeSeconds", "rocketline.slowRequestMs"}
+    assert {key for key in keys - RUNTIME_KEYS if "etrics" not in key and "metric" not in key} == fixed
 
 
 def test_no_path_and_no_address_may_change_at_runtime():

@@ -176,6 +176,11 @@ class TestRegistration:
         tables.register(header(), body(mappings={"orders": mapping}), "m")
         tables.register(header("broker-b", SLAVE), body(), "n")
         assert tables.route_of("orders").topic_queue_mapping_by_broker == {"broker-a": mapping}
+        before = tables.generation
+        changed = {**mapping, "totalQueues": 8}
+        tables.register(header(), body(mappings={"orders": changed}, version=DataVersion(1, 0, 1001)), "m")
+        assert tables.route_of("orders").topic_queue_mapping_by_broker == {"broker-a": changed}
+        assert tables.generation > before, "encoded routes are kept until it grows"
         tables.channel_closed("m")
         assert tables.route_of("orders").topic_queue_mapping_by_broker is None
 

@@ -109,3 +109,16 @@ def test_garbage_that_is_text() -> None:
 def test_header_too_long_for_a_frame_is_our_mistake() -> None:
     with pytest.raises(LocalProtocolError, match="header of"):
         encode_frame(Command(0, {"x": "y" * 0x1000000}))
+
+
+@pytest.mark.parametrize(
+    ("start", "named"),
+    [
+        ("16 03 01 02 00 01 00 01", "a TLS handshake instead of a frame"),
+        ("15 03 03 00 02 02 46 00", "a TLS alert instead of a frame"),
+        ("48 54 54 50 2f 31 2e 31", "frame of 1213486160 bytes"),
+    ],
+)
+def test_who_speaks_another_protocol_is_told_so(start: str, named: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=named):
+        list(Connection().receive(bytes.fromhex(start)))

@@ -181,6 +181,12 @@ def test_binary_lengths_that_lie_are_refused(length: int) -> None:
             read_binary(header)
 
 
+def test_a_remark_of_negative_length_is_not_read_as_fields() -> None:
+    fixed = struct.pack(">hBhii", 310, 0, 493, 5, 0)
+    with pytest.raises(RemoteProtocolError):
+        read_binary(fixed + struct.pack(">i", -8) + b"abc")  # eight bytes back stands a zero: no fields
+
+
 def test_binary_value_may_not_run_over_its_block() -> None:
     whole = binary((b"key", b"value"))
     short_block = whole[:17] + struct.pack(">i", 10) + whole[21:]

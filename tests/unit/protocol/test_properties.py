@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.golden.wire.load import ids
 
+from rocketline.protocol import replies
 from rocketline.protocol.properties import decode_properties, encode_properties, property_problem
 
 
@@ -32,3 +33,13 @@ def test_pairs_that_cannot_travel(name: str, value: str) -> None:
 def test_pairs_that_can() -> None:
     assert property_problem("n", " ") is None
     assert property_problem("ü", "a=b\n") is None
+
+
+def test_names_of_the_properties_of_a_reply() -> None:
+    named = (replies.CORRELATION_ID, replies.REPLY_TO_CLIENT, replies.TTL, replies.MSG_TYPE, replies.REPLY)
+    assert named == ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE", "reply")
+    assert (replies.CLUSTER, replies.PUSH_REPLY_TIME, replies.ARRIVE_TIME) == (
+        "CLUSTER",
+        "PUSH_REPLY_TIME",
+        "ARRIVE_TIME",
+    )

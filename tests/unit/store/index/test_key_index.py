@@ -57,6 +57,19 @@ def test_the_bytes_of_a_file() -> None:
     assert units == [(0, 0, 0, 0), (27, 1234, 0, 0), (17, 2345, 2, 1), (27, 3456, 0, 2), (0, 0, 0, 0)]
 
 
+def test_a_file_that_is_cut_back_ends_with_its_last_entry() -> None:
+    disk = MemoryDisk()
+    disk.make_folder(INDEX)
+    file = IndexFile(disk, INDEX / "1", 10, 6)
+    for number, store_ms in enumerate((5000, 7500, 9000, 9000), 1):
+        file.put(number, number * 100, store_ms)
+    file.cut_back(3)
+    file.flush()
+    raw = disk.crash().read(INDEX / "1")
+    assert raw is not None
+    assert struct.unpack_from(">qqqqii", raw) == (5000, 7999, 100, 200, 3, 3)
+
+
 def test_a_message_is_filed_under_id_keys_and_tag(disk: MemoryDisk) -> None:
     index = new_index(disk)
     index.put("orders", 700, 1, {"UNIQ_KEY": "U1", "KEYS": "k1 k2  k3", "TAGS": "red", "OTHER": "x"})

@@ -248,6 +248,17 @@ def test_a_missing_file_in_between_refuses_to_load() -> None:
         new_log(disk).load()
 
 
+def mapped_bytes(path: Path) -> int:
+    """How much of a file is in the memory of this process."""
+    found, here = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line.startswith("Rss:") and here:
+            found += int(line.split()[1]) * 1024
+        elif not line.partition(" ")[0].endswith(":"):
+            here = line.endswith(str(path))
+    return found
+
+
 def test_large_files_are_reserved_and_warmed_in_steps(tmp_path: Path) -> None:
     config = StoreConfig(log_segment_bytes=32 << 20)
     log = CommitLog(RealDisk(), tmp_path, config, HOST, ManualClock())
@@ -258,7 +269,9 @@ def test_large_files_are_reserved_and_warmed_in_steps(tmp_path: Path) -> None:
     for _ in range(7):
         log.append(message(bytes(4 << 20)))
     assert log.append(message(bytes(4 << 20))).log_offset == 32 << 20, "rolled into the file made ahead"
+    in_memory = mapped_bytes(path)
     log.forget_cold()
+    assert mapped_bytes(path) <= in_memory - (16 << 20), "what is far behind the end is given back"
     assert decode_record(record(log, 0), 0, 4096, check_crc=True).body == b"first"
     log.close()
 

@@ -19,7 +19,7 @@ from rocketline.protocol.record_layout import BLANK_BYTES, MAGIC_BLANK
 from rocketline.protocol.records import LogEntry, log_entry, read_start
 from rocketline.store.files.segment import Segment
 from rocketline.store.log.commit_log import CommitLog, StoreMessage
-from rocketline.store.recovery.record_runs import index_properties
+from rocketline.store.recovery.record_runs import has_lost_sector, index_properties
 from rocketline.store.recovery.scan import END_OF_LOG, LogScan, Stop, gc_paused, sound_record
 from rocketline.testing.disks import MemoryDisk
 
@@ -407,3 +407,10 @@ def test_a_familiar_ending_in_a_record_of_another_size_is_not_believed() -> None
     segment.open()[entries[1].log_offset + 87] += 1
     scan = LogScan(log.file, 0, check_crc=False)
     assert (len(scanned(scan)), scan.stop) == (1, careful(log, check_crc=False)[1])
+
+
+@pytest.mark.parametrize(("properties_bytes", "is_lost"), [(0, False), (2, True)])
+def test_zeros_at_the_end_are_the_length_of_no_properties_or_a_lost_sector(
+    properties_bytes: int, is_lost: bool
+) -> None:
+    assert has_lost_sector(b"x" * 512 + bytes(2), 0, 500, 514, properties_bytes) is is_lost

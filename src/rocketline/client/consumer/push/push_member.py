@@ -189,10 +189,11 @@ class PushMember:
 
     async def start(self) -> None:
         """Join the group; returns when the first share of queues is being read."""
-        self._session.add_consumer(self)
         await self._offsets.load()
         await self._find_routes()
         await check_expressions(self._session, self.group, self._subscriptions.values())
+        # Not earlier: heartbeats, which go to every broker that a route newly names, would announce what is not checked.
+        self._session.add_consumer(self)
         self._delivery.start()
         self.queues.start()
         if self.popping is not None:
