@@ -145,6 +145,7 @@ async def kill_in_traffic(cluster: ChildCluster, ended: list[str], numbers: Iter
             while len(ended) < wanted:
                 await asyncio.sleep(0.005)
         cluster.kill()
+        await producer.close()  # sends would wait for the broker to come back
         results = await asyncio.gather(*senders, return_exceptions=True)
         assert all(isinstance(result, RocketlineError) for result in results), results
 
