@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from contextvars import copy_context
 from enum import Enum
 from typing import Any
 
@@ -95,7 +96,8 @@ class Handler:
         argument = messages if self._takes_list else messages[0]
         if self._in_thread:
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(executor, _called_in_thread, self._function, argument)
+            context = copy_context()  # with what hooks have set
+            result = await loop.run_in_executor(executor, context.run, _called_in_thread, self._function, argument)
         else:
             result = self._function(argument)
         return await result if inspect.isawaitable(result) else result
