@@ -26,7 +26,7 @@ from rocketline.admin.progress import GroupProgress, progress_of
 from rocketline.client import blocking
 from rocketline.errors import ConfigError
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "adapters"
 
 
 @pytest.fixture

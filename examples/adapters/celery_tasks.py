@@ -1,7 +1,7 @@
 """Tasks of Celery on RocketMQ.
 
-    celery --workdir examples --app celery_tasks worker --pool solo     # runs tasks until Ctrl-C
-    python examples/celery_tasks.py 1001 1002                           # bills two orders
+    celery --workdir examples/adapters --app celery_tasks worker --pool solo     # runs tasks until Ctrl-C
+    python examples/adapters/celery_tasks.py 1001 1002                           # bills two orders
 
 The environment variable BROKER_URL names another cluster than rocketmq://127.0.0.1:9876//.
 """
