@@ -1,7 +1,7 @@
 """Bill orders with FastStream: models in, models out, failed orders again later.
 
-    faststream run examples/adapters/faststream_orders.py:app        # bills orders until Ctrl-C
-    python examples/adapters/faststream_orders.py 1001 1002          # places two orders
+    faststream run --app-dir examples/adapters faststream_orders:app     # bills orders until Ctrl-C
+    python examples/adapters/faststream_orders.py 1001 1002              # places two orders
 
 The environment variable NAMESRV_ADDR names another cluster than 127.0.0.1:9876.
 """

@@ -19,7 +19,9 @@ from rocketline.adapters.opentelemetry import MessageSpans
 
 async def main(namesrv: str) -> None:
     provider = TracerProvider()
-    exporter = ConsoleSpanExporter(formatter=lambda span: f"{span.context.trace_id:032x} {span.kind.name} {span.name}\n")
+    exporter = ConsoleSpanExporter(
+        formatter=lambda span: f"{span.context.trace_id:032x} {span.kind.name} {span.name}\n"
+    )
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     spans, billed = MessageSpans(provider), asyncio.Event()
 

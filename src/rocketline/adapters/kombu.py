@@ -104,7 +104,10 @@ class Channel(virtual.Channel):
         super().basic_reject(delivery_tag, requeue)
 
     def _finish(self, delivery_tag: str) -> None:
-        queue = self.qos.get(delivery_tag).delivery_info["queue"]
+        try:
+            queue = self.qos.get(delivery_tag).delivery_info["queue"]
+        except KeyError:
+            return  # it was given back meanwhile
         self.connection.acknowledge(queue, delivery_tag)
 
     def _restore(self, message: virtual.Message) -> None:

@@ -115,6 +115,7 @@ def test_no_more_messages_than_the_prefetch_count_are_out(connection: Connection
         assert len(out) == 4
         for message in out[2:]:
             message.ack()
+        connection.default_channel.basic_ack("a tag of nobody")
 
 
 def test_without_acknowledgement_a_message_is_done_when_it_is_there(connection: Connection, namesrv: str) -> None:
@@ -171,6 +172,10 @@ def test_what_a_url_says() -> None:
     options = transport._client_options
     assert options.credentials is not None and options.credentials.access_key == "key"
     assert (options.namespace, options.tls) == ("shop", True)
+    several = Connection("rocketmq://one.example:1//;rocketmq://two.example:2//")
+    assert Transport(several)._name_server == "one.example:1"
+    several.switch(several.alt[1])
+    assert Transport(several)._name_server == "two.example:2"
     plain = Connection("rocketmq://")
     assert Transport(plain)._name_server == "localhost:9876"
     assert Transport(plain)._client_options.namespace is None

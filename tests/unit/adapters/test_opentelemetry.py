@@ -23,6 +23,8 @@ from rocketline import (
     PushConsumer,
     RetryLater,
     RocketlineError,
+    Transaction,
+    TransactionalProducer,
 )
 from rocketline.adapters.opentelemetry import MessageSpans
 from rocketline.client import blocking
@@ -152,6 +154,18 @@ async def test_a_pop_loop_and_a_blocking_producer(namesrv: str, recorded: Record
     process = recorded.one("process otel-pop")
     assert process.parent is not None
     assert process.parent.span_id == recorded.one("create otel-pop").context.span_id
+
+
+async def test_a_transaction_knows_the_trace_of_its_message(namesrv: str, recorded: Recorded) -> None:
+    def execute(message: Message) -> Transaction:
+        inside.update(message.properties)
+        return Transaction.COMMIT
+
+    inside: dict[str, str] = {}
+    async with TransactionalProducer(namesrv, group="otel-tx", check=lambda message: Transaction.UNKNOWN) as producer:
+        recorded.spans.watch_producer(producer)
+        await producer.send_in_transaction(Message("otel-tx", b"x"), execute)
+    assert f"{recorded.one('create otel-tx').context.span_id:016x}" in inside["traceparent"]
 
 
 def test_without_an_sdk_messages_stay_as_they_are(namesrv: str) -> None:
