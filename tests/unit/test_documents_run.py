@@ -36,6 +36,7 @@ RUNNING = (
     "docs/howto/operate.md",
     "docs/howto/metrics.md",
     "docs/howto/secure.md",
+    "docs/howto/adapters.md",
     "docs/formats.md",
 )
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))

@@ -24,7 +24,7 @@ from rocketline.client.consumer.group.subscription import Sql
 from rocketline.client.consumer.pull.listeners import TopicListener
 from rocketline.client.consumer.push.handlers import HandlerFunction, ObjectHandler
 from rocketline.client.consumer_info import ConsumeStatus
-from rocketline.client.hooks import ConsumeContext, HookFunction, SendContext
+from rocketline.client.hooks import ConsumeContext, HookFunction, PrepareFunction, SendContext
 from rocketline.client.loop_thread import OnLoopThread, arguments_of, running_loop
 from rocketline.client.producer.background import SendCallback
 from rocketline.client.producer.direct import DirectSends
@@ -138,11 +138,16 @@ class _BlockingProducer(OnLoopThread[ProducerT]):
         )
 
     def add_hook(
-        self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None
+        self,
+        before: HookFunction[SendContext] | None = None,
+        after: HookFunction[SendContext] | None = None,
+        *,
+        prepare: PrepareFunction | None = None,
     ) -> None:
-        """Hooks run on the background thread of all blocking clients: they must not call back into one."""
+        """Hooks run on the background thread of all blocking clients: they must not call back into one. `prepare` may
+        also run on the thread that sends."""
         client = self._open
-        self._do(lambda: client.add_hook(before, after))
+        self._do(lambda: client.add_hook(before, after, prepare=prepare))
 
 
 class Producer(_BlockingProducer[async_client.Producer]):

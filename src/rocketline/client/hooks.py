@@ -2,7 +2,10 @@
 
 A hook is a pair of functions, one called before and one after, each with the context of one send or one run of a
 handler. Both may be async; plain ones run on the event loop and must not block it. What a hook raises is logged and
-changes nothing else.
+changes nothing else. Context variables that a plain function sets before a handler runs are seen by the handler.
+
+A producer's hook may have a third function, `prepare`, which may change messages: it is a plain one, called with each
+message before anything is made of it, with the context variables of the caller.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ log = logging.getLogger(__name__)
 
 ContextT = TypeVar("ContextT")
 HookFunction = Callable[[ContextT], Awaitable[None] | None]
+PrepareFunction = Callable[[Message], Message]
 
 
 class ConsumeOutcome(IntEnum):

@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, until
 
@@ -26,11 +28,12 @@ from rocketline.client.consumer.push.handlers import NotDone
 from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.client.hooks import Hooks
 from rocketline.clock import ManualClock
-from rocketline.errors import SendFailed
+from rocketline.errors import NoReply, SendFailed
 from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.bodies import decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
+from rocketline.protocol.records import decode_messages
 
 INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
 
@@ -250,3 +253,50 @@ async def test_a_broken_send_hook_does_not_fail_the_send(cluster: FakeCluster) -
     async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
         producer.add_hook(broken, broken)
         assert (await producer.send(Message("T", b"x"))).queue.topic == "T"
+
+
+async def test_a_hook_prepares_messages(cluster: FakeCluster) -> None:
+    """Every way to send passes it; what it raises or returns in error changes nothing."""
+    cluster.add_topic("T", 1)
+
+    sent: list[Message] = []
+
+    def marked(message: Message) -> Message:
+        return msgspec.structs.replace(message, properties={**message.properties, "mark": "set"})
+
+    def broken(message: Message) -> Message:
+        raise ValueError("a broken hook")
+
+    async with Producer(cluster.namesrv, group="shop", options=QUICK_OPTIONS) as producer:
+        producer.add_hook(prepare=broken)
+        producer.add_hook(prepare=lambda message: None)
+        producer.add_hook(lambda context: sent.extend(context.messages), prepare=marked)
+        with pytest.raises(TypeError, match="must be a function"):
+            producer.add_hook(prepare="marked")
+        await producer.send(Message("T", b"send"))
+        await producer.send_oneway(Message("T", b"oneway"))
+        await (await producer.submit(Message("T", b"submit")))
+        await producer.send_batch([Message("T", b"batch"), Message("T", b"batch")])
+        with pytest.raises(NoReply):
+            await producer.request(Message("T", b"request"), timeout=0.01)
+        queue = cluster.broker.queues["T", 0]
+        await until(lambda: queue.end == 6)
+    stored = [message for message in decode_messages(b"".join(queue.records)) if message.body != b"batch"]
+    assert [message.properties.get("mark") for message in (*sent, *stored)] == ["set"] * (6 + 4)
+
+
+async def test_a_handler_in_a_thread_sees_what_a_hook_has_set(cluster: FakeCluster) -> None:
+    cluster.add_topic("T", 1)
+    cluster.broker.store("T", 0, b"x")
+    variable: ContextVar[str] = ContextVar("variable")
+    seen: list[str] = []
+
+    def handle(message: MessageView) -> None:
+        seen.append(variable.get())
+
+    def before(context: ConsumeContext) -> None:
+        variable.set(context.messages[0].body.decode())
+
+    async with consuming(cluster, handle, lambda consumer: consumer.add_hook(before)):
+        await until(lambda: bool(seen))
+    assert seen == ["x"]

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self, TypedDict
 
 from rocketline.client.base import GroupClient
-from rocketline.client.hooks import HookFunction, SendContext
+from rocketline.client.hooks import HookFunction, PrepareFunction, SendContext
 from rocketline.client.options import ClientOptions
 from rocketline.client.producer.attempts import Attempts
 from rocketline.client.producer.autobatch import Accumulator, AutoBatch, Batch, ReadyMessage
@@ -180,7 +180,13 @@ class Producer(GroupClient):
         `queue` fixes the queue, or chooses it: a function of (queues, message). `timeout` covers everything, route
         lookup and retries included, from its turn on (see `max_in_flight`).
         """
+        if self._hooks.are_needed:
+            message = self._prepared(message)
         return self._send(message, queue, timeout or self._options.timeout_s)
+
+    def _prepared(self, message: Message) -> Message:
+        """With a body of bytes, and as the hooks want it sent."""
+        return self._hooks.prepared(self._options.with_bytes(message))
 
     async def _send(
         self,
@@ -255,7 +261,7 @@ class Producer(GroupClient):
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer: quick, and may get lost."""
-        message = self._options.with_bytes(message)
+        message = self._prepared(message)
         outgoing, sender = self._small(message) or await self._large(message), self._running
         choice = queue_choice(message, queue, self._namespace)
         send = partial(sender.send_oneway, outgoing, self._options.timeout_s, choice)
@@ -271,7 +277,7 @@ class Producer(GroupClient):
         """Send messages of one topic in one request, into one queue; one receipt for each."""
         sender = self._running
         self._check_open()
-        messages = [self._options.with_bytes(message) for message in messages]
+        messages = [self._prepared(message) for message in messages]
         wrapped = [self._namespace.wrap_message(message) for message in messages] if self._namespace else messages
         outgoing, ids = outgoing_batch(wrapped, self._maker)
         choice = queue_choice(messages[0], queue, self._namespace)
@@ -300,7 +306,7 @@ class Producer(GroupClient):
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None, timeout: float = 3.0
     ) -> MessageView:
         """Send a message and wait for the reply of the consumer that handles it; NoReply when none comes in time."""
-        asked = request_message(self._options.with_bytes(message), self.client_id, timeout)
+        asked = request_message(self._prepared(message), self.client_id, timeout)
         outgoing = self._small(asked) or await self._large(asked)
         send = partial(self._send, asked, queue, timeout, outgoing)
         return await ask(self._open_session, asked, outgoing, send, self._options.topic_queue_count, timeout)
@@ -323,10 +329,15 @@ class Producer(GroupClient):
         return self._open_session.requests.late
 
     def add_hook(
-        self, before: HookFunction[SendContext] | None = None, after: HookFunction[SendContext] | None = None
+        self,
+        before: HookFunction[SendContext] | None = None,
+        after: HookFunction[SendContext] | None = None,
+        *,
+        prepare: PrepareFunction | None = None,
     ) -> None:
-        """Have functions called, with a SendContext, before and after every send."""
-        self._hooks.add(before, after)
+        """Have functions called, with a SendContext, before and after every send. `prepare` gets every message first,
+        and returns the one to send: the same, or one with other properties say."""
+        self._hooks.add(before, after, prepare)
 
     @property
     def trace_counts(self) -> TraceCounts:

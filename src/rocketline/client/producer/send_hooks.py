@@ -5,16 +5,19 @@ Receipts that pass here name topics as the caller does, without the namespace th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
-from rocketline.client.hooks import HookFunction, Hooks, SendContext, send_with_hooks
+from rocketline.client.hooks import HookFunction, Hooks, PrepareFunction, SendContext, send_with_hooks
 from rocketline.client.producer.receipts import SendReceipt, split_receipt
 from rocketline.client.trace import ProducerTrace, TraceCounts
 from rocketline.message import Message
 from rocketline.protocol.namespaces import Namespace
+
+log = logging.getLogger(__name__)
 
 
 class SendHooks:
@@ -22,6 +25,7 @@ class SendHooks:
 
     def __init__(self, group: str, namespace: Namespace, monotonic: Callable[[], float]) -> None:
         self._hooks: Hooks[SendContext] = Hooks()
+        self._prepare: list[PrepareFunction] = []
         self._group = group
         self._namespace = namespace
         self._monotonic = monotonic
@@ -29,9 +33,32 @@ class SendHooks:
         self.are_needed = bool(namespace)
         """Whether sends have to come here: with hooks or a namespace."""
 
-    def add(self, before: HookFunction[SendContext] | None, after: HookFunction[SendContext] | None) -> None:
+    def add(
+        self,
+        before: HookFunction[SendContext] | None,
+        after: HookFunction[SendContext] | None,
+        prepare: PrepareFunction | None = None,
+    ) -> None:
         self._hooks.add(before, after)
+        if prepare is not None:
+            if not callable(prepare):
+                raise TypeError(f"a hook must be a function, not {prepare!r}")
+            self._prepare.append(prepare)
         self.are_needed = True
+
+    def prepared(self, message: Message) -> Message:
+        """The message as the hooks want it sent."""
+        for prepare in self._prepare:
+            try:
+                changed: object = prepare(message)
+            except Exception:
+                log.exception("hook %r failed", prepare)
+                continue
+            if isinstance(changed, Message):
+                message = changed
+            else:
+                log.error("hook %r returned %r, not a Message: it changes nothing", prepare, changed)
+        return message
 
     async def send(
         self,

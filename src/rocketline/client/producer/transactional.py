@@ -115,7 +115,7 @@ class TransactionalProducer(Producer):
         """
         if not callable(execute):
             raise InvalidMessage(f"execute must be a function that runs the local transaction, not {execute!r}")
-        half = self._half(self._options.with_bytes(message), check_after)
+        half = self._half(self._prepared(message), check_after)
         outgoing = self._small(half) or await self._large(half)
         outgoing.ext["f"] = str(int(outgoing.ext["f"]) | TRANSACTION_PREPARED)
         receipt = await self._send(half, queue, timeout or self._options.timeout_s, outgoing)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from contextvars import copy_context
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -123,7 +124,8 @@ class Handler:
     async def _run(self, executor: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
         if self._in_thread:
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(executor, _called_in_thread, function, *arguments)
+            context = copy_context()  # with what hooks have set
+            result = await loop.run_in_executor(executor, context.run, _called_in_thread, function, *arguments)
         else:
             result = function(*arguments)
         return await result if inspect.isawaitable(result) else result

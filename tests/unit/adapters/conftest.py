@@ -1,0 +1,15 @@
+"""One real cluster for the tests of all adapters in a process: each test has its own topics and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rocketline.testing import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def namesrv() -> Iterator[str]:
+    with LocalCluster() as cluster:
+        yield cluster.namesrv

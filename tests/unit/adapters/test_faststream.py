@@ -1,0 +1,236 @@
+"""The broker for FastStream: on a real cluster, and with the test broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from faststream import AckPolicy, BaseMiddleware, FastStream
+from faststream.exceptions import IncorrectState, NackMessage, RejectMessage, StopConsume, SubscriberNotFound
+from faststream.specification import AsyncAPI
+from pydantic import BaseModel
+from tests.support.patience import PATIENCE_S
+
+from rocketline import ConsumeFrom
+from rocketline.adapters.faststream import RocketBroker, RocketMessage, RocketResponse, RocketRouter, TestRocketBroker
+from rocketline.admin import Admin
+from rocketline.client import Sql
+from rocketline.errors import NoReply
+
+
+class Order(BaseModel):
+    id: int
+    price: float = 1.0
+
+
+@dataclass
+class Invoice:
+    order: int
+    text: str
+
+
+class Seen(list[Any]):
+    """What handlers got, and a wait for so much of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._grown = asyncio.Event()
+
+    def append(self, item: Any) -> None:
+        super().append(item)
+        self._grown.set()
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self) < count:
+                self._grown.clear()
+                await self._grown.wait()
+
+
+@asynccontextmanager
+async def started(broker: RocketBroker) -> AsyncIterator[RocketBroker]:
+    async with broker:
+        await broker.start()
+        yield broker
+
+
+async def test_models_travel_through_a_subscriber_and_its_publisher(namesrv: str) -> None:
+    broker, seen = RocketBroker(namesrv, logger=None), Seen()
+    first = ConsumeFrom.FIRST
+
+    @broker.subscriber("fs-orders", group="fs-billing", tag="created || paid", from_where=first)
+    @broker.publisher("fs-invoices", tag="new", headers={"origin": "billing"})
+    async def bill(order: Order) -> Invoice:
+        return Invoice(order.id, f"{order.price:.2f}")
+
+    @broker.subscriber("fs-invoices", group="fs-post", from_where=first)
+    def post(invoice: Invoice, message: RocketMessage) -> None:
+        seen.append((invoice, message.view.tag, message.headers["origin"], message.correlation_id))
+
+    async with started(broker):
+        assert await broker.ping()
+        receipt = await broker.publish(Order(id=1), "fs-orders", tag="cancelled")
+        assert receipt.queue.topic == "fs-orders"
+        await broker.publish(Order(id=2, price=2.5), "fs-orders", tag="paid", keys=["2"], correlation_id="c2")
+        await seen.until(1)
+    assert seen == [(Invoice(2, "2.50"), "new", "billing", "c2")]
+    assert not await broker.ping()
+    with pytest.raises(IncorrectState):
+        await broker.publish(b"x", "fs-orders")
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "runs", "dead"),
+    [
+        ("nack_on_error", NackMessage(delay_level=1), 2, False),
+        ("nack_on_error", RejectMessage(), 1, True),
+        ("reject_on_error", ValueError("bad"), 1, True),
+        ("ack", ValueError("bad"), 1, False),
+        ("manual", None, 2, False),
+    ],
+    ids=["nack", "reject", "reject on error", "ack on error", "manual"],
+)
+async def test_acknowledgement(
+    namesrv: str, policy: str, error: Exception | None, runs: int, dead: bool, request: pytest.FixtureRequest
+) -> None:
+    """What fails comes again or goes to the dead letters; a second message shows that the first is settled."""
+    broker, seen = RocketBroker(namesrv, logger=None), Seen()
+    topic = "fs-ack-" + request.node.callspec.id.replace(" ", "-")
+
+    @broker.subscriber(topic, group=f"{topic}-g", from_where=ConsumeFrom.FIRST, ack_policy=AckPolicy(policy))
+    async def handle(body: str, message: RocketMessage) -> None:
+        if body == "next":
+            await message.ack()
+            seen.append("next")
+            return
+        seen.append(message.view.reconsume_times)
+        if policy == "manual":
+            await (message.nack(delay_level=1) if message.view.reconsume_times == 0 else message.ack())
+        if error is not None and message.view.reconsume_times == 0:
+            raise error
+
+    async with started(broker):
+        await broker.publish("fails", topic)
+        await seen.until(runs)
+        await broker.publish("next", topic)
+        await seen.until(runs + 1)
+    assert seen == [*range(runs), "next"]
+    async with Admin(namesrv) as admin:
+        (server,) = await admin.brokers()
+        assert (f"%DLQ%{topic}-g" in await server.topics()) is dead
+
+
+async def test_request_and_reply(namesrv: str) -> None:
+    broker = RocketBroker(namesrv, logger=None)
+
+    @broker.subscriber("fs-double", group="fs-double-g", from_where=ConsumeFrom.FIRST, max_workers=2)
+    async def double(number: int) -> RocketResponse | None:
+        return RocketResponse(2 * number, headers={"by": "double"}) if number else None
+
+    @broker.subscriber("fs-silent", group="fs-silent-g", no_reply=True)
+    async def silent(number: int) -> int:
+        return number
+
+    async with started(broker):
+        reply = await broker.request(21, "fs-double", timeout=PATIENCE_S)
+        assert (await reply.decode(), reply.headers["by"]) == (42, "double")
+        assert await (await broker.publisher("fs-double").request(0, timeout=PATIENCE_S)).decode() is None
+        with pytest.raises(NoReply):
+            await broker.request(1, "fs-silent", timeout=0.5)
+
+
+async def test_a_handler_can_stop_its_subscriber(namesrv: str) -> None:
+    broker, seen = RocketBroker(namesrv, logger=None), Seen()
+    subscriber = broker.subscriber("fs-stop", group="fs-stop-g", from_where=ConsumeFrom.FIRST)
+
+    @subscriber
+    async def stop(body: str) -> None:
+        seen.append(body)
+        raise StopConsume
+
+    async with started(broker):
+        await broker.publish("one", "fs-stop")
+        await seen.until(1)
+    assert not subscriber.running
+    assert seen == ["one"]
+
+
+async def test_reading_by_hand_through_a_router_and_middleware(namesrv: str) -> None:
+    sent: list[str] = []
+
+    class Watch(BaseMiddleware):
+        async def publish_scope(self, call_next: Any, cmd: Any) -> Any:
+            sent.append(cmd.destination)
+            return await call_next(cmd)
+
+    router = RocketRouter("fs-")
+    subscriber = router.subscriber("hand", group="fs-hand-g", from_where=ConsumeFrom.FIRST)
+    publisher = router.publisher("hand")
+    broker = RocketBroker(namesrv, logger=logging.getLogger("fs-tests"), routers=[router], middlewares=[Watch])
+    async with started(broker):
+        receipts = await broker.publish_batch("one", "two", topic="fs-hand")
+        assert len(receipts) == 2
+        await publisher.publish("three")
+        found = await subscriber.get_one(timeout=PATIENCE_S)
+        assert found is not None
+        got = [await found.decode()]
+        async for message in subscriber:
+            got.append(await message.decode())
+            if len(got) == 3:
+                break
+    assert sorted(got) == ["one", "three", "two"]
+    assert sent == ["fs-hand", "fs-hand"]
+
+
+async def test_the_test_broker_selects_as_a_cluster_does() -> None:
+    broker = RocketBroker()
+    publisher = broker.publisher("mail")
+
+    @broker.subscriber("orders", group="a", tag="paid || sent")
+    @publisher
+    async def paid(order: Order) -> str:
+        return f"paid {order.id}"
+
+    @broker.subscriber("orders", group="b", tag=Sql("region = 'eu'"))
+    async def european(order: Order) -> int:
+        return order.id
+
+    @broker.subscriber("orders", group="b", tag=Sql("region = 'eu'"))
+    async def same_group(order: Order) -> None:
+        pass
+
+    @broker.subscriber("fails", group="a")
+    async def fails(body: str) -> None:
+        raise ValueError(body)
+
+    async with TestRocketBroker(broker) as tested:
+        await tested.publish(Order(id=1), "orders", tag="paid")
+        paid.mock.assert_called_once_with({"id": 1, "price": 1.0})
+        publisher.mock.assert_called_once_with("paid 1")
+        await tested.publish_batch(Order(id=2), Order(id=3), topic="orders", headers={"region": "eu"})
+        assert european.mock.call_count + same_group.mock.call_count == 2
+        assert paid.mock.call_count == 1
+        reply = await tested.request(Order(id=4), "orders", tag="sent")
+        assert await reply.decode() == "paid 4"
+        with pytest.raises(ValueError, match="reaches the test"):
+            await tested.publish("reaches the test", "fails")
+        with pytest.raises(SubscriberNotFound):
+            await tested.request(b"x", "nowhere")
+
+
+def test_schema() -> None:
+    broker = RocketBroker(["a:9876", "b:9876"], description="orders and invoices")
+
+    @broker.subscriber("orders", group="billing", description="bills")
+    @broker.publisher("invoices")
+    async def bill(order: Order) -> Invoice: ...
+
+    schema = FastStream(broker, specification=AsyncAPI(schema_version="2.6.0")).schema.to_specification().to_jsonable()
+    assert {server["url"] for server in schema["servers"].values()} == {"rocketmq://a:9876", "rocketmq://b:9876"}
+    assert set(schema["channels"]) == {"orders:Bill", "invoices:Publisher"}
+    assert set(schema["components"]["schemas"]) >= {"Order", "Invoice"}
