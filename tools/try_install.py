@@ -1,0 +1,55 @@
+"""Try an installed rocketline: `try_install.py compiled` or `try_install.py pure`, with the core alone and without tests.
+
+A cluster, a producer and a consumer, asyncio and blocking: what an install must be able to do on every system that has servers.
+`--clients` leaves out the cluster and only opens clients, for systems where there are no servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import rocketline
+from rocketline import Message, MessageView, Producer, PushConsumer
+from rocketline.cli.entry import main as command
+from rocketline.client import blocking
+
+WAIT_S = 60.0
+
+
+async def send_and_receive(namesrv: str) -> bytes:
+    received: asyncio.Queue[MessageView] = asyncio.Queue()
+    async with Producer(namesrv, group="try-sends") as producer:
+        await producer.send(Message("try", b"hello"))
+    async with PushConsumer(namesrv, group="try-reads") as consumer:
+        consumer.subscribe("try", "*", received.put)
+        async with asyncio.timeout(WAIT_S):
+            return (await received.get()).body
+
+
+def try_cluster() -> None:
+    from rocketline.testing import LocalCluster
+
+    with LocalCluster() as cluster:
+        body = asyncio.run(send_and_receive(cluster.namesrv))
+        if body != b"hello":
+            raise SystemExit(f"received {body!r}")
+        with blocking.Producer(cluster.namesrv, group="try-blocking") as producer:
+            print(producer.send(Message("try", b"again")))
+
+
+def try_clients() -> None:
+    with blocking.Producer("127.0.0.1:9876", group="try-clients"):
+        print("a producer opened")
+
+
+def main(arguments: list[str]) -> int:
+    kind = {"c": "compiled", "python": "pure"}[rocketline.__impl__]
+    if kind not in arguments:
+        raise SystemExit(f"this install is {kind}, expected: {' '.join(arguments)}")
+    try_clients() if "--clients" in arguments else try_cluster()
+    return command(["version"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
