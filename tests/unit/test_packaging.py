@@ -45,7 +45,7 @@ def run_without_cli(*arguments: str, **environment: str) -> subprocess.Completed
 
 
 def names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[^\w-]", text, maxsplit=1)[0] for text in requirements}
+    return {re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in requirements}
 
 
 # Dependencies and the version
@@ -54,7 +54,7 @@ def names(requirements: list[str]) -> set[str]:
 def test_the_core_has_no_packages_of_the_command_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    assert names(project["dependencies"]) == {"msgspec", "lz4", "zstandard", "uvloop"}
+    assert names(project["dependencies"]) == {"msgspec", "lz4", "backports.zstd", "uvloop"}
     assert names(extras["cli"]) == set(EXTRA_PACKAGES)
 
 
