@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml
 	@echo "==> Python environment in $(VENV)"
 	@tools/ensure-venv $(PYTHON) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,otlp]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,all]'
 	@touch $(STAMP)
 
 # Without a compiler this says so, and everything runs in Python.

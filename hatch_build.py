@@ -1,12 +1,16 @@
 """Builds the compiled module (`native/`) beside the Python code: as a hook of every install, or by `python hatch_build.py`.
 
 It is optional. Without a C compiler, or where compiling fails, this says so in one line and the package is pure Python.
-`ROCKETLINE_BUILD=python` leaves it out, `ROCKETLINE_BUILD=c` makes a failure an error, `ROCKETLINE_CFLAGS` adds flags.
+`ROCKETLINE_BUILD=python` leaves it out, `ROCKETLINE_BUILD=c` makes a failure an error, `ROCKETLINE_CFLAGS` adds flags. The C
+code is written for gcc and clang; on Windows nothing is compiled.
+
+Another hook makes the page that package indexes show from the README.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shlex
 import subprocess
@@ -17,8 +21,9 @@ from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    from hatchling.metadata.plugin.interface import MetadataHookInterface
 except ImportError:  # run as a script
-    BuildHookInterface = object
+    BuildHookInterface = MetadataHookInterface = object
 
 ROOT = Path(__file__).resolve().parent
 FLAGS = ("-std=c11", "-O2", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unused-parameter")
@@ -43,7 +48,11 @@ def compile_module() -> Path:
     unfinished = made.with_name(f".{made.name}.{os.getpid()}")
     linking = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     include = [f"-I{sysconfig.get_path('include')}", f"-I{native}", f'-DSOURCES="{sources_hash(native)}"']
-    flags = (*FLAGS, *shlex.split(os.environ.get("ROCKETLINE_CFLAGS", "")))
+    # ARCHFLAGS names the processors to build for on macOS, where one machine builds for both.
+    flags = (
+        *FLAGS,
+        *(word for name in ("ARCHFLAGS", "ROCKETLINE_CFLAGS") for word in shlex.split(os.environ.get(name, ""))),
+    )
     command = [*compiler, *flags, "-fPIC", *linking, *include, *sources, "-o", str(unfinished)]
     try:
         done = subprocess.run(  # noqa: S603 (the compiler Python was built with, or the one in CC)
@@ -60,7 +69,10 @@ def compile_module() -> Path:
 
 def build_if_possible() -> Path | None:
     wanted = os.environ.get("ROCKETLINE_BUILD", "")
-    if wanted == "python" or sys.implementation.name != "cpython":
+    if wanted == "python":
+        return None
+    if sys.implementation.name != "cpython" or sys.platform == "win32":
+        print(f"rocketline is pure Python on {sys.implementation.name} for {sys.platform}", file=sys.stderr)
         return None
     try:
         return compile_module()
@@ -80,6 +92,24 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
             build_data["force_include"][str(made)] = f"rocketline/{made.name}"
+
+
+class CustomMetadataHook(MetadataHookInterface):  # type: ignore[misc, valid-type]
+    """The description of the package: the README, without links into the repository."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = (ROOT / "README.md").read_text("utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": without_local_links(text)}
+
+
+def without_local_links(text: str) -> str:
+    """A page that can be read anywhere: links to files and to headings become their texts, local images are left out.
+
+    >>> without_local_links("see [here](docs/x.md#y), [there](https://example.org)\\n\\n![a map](map.svg)\\n")
+    'see here, [there](https://example.org)\\n\\n'
+    """
+    text = re.sub(r"^!\[[^]]*\]\((?!https?:)[^)]*\)\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"(?<!!)\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
 
 
 if __name__ == "__main__":

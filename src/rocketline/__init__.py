@@ -89,7 +89,11 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'rocketline' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    try:
+        return getattr(import_module(home), name)
+    except AttributeError as error:
+        # Python would take it for "there is no such name" and say nothing of what really failed.
+        raise ImportError(f"rocketline.{name} cannot be used here: importing {home} failed with {error!r}") from error
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from rocketline.system.files import sync_folder
+
+__all__ = ["backup_of", "replace_file", "sync_folder"]
+
 
 def backup_of(path: Path) -> Path:
     """The path of the backup, which has the content before the last replacement."""
@@ -33,12 +37,3 @@ def replace_file(path: Path, data: bytes, *, keep_backup: bool = False) -> None:
         with suppress(OSError):  # frees space on a full disk; the first error is the one to report
             temporary.unlink()
         raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

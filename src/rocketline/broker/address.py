@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from rocketline.errors import ConfigError
 from rocketline.protocol.message_ids import encode_host
+
+REACH_S = 5.0
+"""So long the broker tries to reach itself. Networks that drop what they do not know let a connection wait for minutes."""
 
 
 class BrokerAddress(NamedTuple):
@@ -25,6 +29,19 @@ class BrokerAddress(NamedTuple):
     def store_host(self) -> bytes:
         """IP and port as message ids have them."""
         return encode_host(self.ip, self.port)
+
+
+async def why_unreachable(address: BrokerAddress, limit_s: float = REACH_S) -> str:
+    """Why nobody answers at an address, seen from here; empty when somebody does."""
+    try:
+        async with asyncio.timeout(limit_s):
+            _, writer = await asyncio.open_connection(address.ip, address.port)
+    except TimeoutError:
+        return f"no answer within {limit_s:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    writer.close()
+    return ""
 
 
 def own_host(bind_host: str) -> str:

@@ -33,6 +33,14 @@ class BackgroundTasks:
         """Begin work that never ends."""
         self._tasks[name] = asyncio.get_running_loop().create_task(_keep_on(name, work), name=name)
 
+    def start_once(self, name: str, work: Work) -> None:
+        """Begin work that ends by itself."""
+        self._tasks[name] = asyncio.get_running_loop().create_task(work(), name=name)
+
+    async def finished(self, name: str) -> None:
+        """Wait for work that ends by itself."""
+        await asyncio.wait([self._tasks[name]])
+
     def start_periodic(self, name: str, interval_s: float | Callable[[], float], work: Work) -> None:
         """Begin work that is done every so many seconds; a function is asked anew each time."""
         self.start(name, partial(_every, name, interval_s, work))

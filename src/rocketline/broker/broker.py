@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from rocketline.broker.address import BrokerAddress, ip_of, own_host
+from rocketline.broker.address import BrokerAddress, ip_of, own_host, why_unreachable
 from rocketline.broker.background import BackgroundTasks
 from rocketline.broker.config import BrokerConfig
 from rocketline.broker.handler_wiring import install_handlers
@@ -105,7 +105,11 @@ class Broker:
     @property
     def address(self) -> str:
         """What clients are told: `host:port`."""
-        return f"{self._host}:{self._server.port}"
+        return f"{self._host}:{self._advertised_port}"
+
+    @property
+    def _advertised_port(self) -> int:
+        return self._configured.advertised_port or self._server.port
 
     @property
     def metrics_address(self) -> str:
@@ -154,7 +158,7 @@ class Broker:
             disk=self._disk,
             clock=self._clock,
             random=self._random,
-            address=BrokerAddress(self._host, ip_of(self._host), self.port),
+            address=BrokerAddress(self._host, ip_of(self._host), self._advertised_port),
             client=self._client,
             owner=OwnerCallbacks(self._stored, self._dispatch, self._reconfigure, self._on_failure),
             off_loop=self._off_loop,
@@ -202,6 +206,8 @@ class Broker:
     def _start_background(self) -> None:
         config, parts = self.config, self.parts
         start, every = self._background.start, self._background.start_periodic
+        if config.advertised_host or config.advertised_port:
+            self._background.start_once("own address", self._check_address)
         start("registration", parts.registration.run)
         start("delay levels", parts.delays.run)
         start("timers", parts.timers.run)
@@ -221,6 +227,20 @@ class Broker:
         every("silent clients", config.client_scan_ms / 1000, self._drop_expired)
         every("gone counters", config.client_scan_ms / 1000, self._forget_gone)
         every("old files", config.store.retention.interval_ms / 1000, self._clean_up)
+
+    async def _check_address(self) -> None:
+        """Warn when the address that clients are told leads nowhere: they would find the topic and then fail to connect."""
+        reason = await why_unreachable(self.parts.environment.address)
+        if reason:
+            log.warning(
+                "clients are told to connect to %s, which cannot be reached from this broker (%s); it listens on %s:%d. Set "
+                "brokerIP1 and rocketline.advertisedPort to where clients reach it. If only clients can get there, as to "
+                "some mapped ports of containers, all is well",
+                self.address,
+                reason,
+                self._configured.bind_host,
+                self.port,
+            )
 
     async def _save(self, table: _Periodic) -> None:
         data = table.take_changes()

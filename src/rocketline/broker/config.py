@@ -249,6 +249,11 @@ class BrokerConfig:
         "", "brokerIP1", "Address clients are told to use; empty: the bind address, or this host's when bound to all."
     )
     port: int = setting(10911, "listenPort", "Port to listen on; 0 means any free one.")
+    advertised_port: int = setting(
+        0,
+        "rocketline.advertisedPort",
+        "Port clients are told to use, where it is not the one listened on (a container's mapped port); 0: that one.",
+    )
     store_root: str = setting("", "storePathRootDir", "Folder of the message store.")
     permission: int = setting(6, "brokerPermission", "4 readable + 2 writable.")
     region: str = setting("DefaultRegion", "regionId", "Region name given to producers for traces.")
@@ -325,8 +330,9 @@ class BrokerConfig:
             waitTimeMillsInSendQueue=self.send_wait_ms,
             max_connections=self.max_connections,
         )
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"listenPort={self.port} is not a port")
+        for key, port in (("listenPort", self.port), ("rocketline.advertisedPort", self.advertised_port)):
+            if not 0 <= port <= 65535:
+                raise ConfigError(f"{key}={port} is not a port")
         if self.broker_id < 0:
             raise ConfigError(f"brokerId={self.broker_id} must not be negative")
         if self.permission & ~6:

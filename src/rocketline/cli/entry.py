@@ -1,7 +1,7 @@
 """The entry point of the `rocketline` command.
 
 `admin` verbs and servers are run from here, without importing typer: verbs are called by scripts all day and servers must be
-ready at once, and that import would take most of their start-up time.
+ready at once, and that import would take most of their start-up time. So they also work without the extra `cli`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from rocketline.cli.failures import discard_output, one_line, take_debug
 
 SERVERS = ("up", "nameserver", "broker")
+EXTRA_PACKAGES = ("typer", "rich")
+"""What the extra `cli` installs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,9 +25,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_admin(rest[1:], debug)
     if rest and rest[0] in SERVERS:
         return run_server(rest[0], rest[1:], debug)
-    from rocketline.cli.main import main as run
+    if rest in (["version"], ["--version"]):
+        from rocketline.cli.version import version_line
 
-    return run(given)
+        print(version_line())
+        return 0
+    return _run_with_typer(given)
+
+
+def _run_with_typer(arguments: Sequence[str]) -> int:
+    try:
+        from rocketline.cli.main import main as run
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA_PACKAGES:
+            raise
+        needed = (
+            f"this command needs the package {error.name}, which the extra `cli` brings: pip install 'rocketline[cli]'"
+        )
+        print(f"error: {needed}; {', '.join(SERVERS)}, admin and version work without it", file=sys.stderr)
+        return 1
+    return run(arguments)
 
 
 def run_admin(arguments: Sequence[str], debug: bool) -> int:

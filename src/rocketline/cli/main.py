@@ -21,6 +21,7 @@ from rocketline.cli.messages.consume import consume
 from rocketline.cli.messages.produce import produce
 from rocketline.cli.servers.flags import HELP
 from rocketline.cli.usage import UsageProblem
+from rocketline.cli.version import version_line
 
 app = typer.Typer(
     name="rocketline",
@@ -31,8 +32,17 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(version_line())
+        raise typer.Exit
+
+
 @app.callback()
 def _rocketline(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
     debug: Annotated[
         bool, typer.Option(DEBUG_FLAG, help="Show the traceback of a failure; may come anywhere.")
     ] = False,
@@ -41,15 +51,8 @@ def _rocketline(
 
 
 def version() -> None:
-    """Print the version."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed_version
-
-    try:
-        number = installed_version("rocketline")
-    except PackageNotFoundError:
-        number = "unknown (not installed)"
-    print(f"rocketline {number}, Python {sys.version.split()[0]}")
+    """Print the version, whether compiled code runs, the Python and the system."""
+    print(version_line())
 
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:

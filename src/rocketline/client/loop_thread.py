@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from rocketline.errors import ClientError
+from rocketline.system.forks import in_forked_child
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -79,7 +80,7 @@ def _forget_thread() -> None:
     _background = LoopThread()
 
 
-os.register_at_fork(after_in_child=_forget_thread)
+in_forked_child(_forget_thread)
 
 
 def arguments_of(client: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
@@ -34,6 +33,7 @@ from rocketline.errors import ClientError, ConfigError, RocketlineError, RouteNo
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, HeartbeatData, ProducerData
 from rocketline.protocol.message_ids import UniqueIds
+from rocketline.system.forks import in_forked_child
 from rocketline.transport import Channel, RemotingClient
 
 log = logging.getLogger(__name__)
@@ -327,4 +327,4 @@ def _disown_sessions() -> None:
     _sessions.clear()
 
 
-os.register_at_fork(after_in_child=_disown_sessions)
+in_forked_child(_disown_sessions)

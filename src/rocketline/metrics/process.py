@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,8 @@ _START_TIME, _RESIDENT_PAGES = 19, 21
 
 
 def process_families() -> Iterator[Family]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu = counter("process_cpu_seconds_total", "User and system time in seconds.")
-    cpu.add(usage.ru_utime + usage.ru_stime)
+    cpu.add(time.process_time())
     yield cpu
     try:
         fields = (PROC / "self" / "stat").read_text().rpartition(")")[2].split()
@@ -32,7 +32,7 @@ def process_families() -> Iterator[Family]:
             "Start of the process, seconds since 1970.",
             booted_s + ticks / os.sysconf("SC_CLK_TCK"),
         ),
-        ("resident_memory_bytes", "Resident memory in bytes.", pages * resource.getpagesize()),
+        ("resident_memory_bytes", "Resident memory in bytes.", pages * mmap.PAGESIZE),
         ("open_fds", "Open file descriptors.", open_files),
     ):
         family = gauge(f"process_{name}", help)

@@ -2,8 +2,8 @@
 
 - A zip for `--py-files`: rocketline and the modules that register its sources. Executors must have the libraries.
 - A tar.gz for `--archives`: the same with the compiled module and the libraries it needs besides Spark's own (msgspec, lz4,
-  zstandard). It contains compiled code, so it is for machines like this one. It is unpacked on executors, and `PYTHONPATH`
-  points to it.
+  backports.zstd). It contains compiled code, so it is for machines like this one. It is unpacked on executors, and
+  `PYTHONPATH` points to it.
 
 Files are sorted and have no times, so that the same content makes the same archive.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from rocketline.errors import ConfigError
 
-LIBRARIES = ("msgspec", "lz4", "zstandard")
+LIBRARIES = ("msgspec", "lz4", *(("backports.zstd",) if sys.version_info < (3, 14) else ()))
 _MODULES = ("rocketline", "pyspark_rocketmq", "pyspark_rocketmq_log")
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 

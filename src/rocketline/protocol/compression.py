@@ -5,12 +5,17 @@ The *output* of decompression is limited: a few kilobytes of a hostile body must
 
 from __future__ import annotations
 
+import sys
 import zlib
 
 import lz4.frame
-import zstandard
 
 from rocketline.errors import RemoteProtocolError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 LZ4 = 0x100
 ZSTD = 0x200
@@ -22,8 +27,8 @@ TYPES = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 """Default limit of the output; far above the 4 MiB that a broker accepts."""
 
-_ZSTD_STEP_BYTES = 1024
-"""Input of one step: 4 bytes can encode a block of 128 KiB, so a step yields at most 32 MiB."""
+_ZSTD_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
+"""A frame says how much memory its reader needs: at most 128 MiB, zstd's own limit."""
 
 
 def compress(body: bytes, kind: int, level: int = 5) -> bytes:
@@ -37,7 +42,11 @@ def compress(body: bytes, kind: int, level: int = 5) -> bytes:
         )
         return packed
     if kind == ZSTD:
-        return zstandard.ZstdCompressor(level=level, write_content_size=False).compress(body)
+        options: dict[int, int] = {
+            zstd.CompressionParameter.compression_level: level,
+            zstd.CompressionParameter.content_size_flag: 0,
+        }
+        return zstd.compress(body, options=options)
     raise ValueError(f"unknown compression type {kind:#x}: one of {', '.join(TYPES)} expected")
 
 
@@ -52,7 +61,7 @@ def decompress(body: bytes, sys_flag: int, limit: int | None = None) -> bytes:
             return _unlz4(body, limit)
         if kind == ZSTD:
             return _unzstd(body, limit)
-    except (zlib.error, zstandard.ZstdError, RuntimeError, EOFError) as error:
+    except (zlib.error, zstd.ZstdError, RuntimeError, EOFError) as error:
         raise RemoteProtocolError(f"compressed body cannot be inflated: {error}") from error
     raise RemoteProtocolError(f"body has unknown compression type {kind:#x}")
 
@@ -76,19 +85,13 @@ def _unlz4(body: bytes, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    # Java writes no content size: only the end of the frame shows that nothing is missing, and only a decompressobj reports
-    # it. It has no output limit, so it gets little input at once.
-    inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-    pieces: list[bytes] = []
-    size = 0
-    for start in range(0, len(body), _ZSTD_STEP_BYTES):
-        piece = inflater.decompress(body[start : start + _ZSTD_STEP_BYTES])
-        pieces.append(piece)
-        size += len(piece)
-        _check(size, limit)
-        if inflater.eof:
-            return b"".join(pieces)
-    raise RemoteProtocolError("compressed body ends early")
+    # Java writes no content size: only the end of the frame shows that nothing is missing.
+    inflater = zstd.ZstdDecompressor(options=_ZSTD_WINDOW)
+    data = inflater.decompress(body, limit + 1)
+    _check(len(data), limit)
+    if not inflater.eof:
+        raise RemoteProtocolError("compressed body ends early")
+    return data
 
 
 def _check(size: int, limit: int) -> None:

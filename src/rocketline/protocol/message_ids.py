@@ -22,6 +22,7 @@ from rocketline._impl import compiled
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ProtocolError
 from rocketline.message import LogOffset
+from rocketline.system.forks import in_forked_child
 
 _PORT = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
@@ -86,7 +87,7 @@ def _in_child() -> None:
     _this_process = object()
 
 
-os.register_at_fork(after_in_child=_in_child)
+in_forked_child(_in_child)
 
 
 class UniqueIds:

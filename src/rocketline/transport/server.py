@@ -7,6 +7,7 @@ import logging
 import socket
 
 from rocketline.errors import ConfigError
+from rocketline.system.sockets import reuse_address
 from rocketline.transport.channel import DEFAULT_LIMITS, Channel, Limits
 from rocketline.transport.router import Router
 
@@ -144,7 +145,7 @@ def _listen(family: int, address: tuple[str | int, ...]) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reuse_address(listening)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(address)

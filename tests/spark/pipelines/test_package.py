@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import ConfigError
-from rocketline.pipelines.package import package
+from rocketline.pipelines.package import LIBRARIES, package
 
 
 def test_a_package_holds_everything_and_is_the_same_each_time(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_package_holds_everything_and_is_the_same_each_time(tmp_path: Path) ->
     parts = dict(package(first))
     package(again)
     assert first.read_bytes() == again.read_bytes()
-    assert parts.keys() >= {"rocketline", "pyspark_rocketmq_log", "msgspec", "lz4", "zstandard"}
+    assert parts.keys() >= {"rocketline", "pyspark_rocketmq_log", *LIBRARIES}
     with tarfile.open(first) as archive:
         names = archive.getnames()
     assert {"rocketline/spark/log/source.py", "msgspec/__init__.py"} <= set(names)

@@ -32,6 +32,7 @@ from rocketline.protocol.bodies import (
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
+from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.records import decode_messages
 from rocketline.settings import with_values
 from rocketline.store.config import FlushConfig, FlushDiskType, RetentionConfig, StoreConfig, TimerConfig
@@ -607,6 +608,29 @@ async def test_it_can_be_told_what_to_name(config: BrokerConfig) -> None:
         answer = await client.ask(send_request())
         assert answer.ext["msgId"].startswith(("7F000001", "00000000000000000000000000000001"))
         await client.close()
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+async def test_the_port_it_names_can_be_another_one(
+    config: BrokerConfig, caplog: pytest.LogCaptureFixture, is_mapped: bool
+) -> None:
+    """As in a container: the port that is mapped to ours is registered and in message ids, and a wrong one is reported."""
+    mapped = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = mapped.sockets[0].getsockname()[1]
+    if not is_mapped:
+        mapped.close()
+    async with FakeNameServer() as name_server:
+        registration = RegistrationConfig(namesrv=name_server.address)
+        async with Broker(replace(config, advertised_port=port, registration=registration)) as broker:
+            client = Caller(RemotingClient(), f"127.0.0.1:{broker.port}")
+            answer = await client.ask(send_request())
+            await client.close()
+            await asyncio.wait_for(broker._background.finished("own address"), PATIENCE_S)
+        told = f"127.0.0.1:{port}"
+        assert broker.address == parse_offset_id(answer.ext["msgId"])[0] == told
+        assert {command.ext["brokerAddr"] for command in name_server.told} == {told}
+    mapped.close()
+    assert (f"{told}, which cannot be reached from this broker" in caplog.text) is not is_mapped
 
 
 async def test_timers_outlive_a_restart_and_a_stop_saves_the_latest(config: BrokerConfig) -> None:

@@ -34,6 +34,11 @@ def test_several_brokers_follow_each_other() -> None:
     ]
 
 
+def test_the_ports_that_clients_are_told_follow_each_other_too() -> None:
+    plan = plan_cluster(DATA, {"rocketline.advertisedPort": "20911"}, count=2, broker_port=10911)
+    assert [(broker.port, broker.advertised_port) for broker in plan.brokers] == [(10911, 20911), (10912, 20912)]
+
+
 def test_port_0_leaves_every_port_free() -> None:
     plan = plan_cluster(DATA, {"listenPort": "10911"}, count=2)
     assert [broker.port for broker in plan.brokers] == [0, 0]

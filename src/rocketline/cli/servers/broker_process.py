@@ -11,10 +11,14 @@ from __future__ import annotations
 import gc
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rocketline.cli.logs import LoggingOptions, log_to_stderr
+
+if TYPE_CHECKING:
+    from rocketline.broker.broker import Broker
 
 STDIN = 0
 
@@ -32,6 +36,8 @@ class StartReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     address: str = ""
     metrics_address: str = ""
+    port: int = 0
+    """Where it listens, which may differ from the port that clients are told."""
     error: str = ""
 
 
@@ -57,7 +63,11 @@ def _serve(order: StartOrder) -> None:
     from rocketline.settings import load
 
     broker = Broker(load(BrokerConfig, order.settings)[0])
-    run(serve(broker, lambda running: _text(StartReport(running.address, running.metrics_address))), lifeline=STDIN)
+    run(serve(broker, lambda running: _text(_report(running))), lifeline=STDIN)
+
+
+def _report(broker: Broker) -> StartReport:
+    return StartReport(broker.address, broker.metrics_address, broker.port)
 
 
 def _failed(error: Exception) -> int:

@@ -25,10 +25,10 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def variable_of(key: str) -> str:
     """The environment variable of a RocketMQ key.
 
-    >>> variable_of("flushDiskType"), variable_of("brokerIP1")
-    ('ROCKETLINE_FLUSH_DISK_TYPE', 'ROCKETLINE_BROKER_IP1')
+    >>> variable_of("brokerIP1"), variable_of("rocketline.slowRequestMs")
+    ('ROCKETLINE_BROKER_IP1', 'ROCKETLINE_ROCKETLINE_SLOW_REQUEST_MS')
     """
-    return "ROCKETLINE_" + _WORD_START.sub("_", key).upper()
+    return "ROCKETLINE_" + _WORD_START.sub("_", key).upper().replace(".", "_")
 
 
 def file_values(path: Path | None) -> dict[str, str]:

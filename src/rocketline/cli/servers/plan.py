@@ -15,6 +15,7 @@ from rocketline.nameserver.config import NameServerConfig
 from rocketline.settings import load
 
 METRICS_PORT = MetricsConfig().port
+ADVERTISED_PORT = "rocketline.advertisedPort"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def plan_cluster(
     """The plan for `count` brokers with the same settings (`values` by RocketMQ key).
 
     A single broker has `data` itself as its store, as with Apache; several are called broker-a, broker-b, ... and have a
-    folder each. Their ports follow each other; with `broker_port` 0 each takes any free one.
+    folder each. Their ports follow each other, and so do those that clients are told; with `broker_port` 0 each takes any
+    free one.
     """
     if not 1 <= count <= MAX_BROKERS:
         raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")
@@ -51,6 +53,8 @@ def plan_cluster(
             own["brokerName"] = f"broker-{ascii_lowercase[position]}"
         own["bindAddress"] = host
         own["listenPort"] = str(broker_port + position if broker_port else 0)
+        if advertised := int(own.get(ADVERTISED_PORT, 0)):
+            own[ADVERTISED_PORT] = str(advertised + position)
         if (page := int(own.get("metricsPromExporterPort", METRICS_PORT))) and position:
             own["metricsPromExporterPort"] = str(page + position)
         own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)

@@ -75,14 +75,14 @@ class BrokerProcess:
             how = await self.ended()
             raise ProcessFailed(answer.error or f"broker {self.name} {how} before it served")
         self.address, self.metrics_address = answer.address, answer.metrics_address
-        self._keep_ports()
+        self._keep_ports(answer.port)
 
-    def _keep_ports(self) -> None:
+    def _keep_ports(self, port: int) -> None:
         """Keep the ports for restarts: clients and scrapers know them."""
         metrics = self._config.metrics
         if self.metrics_address:
             metrics = replace(metrics, port=_port_of(self.metrics_address))
-        self._config = replace(self._config, port=_port_of(self.address), metrics=metrics)
+        self._config = replace(self._config, port=port, metrics=metrics)
 
     async def ended(self) -> str:
         """Wait for the end of the process; returns a description of how it ended."""

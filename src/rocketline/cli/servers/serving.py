@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 from rocketline.cli.failures import discard_output
+from rocketline.system.event_loop import loop_factory, on_end_of_pipe, on_signals
+from rocketline.system.processes import allow_many_files
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ def run(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
     # What is loaded by now stays for ever: no garbage collection needs to look at it again.
     gc.freeze()
     gc.enable()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(until_signalled(work, lifeline))
 
 
@@ -40,19 +41,9 @@ def stop_at_closed_output() -> Iterator[None]:
         discard_output()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
 async def until_signalled(work: Coroutine[Any, Any, T], lifeline: int | None = None) -> T | None:
     """The result of the work, or None when a signal or the end of the lifeline came first and the work was cancelled."""
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(work)
+    task = asyncio.create_task(work)
     stopped = False
 
     def stop() -> None:
@@ -63,14 +54,11 @@ async def until_signalled(work: Coroutine[Any, Any, T], lifeline: int | None = N
             task.cancel()
 
     def signalled() -> None:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+        give_back_signals()
         stop()
 
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, signalled)
-    if lifeline is not None:
-        _when_cut(lifeline, stop)
+    give_back_signals = on_signals(STOP_SIGNALS, signalled)
+    stop_watching = on_end_of_pipe(lifeline, stop) if lifeline is not None else None
     try:
         return await task
     except asyncio.CancelledError:
@@ -78,26 +66,9 @@ async def until_signalled(work: Coroutine[Any, Any, T], lifeline: int | None = N
             raise
         return None
     finally:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
-        if lifeline is not None:
-            loop.remove_reader(lifeline)
-
-
-def _when_cut(lifeline: int, then: Callable[[], None]) -> None:
-    """Call `then` when nobody holds the other end of the pipe any more; bytes that come before are ignored."""
-    loop = asyncio.get_running_loop()
-
-    def readable() -> None:
-        try:
-            is_cut = not os.read(lifeline, 4096)
-        except OSError:
-            is_cut = True
-        if is_cut:
-            loop.remove_reader(lifeline)
-            then()
-
-    loop.add_reader(lifeline, readable)
+        give_back_signals()
+        if stop_watching is not None:
+            stop_watching()
 
 
 async def _forever(_: object) -> None:
@@ -114,12 +85,3 @@ async def serve(
     async with server as running:
         print(ready_line(running), flush=True)
         await until(running)
-
-
-def allow_many_files() -> None:
-    """Raise this process's limit of open files as far as allowed: every connection and every mapped file needs one."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

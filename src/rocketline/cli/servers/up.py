@@ -18,7 +18,7 @@ from rocketline.broker.config import BrokerConfig
 from rocketline.cli.logs import LoggingOptions, log_to_stderr
 from rocketline.cli.servers.config_sources import is_loopback, log, merged_values
 from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, ServerFlags, given_settings, metrics_settings
-from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
+from rocketline.cli.servers.plan import ADVERTISED_PORT, ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
 
 
@@ -124,11 +124,10 @@ def _local_only(values: Mapping[str, str]) -> dict[str, str]:
     page = local.get("metricsPromExporterHost", "")
     if page and not is_loopback(page):
         raise ConfigError(f"metricsPromExporterHost={page} would show metrics to the network: that needs --host")
-    advertised = local.pop("brokerIP1", LOOPBACK)
-    if not is_loopback(advertised):
-        log.warning(
-            "brokerIP1=%s is ignored: %s cannot be reached from there; --host opens the servers", advertised, LOOPBACK
-        )
+    for key in ("brokerIP1", ADVERTISED_PORT):
+        told = local.pop(key, "")
+        if told and not is_loopback(told):
+            log.warning("%s=%s is ignored: only this machine reaches %s; --host opens the servers", key, told, LOOPBACK)
     return local
 
 

@@ -15,8 +15,6 @@ event loop, and so are retries, which go on with the same `Attempts`.
 
 from __future__ import annotations
 
-import os
-import select
 import socket
 import threading
 from collections import Counter
@@ -38,6 +36,8 @@ from rocketline.message import Message, MessageQueue
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import RESPONSE, Command
 from rocketline.protocol.connection import Connection, frame_bytes
+from rocketline.system.forks import in_forked_child
+from rocketline.system.sockets import readable_within
 from rocketline.transport.client import connect_failed, split_address
 
 MAX_CONNECTIONS = 32
@@ -76,8 +76,7 @@ class DirectConnection:
             raise connect_failed(address, error, timeout_s, tls=False) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
-        self._readable = select.poll()
-        self._readable.register(self._socket, select.POLLIN)
+        self._readable = readable_within(self._socket)
         self._frames = Connection()
         self._credit = 0
         self.used_at = monotonic()
@@ -147,7 +146,7 @@ class DirectConnection:
 
     def _sleep(self, left_s: float) -> bool:
         """Until something has come, or the time is over."""
-        return bool(self._readable.poll(max(0.0, min(left_s, LONGEST_SLEEP_S)) * 1000))
+        return self._readable(max(0.0, min(left_s, LONGEST_SLEEP_S)))
 
     def is_closed_by_peer(self) -> bool:
         try:
@@ -344,4 +343,4 @@ def _disown() -> None:
         direct.disown()
 
 
-os.register_at_fork(after_in_child=_disown)
+in_forked_child(_disown)

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from rocketline.errors import StoreError
-from rocketline.files import backup_of, replace_file, sync_folder
+from rocketline.files import backup_of, replace_file
 from rocketline.store.files.disk_errors import as_store_error, store_error
 from rocketline.store.files.file_system import FileSystem, open_file_system
 from rocketline.store.files.mapped_file import MappedFile, RealMappedFile
 from rocketline.store.files.process_lock import ProcessLock, is_locked
+from rocketline.system.files import disk_space, open_file, read_at, sync_data, sync_folder
 
 __all__ = [
     "DirEntry",
@@ -191,9 +192,9 @@ class RealDisk:
 
     def sync(self, path: Path) -> None:
         with as_store_error("flush", path):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = open_file(path, write=True)
             try:
-                os.fdatasync(fd)
+                sync_data(fd)
             finally:
                 os.close(fd)
 
@@ -220,9 +221,9 @@ class RealDisk:
 
     def read_range(self, path: Path, start: int, size: int) -> bytes:
         with as_store_error("read", path):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_file(path)
             try:
-                return os.pread(fd, size, start)
+                return read_at(fd, size, start)
             finally:
                 os.close(fd)
 
@@ -271,8 +272,6 @@ class RealDisk:
 
     def usage(self, path: Path) -> DiskUsage:
         with as_store_error("measure", path):
-            found = os.statvfs(path)
-        used = found.f_blocks - found.f_bfree
-        return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
+            return DiskUsage(*disk_space(path))
 
     file_system = staticmethod(open_file_system)

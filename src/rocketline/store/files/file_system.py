@@ -8,7 +8,6 @@ belong to another program's file: then each file is flushed.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import platform
@@ -16,13 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from rocketline.system.libc import LIBC, last_error
+
 log = logging.getLogger(__name__)
 
 REPORTS_ERRORS_SINCE = (5, 8)
 """First kernel version whose `syncfs` reports failed writes."""
 KINDS = frozenset({"ext4", "xfs"})
 _MOUNTS = Path("/proc/self/mountinfo")
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class FileSystem(Protocol):
@@ -39,7 +39,7 @@ class RealFileSystem:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
     def sync(self) -> bool:
         try:
@@ -57,14 +57,13 @@ class RealFileSystem:
 
 def syncfs(fd: int) -> None:
     """The system call; `os` does not have it."""
-    if _LIBC.syncfs(fd) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    if LIBC is None or LIBC.syncfs(fd) != 0:
+        raise last_error()
 
 
 def open_file_system(folder: Path) -> FileSystem | None:
     """The file system of a folder; None where `syncfs` is not as reliable as flushing each file."""
-    if not hasattr(_LIBC, "syncfs") or _kernel() < REPORTS_ERRORS_SINCE:
+    if not hasattr(LIBC, "syncfs") or _kernel() < REPORTS_ERRORS_SINCE:
         return None
     with suppress(OSError, ValueError):
         if file_system_of(folder) in KINDS:

@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,12 +15,19 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketline.errors import StoreError
-from rocketline.files import sync_folder
 from rocketline.store.files.disk_errors import as_store_error
-from rocketline.store.files.mapping import FileMap
+from rocketline.store.files.mapping import FORGET, POPULATE, RANDOM, FileMap
+from rocketline.system.files import (
+    data_ranges,
+    open_file,
+    read_ahead,
+    reserve_blocks,
+    sync_data,
+    sync_folder,
+    write_at,
+)
 
 PAGE_BYTES = 4096
-MADV_POPULATE_WRITE = 23
 _WARM_STEP_BYTES = 128 << 10
 _ZEROS = bytes(1 << 20)
 
@@ -68,7 +73,7 @@ class RealMappedFile:
         self.size = size
         self._fd = -1
         with as_store_error("open", path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = open_file(path, write=True, create=True)
         try:
             with as_store_error("size", path):
                 self.is_new = _grow_file(fd, path, size)
@@ -76,7 +81,7 @@ class RealMappedFile:
                 self._map: FileMap | None = FileMap(fd, size)
             if scattered:
                 with suppress(OSError):
-                    self._map.advise(mmap.MADV_RANDOM, 0, size)
+                    self._map.advise(RANDOM, 0, size)
         except BaseException:
             os.close(fd)
             raise
@@ -92,7 +97,7 @@ class RealMappedFile:
             if self._fd >= 0:
                 yield self._fd
                 return
-            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            fd = open_file(self.path, write=True)
             try:
                 yield fd
             finally:
@@ -102,7 +107,7 @@ class RealMappedFile:
         if end <= start:
             return
         with self._descriptor("reserve space in") as fd:
-            os.posix_fallocate(fd, start, end - start)
+            reserve_blocks(fd, start, end - start)
 
     def warm(self, start: int, end: int, at_once: bool = False) -> None:
         mapped, fd = self._map, self._fd
@@ -115,14 +120,14 @@ class RealMappedFile:
                 stop = min(position + step, end)
                 if fd >= 0:
                     # Otherwise the first fault makes all pages of the read-ahead, often 8 MiB, without interruption.
-                    os.posix_fadvise(fd, position, stop - position, os.POSIX_FADV_WILLNEED)
-                mapped.advise(MADV_POPULATE_WRITE, position, stop)
+                    read_ahead(fd, position, stop - position)
+                mapped.advise(POPULATE, position, stop)
 
     def write(self, position: int, data: memoryview) -> None:
         assert 0 <= position <= self.size - len(data)
         with self._descriptor("write to") as fd:
             while data:
-                written = os.pwrite(fd, data, position)
+                written = write_at(fd, data, position)
                 data = data[written:]
                 position += written
 
@@ -132,17 +137,17 @@ class RealMappedFile:
         mapped = self._map
         if mapped is not None and start < end:
             with suppress(OSError):
-                mapped.advise(mmap.MADV_DONTNEED, start, end)
+                mapped.advise(FORGET, start, end)
 
     def erase(self, start: int, end: int) -> None:
         with self._descriptor("erase the end of") as fd:
-            changed = [_zero(self.buffer, first, last) for first, last in _data_ranges(fd, start, end)]
+            changed = [_zero(self.buffer, first, last) for first, last in data_ranges(fd, start, end)]
             if True in changed:
-                os.fdatasync(fd)
+                sync_data(fd)
 
     def sync(self) -> None:
         with self._descriptor("flush") as fd:
-            os.fdatasync(fd)
+            sync_data(fd)
             if self.is_new:
                 sync_folder(self.path.parent)
                 self.is_new = False
@@ -166,20 +171,6 @@ def _grow_file(fd: int, path: Path, size: int) -> bool:
     if present < size:
         os.ftruncate(fd, size)
     return present == 0
-
-
-def _data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    position = start
-    while position < end:
-        try:
-            first = os.lseek(fd, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            raise
-        position = min(os.lseek(fd, first, os.SEEK_HOLE), end)
-        if first < position:
-            yield first, position
 
 
 def _zero(buffer: memoryview, start: int, end: int) -> bool:

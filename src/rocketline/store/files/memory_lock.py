@@ -7,19 +7,35 @@ allow it, and everything works on without it. Unmapping memory unlocks it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
-import os
-import resource
+from collections.abc import Callable
 from contextlib import suppress
+from typing import cast
 
 from rocketline.store.files.mapped_file import PAGE_BYTES
+from rocketline.system.libc import LIBC, last_error
+from rocketline.system.processes import lockable_memory
 
 log = logging.getLogger(__name__)
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-for _call in (_LIBC.mlock, _LIBC.munlock):
-    _call.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    _call.restype = ctypes.c_int
+
+def _call(name: str) -> Callable[[int, int], int]:
+    """A function of the C library; where there is none, one that refuses."""
+    if LIBC is None:
+        return _refuse
+    found = getattr(LIBC, name)
+    found.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    found.restype = ctypes.c_int
+    return cast("Callable[[int, int], int]", found)
+
+
+def _refuse(address: int, size: int) -> int:
+    ctypes.set_errno(errno.ENOSYS)
+    return -1
+
+
+_lock, _unlock = _call("mlock"), _call("munlock")
 
 
 class PageLocks:
@@ -33,27 +49,25 @@ class PageLocks:
         """Fault in and lock the pages of these bytes; False when they are not locked."""
         if self.is_refused or start >= end:
             return False
-        if _LIBC.mlock(_address(view, start), end - start) == 0:
+        if _lock(_address(view, start), end - start) == 0:
             return True
         self.is_refused = True
-        self._explain(ctypes.get_errno())
+        self._explain(last_error().strerror or "unknown reason")
         return False
 
     def unlock(self, view: memoryview, start: int, end: int) -> None:
         if start < end:
             # Memory that was released meanwhile is not locked any more.
             with suppress(ValueError):
-                _LIBC.munlock(_address(view, start), end - start)
+                _unlock(_address(view, start), end - start)
 
-    def _explain(self, code: int) -> None:
-        soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-        allowed = "any number of" if soft == resource.RLIM_INFINITY else str(soft)
+    def _explain(self, reason: str) -> None:
         log.warning(
             "cannot lock %s in memory: %s. RLIMIT_MEMLOCK allows %s bytes; raise it with `ulimit -l`, or with LimitMEMLOCK= "
             "in a systemd unit. Continuing without locking",
             self._purpose,
-            os.strerror(code),
-            allowed,
+            reason,
+            lockable_memory(),
         )
 
 

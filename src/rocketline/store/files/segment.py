@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from pathlib import Path
 
@@ -152,7 +151,3 @@ class MapPool:
             # A segment that was closed and mapped again is in the queue twice.
             if oldest is not segment:
                 oldest.close()
-
-
-def total_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -13,9 +13,9 @@ from collections import deque
 from contextlib import suppress
 
 from rocketline.errors import StoreError
-from rocketline.store.files.mapped_file import MADV_POPULATE_WRITE
+from rocketline.store.files.mapping import POPULATE, advise, anonymous_map
 from rocketline.store.files.memory_lock import PageLocks
-from rocketline.store.files.segment import total_memory_bytes
+from rocketline.system.processes import total_memory_bytes
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class TransientPool:
 
 def _allocate(size: int) -> mmap.mmap:
     try:
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return anonymous_map(size)
     except OSError as error:
         raise StoreError(
             f"cannot allocate {size} bytes for the transient store pool: {error.strerror}; lower transientStorePoolSize or "
@@ -79,4 +79,4 @@ def _allocate(size: int) -> mmap.mmap:
 def _populate(mapped: mmap.mmap) -> None:
     """Have the memory now, also where it cannot be locked; kernels before 5.14 give it page by page as it is written."""
     with suppress(OSError, ValueError):
-        mapped.madvise(MADV_POPULATE_WRITE)
+        advise(mapped, POPULATE, 0, len(mapped))

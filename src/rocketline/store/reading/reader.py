@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rocketline.protocol.records import is_sound_record
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.config import UNIT_BYTES, ReadConfig
-from rocketline.store.files.segment import Segment, total_memory_bytes
+from rocketline.store.files.segment import Segment
 from rocketline.store.log.commit_log import CommitLog
 from rocketline.store.queue.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from rocketline.store.queue.ext_queue import ADDRESS_MAX
@@ -29,6 +29,7 @@ from rocketline.store.reading.damage import Damage
 from rocketline.store.reading.read_result import ReadResult, ReadStatus
 from rocketline.store.reading.unit_repair import mend_unit
 from rocketline.store.reading.verified_read import verified_run
+from rocketline.system.processes import total_memory_bytes
 
 AcceptRecord = Callable[[memoryview], bool]
 

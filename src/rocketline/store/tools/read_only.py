@@ -11,6 +11,8 @@ from typing import NoReturn
 from rocketline.errors import StoreError
 from rocketline.store.files.disk import DirEntry, DiskUsage, FolderLock, MappedFile, RealDisk, as_store_error
 from rocketline.store.files.mapped_file import PAGE_BYTES
+from rocketline.store.files.mapping import FORGET, RANDOM, advise
+from rocketline.system.files import open_file
 
 
 class ReadOnlyFile:
@@ -20,7 +22,7 @@ class ReadOnlyFile:
         self.path = path
         self.size = size
         with as_store_error("open", path):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_file(path)
         try:
             present = os.fstat(fd).st_size
             if present < size:
@@ -28,7 +30,7 @@ class ReadOnlyFile:
             with as_store_error("map", path):
                 self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
                 if scattered:
-                    self._map.madvise(mmap.MADV_RANDOM)
+                    advise(self._map, RANDOM, 0, size)
         finally:
             os.close(fd)
         self.buffer = memoryview(self._map)
@@ -39,7 +41,7 @@ class ReadOnlyFile:
         end = end // PAGE_BYTES * PAGE_BYTES
         if start < end:
             with suppress(OSError, ValueError):
-                self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+                advise(self._map, FORGET, start, end - start)
 
     def warm(self, start: int, end: int, at_once: bool = False) -> None:
         pass

@@ -1,0 +1,121 @@
+"""Calls on files by descriptor, and what stands in for those that Windows or macOS lack."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    _FULL_SYNC = None
+else:
+    # On macOS `fsync` leaves data in the cache of the drive; this call brings it to the medium.
+    _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)
+
+_BINARY = getattr(os, "O_BINARY", 0)
+"""Windows changes the ends of lines without it."""
+_BLOCK_BYTES = 4096
+_seeking = threading.Lock()
+"""Held where reading or writing at a position takes two calls."""
+
+
+def open_file(path: Path, *, write: bool = False, create: bool = False) -> int:
+    """A descriptor of a file, to read or to change it."""
+    flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0) | _BINARY
+    return os.open(path, flags, 0o644)
+
+
+def sync_data(fd: int) -> None:
+    """Return when what was written to a file is on the disk."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        _sync_all(fd)
+
+
+def _sync_all(fd: int) -> None:
+    if _FULL_SYNC is not None:
+        with suppress(OSError):  # network drives do not know it
+            fcntl.fcntl(fd, _FULL_SYNC)
+            return
+    os.fsync(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folders; its file system has a journal of names
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_at(fd: int, size: int, position: int) -> bytes:
+    """Some bytes of a file, fewer at its end."""
+    if hasattr(os, "pread"):
+        return os.pread(fd, size, position)
+    with _seeking:
+        os.lseek(fd, position, os.SEEK_SET)
+        return os.read(fd, size)
+
+
+def write_at(fd: int, data: bytes | memoryview, position: int) -> int:
+    """Write at a position; returns how many bytes were written."""
+    if hasattr(os, "pwrite"):
+        return os.pwrite(fd, data, position)
+    with _seeking:
+        os.lseek(fd, position, os.SEEK_SET)
+        return os.write(fd, data)
+
+
+def reserve_blocks(fd: int, start: int, size: int) -> None:
+    """Have blocks on the disk for a range that nobody writes to at the moment; OSError when there are none."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, start, size)
+        return
+    # A byte written in a block allocates it. Where the byte is not zero the block is there already.
+    for position in range(start, start + size, _BLOCK_BYTES):
+        if read_at(fd, 1, position) in (b"", b"\0"):
+            write_at(fd, b"\0", position)
+
+
+def read_ahead(fd: int, start: int, size: int) -> None:
+    """Tell the system that a range is needed soon; a hint."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, start, size, os.POSIX_FADV_WILLNEED)
+
+
+def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of a range that have blocks on the disk; all of it where the system does not tell."""
+    if not hasattr(os, "SEEK_DATA"):
+        yield start, end
+        return
+    position = start
+    while position < end:
+        try:
+            first = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        position = min(os.lseek(fd, first, os.SEEK_HOLE), end)
+        if first < position:
+            yield first, position
+
+
+def disk_space(path: Path) -> tuple[int, int]:
+    """Bytes that programs may use of a disk, without those reserved for root, and bytes that are free."""
+    if not hasattr(os, "statvfs"):
+        total, _, free = shutil.disk_usage(path)
+        return total, free
+    found = os.statvfs(path)
+    used = found.f_blocks - found.f_bfree
+    return (used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize

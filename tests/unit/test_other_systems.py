@@ -1,0 +1,72 @@
+"""Clients, and a cluster for development, work on systems that lack what Linux has (`tests/support/other_system.py`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.patience import PATIENCE_S
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = "tests.support.other_system"
+RUN_THERE = (
+    "tests/unit/client/test_blocking.py",
+    "tests/unit/client/test_direct_connection.py",
+    "tests/unit/client/test_push_consumer.py",
+    "tests/unit/cli/test_serving.py",
+    "tests/unit/store/files/test_segmented_file.py",
+    "tests/unit/testing/test_local_cluster.py",
+)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def test_clients_and_a_cluster_work_without_what_linux_has() -> None:
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", PLUGIN, *RUN_THERE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " skipped" not in done.stdout
+
+
+def test_the_lock_of_windows_keeps_other_processes_out(tmp_path: Path) -> None:
+    start = f"""
+import {PLUGIN}, subprocess, sys
+from pathlib import Path
+from rocketline.store.files.process_lock import ProcessLock, StoreInUse, is_locked
+path = Path({str(tmp_path / "lock")!r})
+print(is_locked(path))
+"""
+    second = (
+        start
+        + """
+try:
+    ProcessLock(path)
+except StoreInUse:
+    print("refused")
+"""
+    )
+    first = (
+        start
+        + f"""
+held = ProcessLock(path)
+print(subprocess.run([sys.executable, "-c", {second!r}], capture_output=True, text=True, check=True).stdout)
+held.release()
+print(is_locked(path))
+"""
+    )
+    done = run("-c", first)
+    assert done.stdout.split() == ["False", "True", "refused", "False"], done.stderr
+
+
+def test_a_broken_import_says_what_failed() -> None:
+    script = (
+        "import sys, types\nsys.modules['rocketline.message'] = types.ModuleType('rocketline.message')\n"
+        "from rocketline import Message"
+    )
+    done = run("-c", script)
+    assert (
+        "rocketline.Message cannot be used here: importing rocketline.message failed with AttributeError" in done.stderr
+    )
