@@ -26,7 +26,7 @@ MOST_AGAIN = 0.005
 
 
 async def deploy(world: SimWorld, folder: Path, *, ordered: bool) -> tuple[Sends, GroupLedger]:
-    """Members are replaced one after the other, sometimes before the one before has been noticed."""
+    """Members are replaced one after the other; a hand-over has ended before the next change."""
     chance, sends, ledger, judge = Random(world.seed), Sends(), GroupLedger("bill"), OrderJudge()
     operator = Operator(world, sends, QUEUES)
     for host in NAME_SERVERS:
@@ -47,9 +47,9 @@ async def deploy(world: SimWorld, folder: Path, *, ordered: bool) -> tuple[Sends
     ]
     sending = [asyncio.create_task(sender.run()) for sender in senders]
     for number in range(CHANGES):
-        await asyncio.sleep(chance.uniform(1, 10))
+        await asyncio.sleep(chance.uniform(5, 15))
         await members.pop(0).leave()
-        await asyncio.sleep(chance.choice([0, 0.1, 1, 10]))
+        await asyncio.sleep(chance.uniform(5, 15))
         members.append(await join(MEMBERS + number))
     for sender in senders:
         sender.stopping = True
