@@ -431,7 +431,8 @@ class JavaClient(JavaDriver):
         expressions by topic.
 
         `more`: trace, trace_topic, namespace, unit_name (which switches unit mode on), journal (a file that is told of
-        every delivery before it counts as consumed), pop_invisible_ms (which lets the broker share the queues out)."""
+        every delivery before it counts as consumed), pop_invisible_ms (which lets the broker share the queues out), work_ms
+        (how long a concurrent delivery takes)."""
         name = self._name("push")
         self.call(
             "start_push",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
+from rocketline.client.consumer_info import ConsumeDirectlyResult
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.errors import BrokerError
 from rocketline.message import LogOffset, MessageQueue, MessageView
@@ -47,7 +47,6 @@ from rocketline.protocol.headers import (
     DeleteTopicInNameServerHeader,
     GetBrokerConsumeStatsHeader,
     GetConsumerConnectionsHeader,
-    GetConsumerRunningInfoHeader,
     GetConsumerStatusHeader,
     GetConsumeStatsHeader,
     GetGroupConfigHeader,
@@ -220,12 +219,6 @@ class AdminBroker(RemoteBroker):
 
     async def all_producers(self) -> ProducerTable:
         return await self._get(ProducerTable, RequestCode.GET_ALL_PRODUCER_INFO, None, "all producers")
-
-    async def running_info(self, group: str, client: str, *, stacks: bool = False) -> ConsumerRunningInfo:
-        header = GetConsumerRunningInfoHeader(group, client, stacks)
-        return await self._get(
-            ConsumerRunningInfo, RequestCode.GET_CONSUMER_RUNNING_INFO, header, f"state of {client} in {group}"
-        )
 
     async def consume_directly(self, group: str, client: str, offset_id: str) -> ConsumeDirectlyResult:
         """Let one consumer handle one message now; the progress of its group does not change."""

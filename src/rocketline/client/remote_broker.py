@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from rocketline.client.consumer_info import ConsumerRunningInfo
 from rocketline.errors import BrokerError
 from rocketline.message import ConsumerOffset, LogOffset, MessageQueue, QueueOffset
 from rocketline.protocol.bodies import (
@@ -29,6 +30,7 @@ from rocketline.protocol.headers import (
     EarliestStoreTimeResponseHeader,
     EndTransactionHeader,
     GetConsumerListHeader,
+    GetConsumerRunningInfoHeader,
     GetEarliestStoreTimeHeader,
     GetMaxOffsetHeader,
     GetMinOffsetHeader,
@@ -127,6 +129,12 @@ class RemoteBroker:
         doing = f"members of group {group}"
         answer = await self._ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListHeader(group), doing)
         return decode_body(ConsumerIdList, answer.body).consumer_id_list
+
+    async def running_info(self, group: str, client: str, *, stacks: bool = False) -> ConsumerRunningInfo:
+        """What a member of a group says about itself; the broker passes the question on."""
+        header = GetConsumerRunningInfoHeader(group, client, stacks)
+        answer = await self._ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header, f"state of {client} in {group}")
+        return decode_body(ConsumerRunningInfo, answer.body)
 
     async def lock(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], timeout_s: float

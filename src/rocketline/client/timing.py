@@ -49,7 +49,12 @@ class ClientTiming:
     )
     lock_retry_s: float = setting(1.0, None, "Pause after a renewal of queue locks that failed.")
     lock_call_s: float = setting(1.0, None, "Time limit for locking or unlocking queues at one broker.")
-    unlock_wait_s: float = setting(0.5, None, "How long a rebalance waits for the running call of a queue that leaves.")
+    unlock_wait_s: float = setting(
+        0.5, None, "How long a rebalance waits for the running calls of a queue that leaves."
+    )
+    hand_over_s: float = setting(
+        3.0, None, "How long a queue that goes to another member waits for handlers at work on its messages."
+    )
     turn_s: float = setting(
         60.0, "rocketmq.client.maxTimeConsumeContinuously", "Longest turn of one queue, if messages are in order."
     )

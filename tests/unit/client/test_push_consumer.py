@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import (
     QUICK,
     QUICK_OPTIONS,
@@ -552,8 +553,9 @@ async def test_two_members_share_the_queues(cluster: FakeCluster) -> None:
         await until(lambda: len(one.assigned) == 5)
 
 
-async def test_a_queue_that_leaves_is_committed_and_its_running_messages_count_for_nothing(
-    cluster: FakeCluster,
+@pytest.mark.parametrize(("hand_over_s", "counted"), [(PATIENCE_S, 3), (0.01, 1)])
+async def test_messages_that_run_when_their_queue_leaves_count_if_they_end_in_time(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, hand_over_s: float, counted: int
 ) -> None:
     cluster.add_topic("T", 2)
     release = asyncio.Event()
@@ -569,7 +571,10 @@ async def test_a_queue_that_leaves_is_committed_and_its_running_messages_count_f
         cluster.broker.store("T", 1, body)
     own_id = ""
     async with consuming(
-        cluster, handle, concurrency=2, options=ClientOptions(instance_name="aaa", timing=QUICK)
+        cluster,
+        handle,
+        concurrency=2,
+        options=ClientOptions(instance_name="aaa", timing=replace(QUICK, hand_over_s=hand_over_s)),
     ) as consumer:
         own_id = consumer.client_id
         await until(lambda: started == [0, 1, 2])
@@ -577,9 +582,11 @@ async def test_a_queue_that_leaves_is_committed_and_its_running_messages_count_f
         await cluster.broker.notify_members("g")
         await until(lambda: MessageQueue("T", "broker-a", 1) not in consumer.assigned)
         await until(lambda: committed(cluster, 1) == 1)
+        if counted == 1:
+            await until(lambda: "still being handled" in caplog.text)
         release.set()
-    assert committed(cluster, 1) == 1
-    assert cluster.broker.sent_back == []
+    assert committed(cluster, 1) == counted
+    assert len(cluster.broker.sent_back) == (counted > 1), "it is not ours any more, so nothing is handed back"
 
 
 async def test_a_queue_that_returns_resumes_at_the_brokers_offset(cluster: FakeCluster) -> None:

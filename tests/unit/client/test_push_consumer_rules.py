@@ -163,7 +163,7 @@ async def test_messages_that_wait_are_not_delivered_when_their_queue_leaves(clus
         release.set()
         await turns()
     assert started == [0]
-    assert cluster.broker.committed["g", "T", 0] == 0
+    assert cluster.broker.committed["g", "T", 0] == 1, "the one that ran counts"
     assert not cluster.broker.sent_back
 
 

@@ -105,7 +105,7 @@ async def _send_and_consume(cluster: ChildCluster, screen: Screen, scale: Scale)
         ("acknowledged", f"{ledger.acknowledged:,}"),
         ("consumed", f"{ledger.consumed:,}"),
         ("failed once, delivered again", f"{ledger.retried:,}"),
-        ("duplicates", f"{ledger.duplicates:,}"),
+        ("duplicates", f"{ledger.duplicates:,} ({ledger.duplicates / max(ledger.consumed, 1):.2%})"),
         ("lost", f"{len(ledger.lost()):,}"),
         ("read back from the queues", f"{stored:,}"),
         ("sent per second", f"{ledger.acknowledged / max(report.produce_s, 1e-9):,.0f}"),

@@ -3,7 +3,10 @@
 A round looks at every subscribed topic: all queues (broadcasting), or the share that the strategy gives this client
 among the members a broker names (clustering). A topic whose route or members cannot be learnt keeps its queues. Rounds
 come every 20 s, at once when a broker tells of a membership change, when a route changes, and soon after a round that
-could not finish. Before queues are given away and after new ones are read, their owner is told of them all together.
+could not finish. Queues are given away before others are taken, so that members that wait for each other's queues get
+them, and a queue that another member had is taken when that member has let go of it (`hand_over.py`). Before queues are
+given away and after new ones are read, their owner is told of them all together.
+
 News that follow closely are taken together, at growing distances of up to a second, or a hundred members that join would
 cause a hundred rounds in each of them; only what happens here, such as a queue that must start again at another offset,
 waits for nothing. A queue nothing was asked for in two minutes, though it is ours, is dropped and taken anew.
@@ -14,15 +17,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
 
 from rocketline.client.consumer.group.assignment import Strategy, java_order
+from rocketline.client.consumer.group.hand_over import FormerOwner, LastShares
 from rocketline.client.session import ClientSession
 from rocketline.errors import BrokerError, RequestNotSupported, RocketlineError, RouteNotFound
 from rocketline.message import RETRY_PREFIX, MessageQueue
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FIRST_DISTANCE = 0.05
 """How long after a round the first news are taken up, as a part of the longest distance. Java's clients always wait the
@@ -37,8 +45,11 @@ class QueueOwner(Protocol):
 
     def owned(self) -> set[MessageQueue]: ...
 
-    async def add_queue(self, queue: MessageQueue) -> bool:
-        """Start reading a queue; False when its start offset cannot be learnt now."""
+    async def commit_progress(self) -> None:
+        """Tell the brokers how far we are; members that take queues over without waiting begin there."""
+
+    async def add_queue(self, queue: MessageQueue, former: FormerOwner | None) -> bool:
+        """Start reading a queue, which another member may still have; False when that cannot be now."""
 
     async def drop_queue(self, queue: MessageQueue) -> None:
         """Stop reading a queue and leave its progress where the next owner finds it."""
@@ -50,6 +61,19 @@ class QueueOwner(Protocol):
         """These are being read now."""
 
     def assignment_changed(self, topic: str) -> None: ...
+
+
+@dataclass
+class _Share:
+    """What is ours of a topic, and among whom all its queues are shared out."""
+
+    topic: str
+    queues: list[MessageQueue]
+    members: list[str]
+    """Empty when it is not we who share out."""
+    mine: set[MessageQueue]
+    is_smaller: bool = False
+    """Whether some that were ours are not any more."""
 
 
 class Rebalancer:
@@ -79,6 +103,8 @@ class Rebalancer:
         # From the shared generator: a simulation that seeds it can be repeated.
         self._chance = chance or random.Random(random.getrandbits(64))
         self._stalled = stalled
+        self._last = LastShares(group, session.client_id, strategy) if strategy is not None else None
+        self._telling = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._urgent = asyncio.Event()
         self._complete = False
@@ -102,7 +128,15 @@ class Rebalancer:
             is_burst = self._wanted.is_set()
             await _wait(self._wanted, pause_s - distance_s)
             distance_s = min(distance_s * 2, shortest_s / FIRST_DISTANCE) if is_burst else shortest_s
+            if self._wanted.is_set():
+                await self._commit()
             await self.rebalance()
+
+    async def _commit(self) -> None:
+        try:
+            await self._owner.commit_progress()
+        except Exception as error:  # of an offset store of the user's
+            log.warning("group %s could not commit its progress before queues change hands: %s", self._group, error)
 
     async def rebalance(self) -> bool:
         """One round; whether everything that is ours is being read now."""
@@ -112,70 +146,106 @@ class Rebalancer:
         return self._complete
 
     async def _round(self) -> bool:
-        complete = True
         topics = self._owner.topics
         stalled = sorted(self._stalled())
         for queue in stalled:
             log.error("group %s: reading of %s stands still, it is dropped and taken anew", self._group, queue)
         await self._drop(stalled)
-        for topic in sorted(topics):
-            try:
-                complete &= await self._rebalance_topic(topic)
-            except Exception as error:
-                complete = False
-                expected = isinstance(error, RocketlineError)
-                level = logging.DEBUG if topic.startswith(RETRY_PREFIX) and expected else logging.WARNING
-                log.log(level, "group %s keeps its queues of topic %s: %s", self._group, topic, error,
-                        exc_info=None if expected else error)  # fmt: skip
+        shares = [await self._guarded(topic, partial(self._give_away, topic)) for topic in sorted(topics)]
         await self._drop(sorted(queue for queue in self._owner.owned() if queue.topic not in topics))
-        return complete
+        former: dict[str, FormerOwner] = {}
+        taken = await asyncio.gather(
+            *(self._guarded(share.topic, partial(self._take, share, former)) for share in shares if share is not None)
+        )
+        return None not in shares and all(taken)
 
-    async def _rebalance_topic(self, topic: str) -> bool:
-        route = await self._session.routes.find(topic)
-        share = await self._share(topic, sorted(route.readable))
-        if share is None:
-            return False
-        # A strategy of the user's, or by configuration, may name queues of other topics: not in this topic's turn.
-        mine = {queue for queue in share if queue.topic == topic}
-        owned = {queue for queue in self._owner.owned() if queue.topic == topic}
-        await self._drop(sorted(owned - mine))
-        new = sorted(mine - owned)
-        added = await asyncio.gather(*map(self._add, new))
+    async def _guarded(self, topic: str, work: Callable[[], Awaitable[T | None]]) -> T | None:
+        """What `work` for one topic returns; None after a failure, which other topics have nothing to do with."""
+        try:
+            return await work()
+        except Exception as error:
+            expected = isinstance(error, RocketlineError)
+            level = logging.DEBUG if topic.startswith(RETRY_PREFIX) and expected else logging.WARNING
+            log.log(level, "group %s keeps its queues of topic %s: %s", self._group, topic, error,
+                    exc_info=None if expected else error)  # fmt: skip
+            return None
+
+    async def _give_away(self, topic: str) -> _Share | None:
+        """Drop what is not ours any more; returns what is."""
+        share = await self._share(topic)
+        if share is not None:
+            gone = sorted(self._owned(topic) - share.mine)
+            share.is_smaller = bool(gone)
+            await self._drop(gone)
+        return share
+
+    async def _take(self, share: _Share, former: dict[str, FormerOwner]) -> bool:
+        """Start reading what is ours; whether all of it is being read now."""
+        topic, owned = share.topic, self._owned(share.topic)
+        new = sorted(share.mine - owned)
+        owners = self._former_owners(share, new, former)
+        added = await asyncio.gather(*(self._add(queue, owners.get(queue)) for queue in new))
         if any(added):
-            await self._owner.after_add([queue for queue, done in zip(new, added) if done])
-        if any(added) or owned - mine:
+            async with self._telling:  # one topic after the other
+                await self._owner.after_add([queue for queue, done in zip(new, added) if done])
+        if self._last is not None and all(added):
+            self._last.note(topic, share.queues, share.members)
+        if any(added) or share.is_smaller:
             self._owner.assignment_changed(topic)
         return all(added)
 
+    def _owned(self, topic: str) -> set[MessageQueue]:
+        return {queue for queue in self._owner.owned() if queue.topic == topic}
+
+    def _former_owners(
+        self, share: _Share, new: Sequence[MessageQueue], former: dict[str, FormerOwner]
+    ) -> Mapping[MessageQueue, FormerOwner]:
+        if self._last is None:
+            return {}
+        try:
+            owners = self._last.owners(share.topic, share.queues, share.members, new)
+        except Exception as error:  # of a strategy of the user's that knows its own share only
+            log.debug("group %s does not know who had %s: %s", self._group, new, error)
+            return {}
+        for member in owners.values():
+            former.setdefault(member, FormerOwner(self._session, self._group, member))
+        return {queue: former[member] for queue, member in owners.items()}
+
     async def _drop(self, queues: Sequence[MessageQueue]) -> None:
-        if queues:
-            await self._owner.before_drop(queues)
+        if not queues:
+            return
+        await self._owner.before_drop(queues)
         for queue in queues:
             log.info("group %s gives %s away", self._group, queue)
-            await self._owner.drop_queue(queue)
+        await asyncio.gather(*map(self._owner.drop_queue, queues))
 
-    async def _add(self, queue: MessageQueue) -> bool:
+    async def _add(self, queue: MessageQueue, former: FormerOwner | None) -> bool:
         try:
-            return await self._owner.add_queue(queue)
+            return await self._owner.add_queue(queue, former)
         except RocketlineError as error:
             log.warning("group %s cannot start reading %s yet: %s", self._group, queue, error)
             return False
 
-    async def _share(self, topic: str, queues: list[MessageQueue]) -> Collection[MessageQueue] | None:
+    async def _share(self, topic: str) -> _Share | None:
+        """None: the brokers do not say what is ours now."""
+        queues = sorted((await self._session.routes.find(topic)).readable)
         if self._ask is not None:
             try:
-                return await self._ask(topic)
+                asked = await self._ask(topic)
+                return _Share(topic, queues, [], set(asked)) if asked is not None else None
             except RequestNotSupported as error:
                 log.warning("group %s shares topic %s out by itself: %s", self._group, topic, error)
         if self._fixed is not None:
-            return list(self._fixed(topic))
+            return _Share(topic, queues, [], set(self._fixed(topic)))
         if self._strategy is None or not queues:
-            return queues
+            return _Share(topic, queues, [], set(queues))
         ids = java_order(await self._members(topic))
         own = self._session.client_id
         if own not in ids:
             log.warning("group %s: client %s is not among the members %s the broker names", self._group, own, ids)
-        return self._strategy(self._group, own, queues, ids)
+        # A strategy of the user's, or by configuration, may name queues of other topics: not in this topic's turn.
+        mine = {queue for queue in self._strategy(self._group, own, queues, ids) if queue.topic == topic}
+        return _Share(topic, queues, ids, mine)
 
     async def _members(self, topic: str) -> list[str]:
         """The group's members, from any broker that has the topic: clients tell all of them."""

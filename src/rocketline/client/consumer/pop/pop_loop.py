@@ -103,7 +103,7 @@ class PopLoop:
         """`tasks` own the acknowledgements in the background, which outlive the loop."""
         self.queue = queue
         self.subscription = subscription
-        self.dropped = False
+        self.leaving = self.dropped = False
         """Always: what was popped is delivered, whoever has the queue."""
         self.ended = False
         self.last_pop_ms = reading.session.clock.now_ms()

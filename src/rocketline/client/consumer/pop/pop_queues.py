@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 
 from rocketline.client.consumer.group.assignment_query import AssignmentQuery
+from rocketline.client.consumer.group.hand_over import FormerOwner
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pop.pop_loop import PopLoop
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues, Receiver
@@ -120,9 +121,12 @@ class BrokerSharedQueues:
     def owned(self) -> set[MessageQueue]:
         return self._pulled.owned() | self._popped.owned()
 
-    async def add_queue(self, queue: MessageQueue) -> bool:
+    async def commit_progress(self) -> None:
+        await self._pulled.commit_progress()
+
+    async def add_queue(self, queue: MessageQueue, former: FormerOwner | None) -> bool:
         if self._modes.get(queue) != POP:
-            return await self._pulled.add_queue(queue)
+            return await self._pulled.add_queue(queue, former)
         self._popped.add(queue)
         return True
 
@@ -155,3 +159,6 @@ class PopRetryNames:
             for message in messages:
                 message.topic = self._namespace.unwrap(topic[len(self._start) :])
         self._delivery.submit(loop, messages)
+
+    async def finish_running(self, loop: PullLoop) -> None:
+        await self._delivery.finish_running(loop)

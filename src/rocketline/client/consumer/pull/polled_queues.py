@@ -4,7 +4,7 @@ What a loop has read waits in its buffer until it is polled, so the position of 
 the loop's next when none is. One queue that fails or has nothing never keeps another from being read. Rules kept here:
 
 * What `poll` returned counts as done when `poll` is called again, not before: `settle` then notes the positions, and
-  only those are committed by themselves.
+  only those are committed by themselves. A queue that goes to another member waits for that as it would for a handler.
 * A new queue gives nothing before the listener was called, so that it can seek; one that is given away gives nothing
   any more while the listener is called, so that it can commit.
 * All buffers together are bounded as well.
@@ -47,7 +47,14 @@ class SoughtStart(StartFrom):
 class PolledQueues(AssignedQueues):
     """Pull loops by queue, and what has been polled of them."""
 
-    def __init__(self, reading: QueueReading, *, wake: Callable[[], None], on_change: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        reading: QueueReading,
+        *,
+        auto_commit: bool,
+        wake: Callable[[], None],
+        on_change: Callable[[str], None],
+    ) -> None:
         self.sought_start = SoughtStart(reading.start_from)
         reading = replace(reading, start_from=self.sought_start)
         super().__init__(reading, self, commits_with_pulls=False, wake=wake, on_change=on_change)
@@ -56,11 +63,14 @@ class PolledQueues(AssignedQueues):
         self.on_added: QueuesListener | None = None
         self.on_dropped: QueuesListener | None = None
         self.arrived = asyncio.Event()
+        self._auto_commit = auto_commit
         self._max_messages = reading.settings.max_total_messages
         self._announced: set[MessageQueue] = set()
         self._paused: set[MessageQueue] = set()
         self._gates: dict[MessageQueue, asyncio.Event] = {}
         self._moved: set[MessageQueue] = set()
+        self._polled: set[MessageQueue] = set()
+        self._unsettled: list[asyncio.Event] = []
         self._open: list[PullLoop] | None = None
         self._turn = 0
 
@@ -84,12 +94,25 @@ class PolledQueues(AssignedQueues):
         await tell(self.on_dropped, list(queues))
 
     async def drop_queue(self, queue: MessageQueue) -> None:
-        await super().drop_queue(queue)
-        for known in (self._announced, self._paused, self._moved):
+        for known in (self._announced, self._paused):
             known.discard(queue)
         self._gates.pop(queue, None)
         self.sought_start.sought.pop(queue, None)
+        await super().drop_queue(queue)
         self.changed()
+
+    async def finish_running(self, loop: PullLoop) -> None:
+        """Returns when what was polled of a queue is done with: when `poll` is called again. Queues that were assigned
+        go to nobody, and without automatic commits there is nothing to wait for."""
+        loop.leaving = True
+        if self._auto_commit and self.allowed is None and loop.queue in self._polled:
+            settled = asyncio.Event()
+            self._unsettled.append(settled)
+            await settled.wait()
+
+    async def _released(self, queue: MessageQueue) -> None:
+        self._moved.discard(queue)
+        self._polled.discard(queue)
 
     def changed(self) -> None:
         """Other queues may be polled than before."""
@@ -108,7 +131,7 @@ class PolledQueues(AssignedQueues):
             loop = loops[(self._turn + step) % len(loops)]
             if messages := loop.buffer.oldest(count - len(taken)):
                 loop.finish(messages)
-                self._moved.add(loop.queue)
+                self._polled.add(loop.queue)
                 taken += messages
                 if len(taken) == count:
                     break
@@ -118,18 +141,22 @@ class PolledQueues(AssignedQueues):
         allowed = self.allowed is None or queue in self.allowed
         return allowed and queue in self._announced and queue not in self._paused
 
-    def settle(self, *, keep: bool) -> None:
-        """Everything polled so far is done with; `keep` notes it as progress."""
-        for queue in self._moved:
+    def settle(self) -> None:
+        """Everything polled so far is done with; with automatic commits it is noted as progress."""
+        for queue in self._moved | self._polled if self._auto_commit else ():
             position = self.position(queue)
-            if keep and position is not None:
+            if position is not None:
                 self._offsets.update(queue, ConsumerOffset(position), may_decrease=True)
         self._moved.clear()
+        self._polled.clear()
+        for settled in self._unsettled:
+            settled.set()
+        self._unsettled.clear()
 
     def position(self, queue: MessageQueue) -> QueueOffset | None:
         """The offset of the next message that `take` returns from a queue; None when it is not known yet."""
-        loop = self._loops.get(queue)
-        if loop is None or (self.allowed is not None and queue not in self.allowed):
+        loop = self._loops.get(queue) or self._leaving.get(queue)
+        if loop is None or loop.dropped or (self.allowed is not None and queue not in self.allowed):
             return None
         first = loop.buffer.min_offset
         return QueueOffset(first) if first is not None else loop.next_offset

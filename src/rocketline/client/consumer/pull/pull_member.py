@@ -72,7 +72,12 @@ class PullMember:
             options.start_from,
             self._observer,
         )
-        self.queues = PolledQueues(reading, wake=self.members_changed, on_change=self._assignment_changed)
+        self.queues = PolledQueues(
+            reading,
+            auto_commit=options.auto_commit,
+            wake=self.members_changed,
+            on_change=self._assignment_changed,
+        )
         self.closing = False
         self._rebalancer: Rebalancer | None = None
         self._tasks = OwnedTasks()
@@ -93,7 +98,7 @@ class PullMember:
                 await tell(self.queues.on_dropped, sorted(self.queues.owned()))
             if self._options.auto_commit:
                 if clean:
-                    self.queues.settle(keep=True)
+                    self.queues.settle()
                 await self._offsets.persist(self.queues.uncommitted(), wait=True)
         finally:
             await self._session.remove_consumer(self)
@@ -199,7 +204,7 @@ class PullMember:
 
     def settle(self) -> None:
         """The caller asks for more: what it got before is done."""
-        self.queues.settle(keep=self._options.auto_commit)
+        self.queues.settle()
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Store progress and wait until that is certain."""
@@ -294,7 +299,7 @@ class PullMember:
                 "consumeMaxSpan": str(pull.max_span),
             },
             [subscription.data for subscription in self._subscriptions.values()],
-            {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.loops()},
+            {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.held()},
             status_table={topic: self._observer.stats.status(topic) for topic in self._subscriptions},
         )
 
@@ -306,6 +311,7 @@ class PullMember:
             buffer.max_offset or 0,
             len(buffer),
             buffer.body_bytes // MIB,
+            droped=loop.leaving,
             last_pull_timestamp=loop.last_pull_ms,
             last_consume_timestamp=loop.last_consume_ms,
         )

@@ -1,27 +1,37 @@
 """The queues a consumer owns at the moment, each with its pull loop.
 
-Adding, dropping and restarting a queue are the only ways the set changes. A queue that is dropped has its progress
-committed and its loop and buffer ended before anybody else can own it here again, so there are never two loops for one
-queue.
+Adding, dropping and restarting a queue are the only ways the set changes, and there are never two loops for one queue.
+
+* Taken: when the member that had the queue before has let go of it; only then the committed offset is asked for.
+* Given away: pulling stops, messages that no handler has begun with stay behind, and the handlers at work end and count.
+  Then the progress is committed. Until the broker has it, we say that we hold the queue. A round waits half a second for
+  that. Handlers that take longer than `hand_over_s` are not waited for; their messages come again elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rocketline.client.consumer.group.hand_over import FormerOwner
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
 from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 
+log = logging.getLogger(__name__)
+
 
 class Receiver(Protocol):
     """Gets the pulled messages."""
 
     def submit(self, loop: PullLoop, messages: list[MessageView]) -> None: ...
+
+    async def finish_running(self, loop: PullLoop) -> None:
+        """Hand out no more messages of a queue; returns when those in hand are done with and counted."""
 
 
 class AssignedQueues:
@@ -48,7 +58,7 @@ class AssignedQueues:
         self._wake = wake
         self._on_change = on_change
         self._moving: set[MessageQueue] = set()
-        self._ended: set[MessageQueue] = set()
+        self._leaving: dict[MessageQueue, PullLoop] = {}
         self._loops: dict[MessageQueue, PullLoop] = {}
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
         self._tasks = OwnedTasks()
@@ -61,6 +71,10 @@ class AssignedQueues:
 
     def loops(self) -> list[PullLoop]:
         return list(self._loops.values())
+
+    def held(self) -> list[PullLoop]:
+        """Those of owned queues, and of queues whose last progress is not committed yet: nobody else may begin."""
+        return [*self._loops.values(), *self._leaving.values()]
 
     def owned(self) -> set[MessageQueue]:
         return set(self._loops)
@@ -78,15 +92,23 @@ class AssignedQueues:
         """Queues whose progress is ours to commit."""
         return self.owned()
 
-    async def add_queue(self, queue: MessageQueue) -> bool:
-        subscription = self._subscriptions.get(queue.topic)
-        if queue in self._moving:
-            return False
-        if subscription is None or queue in self._loops:
+    async def commit_progress(self) -> None:
+        await self._offsets.persist(self.committable())
+
+    async def add_queue(self, queue: MessageQueue, former: FormerOwner | None) -> bool:
+        if queue in self._moving or queue in self._leaving:
+            return False  # ours again before its last handlers have ended
+        if queue.topic not in self._subscriptions or queue in self._loops:
             return True
+        if former is not None:
+            await former.let_go(queue)
+        return await self._start_reading(queue)
+
+    async def _start_reading(self, queue: MessageQueue) -> bool:
         self._offsets.forget(queue)  # what was known of an earlier ownership is stale
         offset = await self._start_offset(queue)
-        if queue in self._loops or queue in self._moving or queue.topic not in self._subscriptions:
+        subscription = self._subscriptions.get(queue.topic)
+        if queue in self._loops or queue in self._moving or subscription is None:
             return queue not in self._moving
         loop = self._loops[queue] = self._new_loop(queue, subscription, offset)
         self._running[queue] = self._tasks.start(loop.run(), f"pull {queue}")
@@ -112,14 +134,42 @@ class AssignedQueues:
 
     def uncommitted(self) -> set[MessageQueue]:
         """Queues whose progress has still to be committed: those owned, and those whose end was cut short."""
-        return self.owned() | self._ended
+        return self.owned() | set(self._leaving)
 
     async def drop_queue(self, queue: MessageQueue) -> None:
-        self._ended.add(queue)
-        await self._end_loop(queue)
-        await self._offsets.persist([queue])
-        self._offsets.forget(queue)
-        self._ended.discard(queue)
+        loop, task = self._loops.pop(queue, None), self._running.pop(queue, None)
+        if loop is None:
+            return
+        loop.leaving = True
+        self._leaving[queue] = loop
+        if task is not None:
+            await cancel_and_wait(task)
+        letting_go = self._tasks.start(self._let_go(queue, loop), f"let go of {queue}")
+        await asyncio.wait([letting_go], timeout=self._session.timing.unlock_wait_s)
+
+    async def _let_go(self, queue: MessageQueue, loop: PullLoop) -> None:
+        await self._finish_running(loop)
+        loop.drop()
+        if self._leaving.get(queue) is loop:  # else it was taken from us meanwhile
+            try:
+                await self._offsets.persist([queue], wait=True)
+            except Exception:  # of an offset store of the user's
+                log.exception("the progress of group %s in %s was not committed", self._group, queue)
+            self._offsets.forget(queue)
+            await self._released(queue)
+            self._leaving.pop(queue, None)
+
+    async def _finish_running(self, loop: PullLoop) -> None:
+        limit_s = self._session.timing.hand_over_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._delivery.finish_running(loop)
+        except TimeoutError:
+            log.warning("group %s gives %s away while its messages are still being handled after %g s: they will be "
+                        "delivered again", self._group, loop.queue, limit_s)  # fmt: skip
+
+    async def _released(self, queue: MessageQueue) -> None:
+        """Called when the last progress of a queue that goes elsewhere is committed."""
 
     async def restart_at(self, queue: MessageQueue, offset: ConsumerOffset) -> None:
         """Forget what is held of a queue and read it from another offset on, also a lower one."""
@@ -135,8 +185,9 @@ class AssignedQueues:
     async def _end_loop(self, queue: MessageQueue) -> None:
         loop = self._loops.pop(queue, None)
         task = self._running.pop(queue, None)
-        if loop is not None:
-            loop.drop()
+        for some in (loop, self._leaving.pop(queue, None)):
+            if some is not None:
+                some.drop()
         if task is not None and task is not asyncio.current_task():
             await cancel_and_wait(task)
 

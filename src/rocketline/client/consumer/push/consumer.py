@@ -54,7 +54,7 @@ class PushConsumer(GroupClient):
 
     The function may be plain (it then runs in a thread) or async, and takes a MessageView, or a list of them when
     `batch_size` is above 1. Returning means consumed; raising means "later", and the message comes again. Delivery is
-    at least once: after a crash or a rebalance a message may come twice.
+    at least once: after a crash, or a rebalance while handlers take long, a message may come twice.
     """
 
     def __init__(

@@ -3,7 +3,8 @@
 A handler that returns has consumed its messages, whatever it returns; one that raises gets them again later, or of a
 list those that its RetryLater names. Then:
 
-* queue dropped meanwhile: the outcome counts for nothing, the queue's new owner delivers again
+* queue dropped meanwhile: the outcome counts for nothing, the queue's new owner delivers again. A queue that is about to
+  be dropped is given time first: nothing more of it is begun, what runs still counts
 * success: the messages leave their buffer and progress moves to the lowest one still there
 * failure, clustering: each message is handed back to the broker; one that nobody takes is tried again here after 5 s
   and holds progress back until then
@@ -52,6 +53,10 @@ class Source(Protocol):
     def queue(self) -> MessageQueue: ...
 
     @property
+    def leaving(self) -> bool:
+        """Whether no more of its messages are handed out."""
+
+    @property
     def dropped(self) -> bool:
         """Whether the outcome of its messages no longer counts."""
 
@@ -92,6 +97,8 @@ class Delivery(ABC):
         self._workers: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
         self._busy = 0
+        self._running_of: dict[Source, int] = {}
+        self._ended_of: dict[Source, asyncio.Event] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -145,6 +152,12 @@ class Delivery(ABC):
     async def _work(self) -> None:
         """What one worker does until it is cancelled or one too many."""
 
+    async def finish_running(self, source: PullLoop) -> None:
+        """Begin no other call for a queue; returns when those that run have ended and their outcome counted."""
+        source.leaving = True
+        if source in self._running_of:
+            await self._ended_of.setdefault(source, asyncio.Event()).wait()
+
     async def stop(self, timeout_s: float) -> None:
         """Start nothing new, give running handlers time to finish, then cancel them."""
         self._stopping = True
@@ -170,15 +183,21 @@ class Delivery(ABC):
     def describe(self, source: PullLoop, info: ProcessQueueInfo) -> None:  # noqa: B027
         """Add facts about a queue that only delivery knows."""
 
-    def _begin(self) -> None:
-        """What follows, up to `_end`, is given time to finish by `stop`."""
+    def _begin(self, source: Source) -> None:
+        """What follows, up to `_end`, is given time to finish by `stop` and `finish_running`."""
         if not self._busy:
             self._idle.clear()
             self._pulse.begin()
         self._busy += 1
+        self._running_of[source] = self._running_of.get(source, 0) + 1
 
-    def _end(self) -> None:
+    def _end(self, source: Source) -> None:
         self._busy -= 1
+        self._running_of[source] -= 1
+        if not self._running_of[source]:
+            del self._running_of[source]
+            if (ended := self._ended_of.pop(source, None)) is not None:
+                ended.set()
         if not self._busy:
             self._idle.set()
             self._pulse.rest()
@@ -286,15 +305,15 @@ class ConcurrentDelivery(Delivery):
     async def _work(self) -> None:
         while (batch := await self._next_of(self._batches)) is not None:
             source, messages = batch
-            if source.dropped or self._stopping:
+            if source.leaving or self._stopping:
                 continue
-            self._begin()
+            self._begin(source)
             try:
                 await self._deliver(source, messages)
             except Exception:
                 log.exception("group %s: delivery from %s failed", self._group, source.queue)
             finally:
-                self._end()
+                self._end(source)
 
     async def _deliver(self, source: Source, messages: list[MessageView]) -> None:
         outcome = await self._run(messages, source.queue)
@@ -356,5 +375,5 @@ class ConcurrentDelivery(Delivery):
 
     async def _again_here(self, source: Source, messages: list[MessageView]) -> None:
         await asyncio.sleep(self._retry_here_s)
-        if not source.dropped:
+        if not source.leaving:
             self.submit(source, messages)

@@ -19,12 +19,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from rocketline.client.consumer.group.hand_over import FormerOwner
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues
 from rocketline.client.consumer.push.held_locks import HeldLocks
 from rocketline.client.consumer.push.orderly import OrderlyDelivery
 from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
 from rocketline.client.consumer_info import ProcessQueueInfo
-from rocketline.client.tasks import OwnedTasks, cancel_and_wait
+from rocketline.client.tasks import OwnedTasks
 from rocketline.message import ConsumerOffset, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -50,14 +51,13 @@ class LockedQueues(AssignedQueues):
         self._orderly = delivery
         self._locks = locks
         self._taking: set[MessageQueue] = set()
-        self._leaving: dict[MessageQueue, PullLoop] = {}
         self._reached: dict[MessageQueue, tuple[ConsumerOffset, float]] = {}
         self._keeper = OwnedTasks()
 
     def start(self) -> None:
         self._keeper.start(self._keep_locks(), f"locks of {self._group}")
 
-    async def add_queue(self, queue: MessageQueue) -> bool:
+    async def add_queue(self, queue: MessageQueue, former: FormerOwner | None) -> bool:
         if queue in self._leaving:
             return False  # ours again before its last call has ended
         if queue in self._loops:
@@ -68,7 +68,7 @@ class LockedQueues(AssignedQueues):
                 self._reached.pop(queue, None)
                 log.info("group %s waits for %s: another member has it locked", self._group, queue)
                 return False
-            return await super().add_queue(queue)
+            return await super().add_queue(queue, None)  # the lock says that nobody has it
         finally:
             self._taking.discard(queue)
 
@@ -77,24 +77,11 @@ class LockedQueues(AssignedQueues):
         reached, until = self._reached.pop(queue, (committed, 0.0))
         return max(committed, reached) if self._session.clock.monotonic() < until else committed
 
-    async def drop_queue(self, queue: MessageQueue) -> None:
-        loop, task = self._loops.pop(queue, None), self._running.pop(queue, None)
-        if loop is None:
-            return
-        self._leaving[queue] = loop
-        if task is not None:
-            await cancel_and_wait(task)
-        hand_over = self._tasks.start(self._hand_over(queue, loop), f"hand over {queue}")
-        await asyncio.wait([hand_over], timeout=self._session.timing.unlock_wait_s)
+    async def _finish_running(self, loop: PullLoop) -> None:
+        await self._orderly.finish_running(loop)  # as long as it takes: the lock stays ours
 
-    async def _hand_over(self, queue: MessageQueue, loop: PullLoop) -> None:
-        await self._orderly.finish_running(loop)
-        loop.drop()
-        if self._leaving.get(queue) is loop:  # else the lock was lost meanwhile
-            await self._offsets.persist([queue], wait=True)
-            self._offsets.forget(queue)
-            await self._locks.give_back([queue])
-            self._leaving.pop(queue, None)
+    async def _released(self, queue: MessageQueue) -> None:
+        await self._locks.give_back([queue])
 
     async def _keep_locks(self) -> None:
         timing = self._session.timing
@@ -130,8 +117,6 @@ class LockedQueues(AssignedQueues):
         for queue in sorted(queues):
             log.warning("group %s stops consuming %s: its lock %s", self._group, queue, why)
             self._locks.forget(queue)
-            if (loop := self._leaving.pop(queue, None)) is not None:
-                loop.drop()
             await self._end_loop(queue)
             self._offsets.forget(queue)
         if queues:
@@ -148,7 +133,7 @@ class LockedQueues(AssignedQueues):
         return super().commit_offset(queue) if self._locks.is_valid(queue) else None
 
     def uncommitted(self) -> set[MessageQueue]:
-        return {queue for queue in super().uncommitted() | set(self._leaving) if self._locks.is_valid(queue)}
+        return {queue for queue in super().uncommitted() if self._locks.is_valid(queue)}
 
     async def release(self) -> None:
         """Give all locks back, except those under which a handler may still be at work: they expire."""

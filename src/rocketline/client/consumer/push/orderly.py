@@ -40,16 +40,13 @@ SendOn = Callable[[MessageView], Awaitable[bool]]
 class _Queue:
     """What delivery knows of one pull loop."""
 
-    __slots__ = ("idle", "is_leaving", "is_waiting", "taken")
+    __slots__ = ("is_waiting", "taken")
 
     def __init__(self) -> None:
         self.taken: list[MessageView] = []
         """Handed out and not committed, lowest offset first: the first ones of the loop's buffer."""
         self.is_waiting = False
         """A turn is due, running or put off: new messages need no other."""
-        self.is_leaving = False
-        self.idle = asyncio.Event()
-        self.idle.set()
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Ordering:
 
 
 class OrderlyDelivery(Delivery):
-    """Turns of queues; the same methods as concurrent delivery, and `finish_running` for queues that go elsewhere."""
+    """Turns of queues."""
 
     def __init__(
         self,
@@ -107,12 +104,6 @@ class OrderlyDelivery(Delivery):
     async def expire(self, source: PullLoop, timeout_s: float) -> None:
         """A slow call delays its queue and nothing else: handing its message on would break the order."""
 
-    async def finish_running(self, source: PullLoop) -> None:
-        """Begin no other call for a queue; returns when the running one has ended and its outcome counted."""
-        queue = self._queues.setdefault(source, _Queue())
-        queue.is_leaving = True
-        await queue.idle.wait()
-
     def is_running(self, queue: MessageQueue) -> bool:
         """Whether a handler is, or may still be, at work on messages of a queue."""
         return queue in self._running or queue in self._given_up
@@ -135,22 +126,21 @@ class OrderlyDelivery(Delivery):
 
     async def _work(self) -> None:
         while (source := await self._next_of(self._ready)) is not None:
-            if source.dropped or self._stopping:
+            if source.leaving or self._stopping:
                 continue
             if source.queue in self._running:
                 # Lost and taken again while a call was running: the queue has a new loop, and still one call at a time.
                 self._after[source.queue] = source
                 continue
-            self._begin()
+            self._begin(source)
             try:
                 await self._take_turn(source)
             finally:
-                self._end()
+                self._end(source)
 
     async def _take_turn(self, source: PullLoop) -> None:
         queue = self._queues[source]
         self._running[source.queue] = source
-        queue.idle.clear()
         pause_s: float | None = self._suspend_s
         try:
             pause_s = await self._turn(source, queue)
@@ -158,7 +148,6 @@ class OrderlyDelivery(Delivery):
             log.exception("group %s: delivery from %s failed", self._group, source.queue)
             queue.taken = []
         finally:
-            queue.idle.set()
             del self._running[source.queue]
             if (waiting := self._after.pop(source.queue, None)) is not None:
                 self._ready.put_nowait(waiting)
@@ -172,7 +161,7 @@ class OrderlyDelivery(Delivery):
     async def _turn(self, source: PullLoop, queue: _Queue) -> float | None:
         """Call after call; returns the pause before the next turn, None when new messages have to ask for one."""
         end = self._clock.monotonic() + self._turn_s
-        while not (source.dropped or queue.is_leaving or self._stopping) and self._holds(source.queue):
+        while not (source.leaving or self._stopping) and self._holds(source.queue):
             messages = self._next(source, queue)
             if not messages:
                 queue.is_waiting = False
@@ -201,7 +190,7 @@ class OrderlyDelivery(Delivery):
                      len(messages))  # fmt: skip
             return None
         if isinstance(outcome, NotDone):
-            queue.is_leaving = True  # nobody takes messages any more
+            source.leaving = True  # nobody takes messages any more
             return None
         if not self._auto_commit and not isinstance(outcome, Exception | OrderedResult | None):
             outcome = TypeError(f"the handler returned {outcome!r}: None or OrderedResult.COMMIT expected")

@@ -177,6 +177,7 @@ class PullLoop:
         self.subscription = subscription
         self.next_offset = QueueOffset(next_offset)
         self.buffer = QueueBuffer()
+        self.leaving = False
         self.dropped = False
         self.limits = reading.settings.limits(1)
         self.stuck_at: str | None = None
@@ -219,7 +220,7 @@ class PullLoop:
 
     def drop(self) -> None:
         """Nothing held here counts any more: the queue went elsewhere, or its offset was changed."""
-        self.dropped = True
+        self.leaving = self.dropped = True
         self.buffer.clear()
 
     def jump(self, offset: int) -> None:

@@ -299,8 +299,9 @@ class PushMember:
         await self._offsets.persist(self.queues.committable())
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, ConsumerOffset]) -> None:
+        held = {loop.queue for loop in self.queues.held()}
         for queue, offset in offsets.items():
-            if queue in self.queues.owned():
+            if queue in held:
                 log.warning("group %s: an operator set the offset of %s to %d", self.group, queue, offset)
                 await self.queues.restart_at(queue, offset)
 
@@ -348,7 +349,7 @@ class PushMember:
         return ConsumerRunningInfo(
             properties,
             [subscription.data for subscription in self._subscriptions.values()],
-            {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.loops()},
+            {queue_key(loop.queue): self._queue_info(loop) for loop in self.queues.held()},
             self.popping.describe() if self.popping is not None else {},
             {topic: self._observer.stats.status(topic) for topic in self.topics},
         )
@@ -361,7 +362,7 @@ class PushMember:
             buffer.max_offset or 0,
             len(buffer),
             buffer.body_bytes // MIB,
-            droped=loop.dropped,
+            droped=loop.leaving,
             last_pull_timestamp=loop.last_pull_ms,
             last_consume_timestamp=loop.last_consume_ms,
         )

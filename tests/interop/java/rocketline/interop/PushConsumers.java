@@ -68,6 +68,7 @@ final class PushConsumers {
         final DefaultMQPushConsumer client;
         private final int failFirst;
         private final int retryLevel;
+        private final int workMs;
         private final Map<String, Integer> failures = new ConcurrentHashMap<>();
         private List<Map<String, Object>> deliveries = new ArrayList<>();
         /** Where every delivery is told before it counts as consumed, for those who kill us; or null. */
@@ -77,6 +78,7 @@ final class PushConsumers {
             journal = args.has("journal") ? new FileWriter(args.string("journal"), true) : null;
             failFirst = args.integer("fail_first", 0);
             retryLevel = args.integer("retry_level", 0);
+            workMs = args.integer("work_ms", 0);
             client = new DefaultMQPushConsumer(
                 args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
             if (args.has("namespace")) {
@@ -121,6 +123,7 @@ final class PushConsumers {
 
         private ConsumeConcurrentlyStatus consume(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
             context.setDelayLevelWhenNextConsume(retryLevel);
+            work();
             boolean accepted = collect(messages);
             return accepted ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
         }
@@ -128,6 +131,14 @@ final class PushConsumers {
         private ConsumeOrderlyStatus consumeOrderly(List<MessageExt> messages, ConsumeOrderlyContext context) {
             boolean accepted = collect(messages);
             return accepted ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+        }
+
+        private void work() {
+            try {
+                Thread.sleep(workMs);
+            } catch (InterruptedException error) {
+                Thread.currentThread().interrupt();
+            }
         }
 
         /** Record the deliveries; false when this one is to fail. */
