@@ -63,11 +63,16 @@ def _run(found: Verb, args: Args) -> int:
     )
     watch_s = args.watch if args.watch is not None else getattr(args, "interval", None)
     if watch_s is None:
-        tables = asyncio.run(diagnosed(cluster, _ask(found, args, cluster)))
+        tables = asyncio.run(diagnosed(cluster, _ask(found, args, cluster), _broker_of(args)))
         show(tables, args.output)
         return 1 if found.is_check and any(table.rows for table in tables) else 0
     asyncio.run(_watch(found, args, cluster, watch_s))
     return 0
+
+
+def _broker_of(args: Args) -> str | None:
+    """The address of a broker among the flags."""
+    return getattr(args, "broker_addr", None) or getattr(args, "broker", None)
 
 
 def _admin(args: Args, cluster: Connection) -> Admin:

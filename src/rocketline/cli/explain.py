@@ -19,12 +19,12 @@ T = TypeVar("T")
 ASK_S = 3.0
 
 
-async def diagnosed(cluster: Connection, work: Awaitable[T]) -> T:
-    """The result of the work; when it fails, a better error if one is found."""
+async def diagnosed(cluster: Connection, work: Awaitable[T], broker: str | None = None) -> T:
+    """The result of the work; when it fails, a better error if one is found. `broker` is an address that the user gave."""
     try:
         return await work
     except Exception as error:
-        better = await _better(cluster, _first(error))
+        better = await _better(cluster, _first(error), broker)
         if better is None:
             raise
         raise ClientError(better) from error
@@ -42,7 +42,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-async def _better(cluster: Connection, error: Exception) -> str | None:
+async def _better(cluster: Connection, error: Exception, broker: str | None) -> str | None:
     if not isinstance(error, RocketlineError):
         return None
     from rocketline.admin import Admin
@@ -58,21 +58,19 @@ async def _better(cluster: Connection, error: Exception) -> str | None:
         )
     async with Admin(cluster.namesrv, timeout=ASK_S, **cluster.access) as admin:
         if refusal is not None:
-            return await _wrong_port(admin, refusal)
+            return await _wrong_port(admin, refusal.address, broker)
         return await no_broker(admin)
 
 
-async def _wrong_port(admin: Admin, refusal: RequestNotSupported) -> str | None:
-    address = refusal.address
-    is_name_server = any(address == server.address for server in admin.name_servers)
-    if is_name_server and await _answers(admin.broker_at(address).runtime_info()):
-        return (
-            f"{address} is the port of a broker, not of a name server: give the port of the name server, usually 9876"
-        )
-    if not is_name_server and await _answers(admin.name_server_at(address).cluster_info()):
-        return (
-            f"{address} is the port of a name server, not of a broker: `rocketline admin clusterList` shows the brokers"
-        )
+async def _wrong_port(admin: Admin, address: str, broker: str | None) -> str | None:
+    """Whether the server that refused a request is one of the other kind."""
+    if address == broker:
+        if await _answers(admin.name_server_at(address).cluster_info()):
+            return (
+                f"{address} is the port of a name server, not of a broker: `rocketline admin clusterList` shows brokers"
+            )
+    elif await _answers(admin.broker_at(address).runtime_info()) and address in admin.namesrv.split(";"):
+        return f"{address} is the port of a broker, not of a name server: give the name server's, usually 9876"
     return None
 
 

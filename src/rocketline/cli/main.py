@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from rocketline.cli.bench.commands import bench_app
 from rocketline.cli.context_commands import context_app
 from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
@@ -87,6 +88,7 @@ for command in (produce, consume, demo, completion, version):
 app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(context_app, name="context")
+app.add_typer(bench_app, name="bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

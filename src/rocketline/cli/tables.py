@@ -80,11 +80,11 @@ class Table:
 def key_of(name: str) -> str:
     """The key of a column or title in JSON and CSV.
 
-    >>> key_of("min offset"), key_of("in/s"), key_of("waits (in, out) ms")
-    ('min_offset', 'in_per_s', 'waits_ms')
+    >>> [key_of(name) for name in ("min offset", "in/s", "waits (in, out) ms", "p99.9 ms", "brokerName")]
+    ['min_offset', 'in_per_s', 'waits_ms', 'p99_9_ms', 'broker_name']
     """
-    words = re.sub(r"\(.*?\)", " ", name).replace("/s", " per s")
-    return "_".join(re.findall(r"\w+", words))
+    words = re.sub(r"\(.*?\)|(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("/s", " per s")
+    return "_".join(re.findall(r"\w+", words)).lower()
 
 
 def _typed(value: Any) -> Any:

@@ -231,6 +231,14 @@ def test_a_topic_is_made_changed_and_deleted(admin: Admin, called: Called, clust
     assert (result.returncode, "'made' has no route" in result.stderr) == (1, True)
 
 
+def test_topics_of_the_system_are_shown_with_all(admin: Admin, orders: list[Any], billing: None) -> None:
+    shown, every = column(admin("topicList"), "topic"), column(admin("topicList", "--all"), "topic")
+    assert "orders" in shown
+    own = {"TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "broker-a", CLUSTER, "%RETRY%billing"}
+    assert (own & set(shown), own - set(every)) == (set(), set())
+    assert [name for name in shown if name.startswith(("%", "rmq_sys_", "RMQ_SYS_"))] == []
+
+
 def test_topics_and_groups_from_files(admin: Admin, tmp_path: Path, cluster: LocalCluster) -> None:
     topics, groups = tmp_path / "topics.json", tmp_path / "groups.json"
     topics.write_text('[{"topicName":"listed1","readQueueNums":1},{"topicName":"listed2","perm":4}]')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -212,6 +213,17 @@ class TestDump:
         result = called("store", "dump", root, option, value)
         assert result.returncode == 2
         assert option in result.stderr
+
+
+@pytest.mark.parametrize("command", ["verify", "rebuild"])
+def test_progress_is_shown_on_a_terminal_only(
+    called: Call, root: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    assert called("store", command, root).stderr == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    shown = called("store", command, root)
+    assert (shown.returncode, command in shown.stderr, "\x1b[" in shown.stdout) == (0, True, False)
 
 
 class TestRebuild:

@@ -119,7 +119,13 @@ def _expression(tag: str, sql: str | None) -> str | Sql:
     if tag != "*":
         raise UsageProblem("--tag and --sql exclude each other; in SQL a tag is the property TAGS: \"TAGS = 'a'\"")
     from rocketline.client import Sql
+    from rocketline.errors import InvalidExpression
+    from rocketline.filtering.expression import sql_filter
 
+    try:
+        sql_filter(sql)
+    except InvalidExpression as error:
+        raise UsageProblem(f"--sql {sql!r}: {error}") from error
     return Sql(sql)
 
 

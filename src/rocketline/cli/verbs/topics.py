@@ -52,13 +52,16 @@ async def _user_topics(admin: Admin, names: list[str]) -> list[str]:
     from rocketline.protocol.names import is_derived
     from rocketline.protocol.namespaces import is_system_name
 
+    def is_own(name: str) -> bool:
+        return name in named or is_derived(name) or is_system_name(name) or name.startswith("RMQ_SYS_")
+
     info = await admin.cluster_info()
-    own = {
+    named = {
         *info.broker_addr_table,
         *info.cluster_addr_table,
         *(f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table),
     }
-    return [name for name in names if name not in own and not is_derived(name) and not is_system_name(name)]
+    return [name for name in names if not is_own(name)]
 
 
 async def _why_no_topic(admin: Admin) -> str:
