@@ -67,7 +67,7 @@ def message_table(messages: list[MessageView], *, with_body: bool = True, charse
 async def _consumed_by(admin: Admin, message: MessageView) -> Table:
     from rocketline.admin.messages import consumed_by
 
-    return Table(("group", "state"), list(await consumed_by(admin, message)), "consumed by")
+    return Table(("group", "state"), sorted(await consumed_by(admin, message)), "consumed by")
 
 
 @verb(
