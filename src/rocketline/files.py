@@ -20,11 +20,13 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
-def replace_file(path: Path, data: bytes, *, keep_backup: bool = False) -> None:
-    """Replace the content of `path`; with `keep_backup` the old file becomes the backup. Then call `sync_folder`."""
+def replace_file(path: Path, data: bytes, *, keep_backup: bool = False, mode: int = 0o666) -> None:
+    """Replace the content of `path`; with `keep_backup` the old file becomes the backup. Then call `sync_folder`.
+
+    `mode` says who may read and write the new file, less the umask."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

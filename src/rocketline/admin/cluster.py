@@ -18,6 +18,7 @@ from rocketline.client.topics import brokers_in
 from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, PERM_READ, ClusterInfo, TopicRouteData
+from rocketline.protocol.names import retry_topic
 from rocketline.protocol.signing import Credentials
 from rocketline.transport import RemotingClient, Router
 from rocketline.transport.access import Access, TlsOption
@@ -47,9 +48,7 @@ class Admin:
             else MiddlewareClient(Router(), middleware, access)
         )
         self.timeout_s = timeout
-        self.name_servers = [
-            AdminNameServer(self._remoting, address, timeout) for address in parse_name_servers(name_servers)
-        ]
+        self.name_servers = [self.name_server_at(address) for address in parse_name_servers(name_servers)]
         self.client_options = ClientOptions(middleware=middleware, credentials=credentials, tls=tls)
         """For clients of the same cluster."""
         self._info: ClusterInfo | None = None
@@ -66,6 +65,14 @@ class Admin:
 
     async def __aexit__(self, *_: object) -> None:
         await self._remoting.close()
+
+    @property
+    def no_broker_text(self) -> str:
+        """What to say of a cluster without brokers."""
+        return f"no broker is registered with name server {self.namesrv}: start one, or check its namesrvAddr"
+
+    def name_server_at(self, address: str) -> AdminNameServer:
+        return AdminNameServer(self._remoting, address, self.timeout_s)
 
     def forget(self) -> None:
         """Forget routes, brokers and failures, so that they are looked up again."""
@@ -131,9 +138,11 @@ class Admin:
         return self.broker_at(address, next(names, ""))
 
     async def brokers(self, cluster: str | None = None, *, slaves: bool = False) -> list[AdminBroker]:
-        """The masters of a cluster, or of all; with `slaves` those too."""
-        found = brokers_in(await self.cluster_info(), cluster, slaves=slaves)
-        return [self.broker_at(address, name) for name, address in found]
+        """The masters of a cluster, or of all; with `slaves` those too. ClientError when there is no broker at all."""
+        info = await self.cluster_info()
+        if not info.broker_addr_table:
+            raise ClientError(self.no_broker_text)
+        return [self.broker_at(address, name) for name, address in brokers_in(info, cluster, slaves=slaves)]
 
     async def master(self, broker_name: str) -> AdminBroker:
         group = (await self.cluster_info()).broker_addr_table.get(broker_name)
@@ -159,6 +168,14 @@ class Admin:
             for group in sorted(route.broker_datas, key=lambda item: item.broker_name)
             if group.broker_addrs
         ]
+
+    async def brokers_of_group(self, group: str) -> list[AdminBroker]:
+        """The brokers where a consumer of this group was ever online; RouteNotFound when there is none."""
+        try:
+            # Each of them has the group's retry topic.
+            return await self.brokers_of(retry_topic(group))
+        except RouteNotFound as error:
+            raise RouteNotFound(f"group {group!r} is unknown: no consumer of it was online on any broker") from error
 
     async def queues_of(self, topic: str) -> list[tuple[AdminBroker, MessageQueue]]:
         """Every readable queue of a topic, with its broker."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rocketline.admin.cluster import Admin
 from rocketline.admin.messages import MessageRange, read_topic
-from rocketline.errors import ClientError
+from rocketline.errors import ClientError, RouteNotFound
 from rocketline.message import (
     DELAY,
     DLQ_PREFIX,
@@ -64,8 +64,13 @@ async def count_dead_letters(admin: Admin) -> list[DeadLetterCount]:
     return [found[group] for group in sorted(found) if found[group].count]
 
 
-def read_dead_letters(admin: Admin, group: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
-    return read_topic(admin, dlq_topic(group), wanted)
+async def read_dead_letters(admin: Admin, group: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
+    """The dead letters of a group; RouteNotFound when it never had any."""
+    try:
+        async for letter in read_topic(admin, dlq_topic(group), wanted):
+            yield letter
+    except RouteNotFound as error:
+        raise RouteNotFound(f"group {group!r} has no dead letters on any broker") from error
 
 
 def origin_topic(letter: MessageView) -> str:

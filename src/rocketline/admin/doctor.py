@@ -43,24 +43,25 @@ async def examine(admin: Admin, lag_pause_s: float = LAG_PAUSE_S) -> AsyncIterat
     async for finding in _name_servers(admin):
         yield finding
     try:
-        brokers = await admin.brokers(slaves=True)
+        info = await admin.cluster_info()
     except RocketlineError:
         return
-    if not brokers:
+    if not info.broker_addr_table:
         yield Diagnosis(
             "error", admin.namesrv, "no broker is registered", "start a broker, and check its namesrvAddr setting"
         )
         return
     async for finding in _masters(admin):
         yield finding
+    brokers = await admin.brokers(slaves=True)
     healthy, versions = [], {}
-    for broker, info in zip(brokers, await admin.gather_or_errors(broker.runtime_info() for broker in brokers)):
-        if isinstance(info, RocketlineError):
-            yield _unreachable(broker, info)
+    for broker, status in zip(brokers, await admin.gather_or_errors(broker.runtime_info() for broker in brokers)):
+        if isinstance(status, RocketlineError):
+            yield _unreachable(broker, status)
         else:
             healthy.append(broker)
-            versions[f"{broker.name} {broker.address}"] = info.get("brokerVersionDesc", "unknown")
-            for finding in _runtime_problems(broker, info):
+            versions[f"{broker.name} {broker.address}"] = status.get("brokerVersionDesc", "unknown")
+            for finding in _runtime_problems(broker, status):
                 yield finding
     if len(set(versions.values())) > 1:
         shown = ", ".join(f"{where} is {version}" for where, version in versions.items())

@@ -9,7 +9,6 @@ from rocketline.errors import ClientError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import OffsetWrapper, parse_queue_key
 from rocketline.protocol.headers import ResetOffsetHeader
-from rocketline.protocol.names import retry_topic
 
 
 @dataclass
@@ -42,8 +41,7 @@ class GroupProgress:
 
 async def progress_of(admin: Admin, group: str, topic: str | None = None) -> GroupProgress:
     """The progress of one group; ClientError when it never consumed anything."""
-    # Every broker where a group was online has its retry topic, so that route names the brokers to ask.
-    brokers = await admin.brokers_of(topic or retry_topic(group))
+    brokers = await (admin.brokers_of(topic) if topic else admin.brokers_of_group(group))
     result = GroupProgress(group)
     for _, stats in await admin.ask_brokers(brokers, lambda broker: broker.consume_stats(group, topic)):
         result.rate += stats.consume_tps

@@ -1,4 +1,8 @@
-"""Account and TLS of the commands that connect to a cluster, from flags and the environment.
+"""How the commands reach a cluster: name servers, account and TLS from flags, the environment, or a context.
+
+Flags win over the environment, the environment over the context in use (see `contexts`). A context is used only for the
+name servers that it names: with `--namesrv` or NAMESRV_ADDR its account goes nowhere. Without all of these, the cluster of
+`rocketline up` on this machine is tried.
 
 A secret key is never an argument, because everybody on the machine can see arguments and they stay in the shell's
 history. It is read from a file, or from ROCKETLINE_SECRET_KEY. The client is imported only if an account or TLS is
@@ -9,15 +13,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketline.cli.contexts import Context, current_context
 from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
     from rocketline.client import Credentials, Tls
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
 ACCESS_KEY_VARIABLE = "ROCKETLINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "ROCKETLINE_SECRET_KEY"  # noqa: S105
 TOKEN_VARIABLE = "ROCKETLINE_SECURITY_TOKEN"  # noqa: S105
@@ -28,11 +35,61 @@ _SECRET_OPTIONS = {
     "rocketmq.tls.keypassword": "a key without a password, in a file that only you can read",
 }
 
+NAMESRV_HELP = f"Name servers, separated by `;`; also {NAMESRV_VARIABLE}, or `rocketline context`."
 ACCESS_KEY_HELP = f"Account that signs the requests; also {ACCESS_KEY_VARIABLE}."
 SECRET_KEY_HELP = f"File with the account's secret key; also {SECRET_KEY_VARIABLE}."
 TLS_HELP = "Connect through TLS."
 CA_FILE_HELP = "Trust certificates of these authorities (PEM); means --tls."
 INSECURE_HELP = "Trust any certificate; means --tls."
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A cluster, and how to reach it."""
+
+    namesrv: str
+    access: dict[str, Any]
+    """The keyword arguments `credentials` and `tls` of a client."""
+    is_default: bool = False
+    """Whether nobody named a name server."""
+
+
+def connection(
+    namesrv: str | None,
+    access_key: str | None = None,
+    secret_key_file: Path | None = None,
+    *,
+    tls: bool = False,
+    ca_file: Path | None = None,
+    insecure: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> Connection:
+    """The cluster that a command works with; UsageProblem when the flags do not fit together."""
+    given, context = name_servers_and_context(namesrv, environment)
+    if context is not None:
+        if not access_key and not environment.get(ACCESS_KEY_VARIABLE) and secret_key_file is None:
+            access_key, secret_key_file = context.access_key, _path(context.secret_key_file)
+        if not tls and ca_file is None and not insecure:
+            tls, ca_file, insecure = context.tls, _path(context.ca_file), context.insecure
+    access = client_access(
+        access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure, environment=environment
+    )
+    return Connection(given or DEFAULT_NAMESRV, access, is_default=given is None)
+
+
+def name_servers_and_context(
+    namesrv: str | None, environment: Mapping[str, str] = os.environ
+) -> tuple[str | None, Context | None]:
+    """(the name servers, the context if they come from it); None for both when there are none."""
+    given = namesrv or environment.get(NAMESRV_VARIABLE)
+    if given:
+        return given, None
+    context = current_context(environment)
+    return (None, None) if context is None else (context.namesrv, context)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def client_access(
@@ -51,10 +108,13 @@ def client_access(
     }
 
 
-def spark_access(given: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Options for the source and sink of Spark: those `given` as `rocketmq.NAME=VALUE`, and the account of the
-    environment."""
-    options = {
+def spark_access(
+    given: Iterable[str], environment: Mapping[str, str] = os.environ, context: Context | None = None
+) -> dict[str, str]:
+    """Options for the source and sink of Spark: those `given` as `rocketmq.NAME=VALUE`, else the account of the environment,
+    else what the context has."""
+    options = _context_options(context) if context is not None else {}
+    options |= {
         f"rocketmq.{name}": environment[variable]
         for name, variable in (
             ("accessKey", ACCESS_KEY_VARIABLE), ("secretKey", SECRET_KEY_VARIABLE), ("securityToken", TOKEN_VARIABLE),
@@ -70,6 +130,20 @@ def spark_access(given: Iterable[str], environment: Mapping[str, str] = os.envir
                 f"--option {name}: arguments are seen by everybody on the machine; set {_SECRET_OPTIONS[name.lower()]}"
             )
         options[name] = value
+    return options
+
+
+def _context_options(context: Context) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if context.access_key and context.secret_key_file:
+        secret = _secret_in(Path(context.secret_key_file))
+        options |= {"rocketmq.accessKey": context.access_key, "rocketmq.secretKey": secret}
+    if context.tls or context.ca_file or context.insecure:
+        options["rocketmq.tls"] = "true"
+    if context.ca_file:
+        options["rocketmq.tls.caFile"] = context.ca_file
+    if context.insecure:
+        options["rocketmq.tls.verify"] = "false"
     return options
 
 

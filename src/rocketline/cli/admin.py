@@ -7,12 +7,12 @@ typer: a verb then starts in a fraction of the time, and Apache's way of writing
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rocketline.cli.access import DEFAULT_NAMESRV, client_access
+from rocketline.cli.access import Connection, connection
+from rocketline.cli.explain import diagnosed
 from rocketline.cli.tables import Table, show
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import VERBS, Args, Verb, find_verb, parser_of
@@ -58,30 +58,34 @@ def admin_main(arguments: Sequence[str]) -> int:
 def _run(found: Verb, args: Args) -> int:
     import asyncio
 
-    namesrv = args.namesrv or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
+    cluster = connection(
+        args.namesrv, args.access_key, args.secret_key_file, tls=args.tls, ca_file=args.ca_file, insecure=args.insecure
+    )
     watch_s = args.watch if args.watch is not None else getattr(args, "interval", None)
     if watch_s is None:
-        tables = asyncio.run(_ask(found, args, namesrv))
+        tables = asyncio.run(diagnosed(cluster, _ask(found, args, cluster), _broker_of(args)))
         show(tables, args.output)
         return 1 if found.is_check and any(table.rows for table in tables) else 0
-    asyncio.run(_watch(found, args, namesrv, watch_s))
+    asyncio.run(_watch(found, args, cluster, watch_s))
     return 0
 
 
-def _admin(args: Args, namesrv: str) -> Admin:
+def _broker_of(args: Args) -> str | None:
+    """The address of a broker among the flags."""
+    return getattr(args, "broker_addr", None) or getattr(args, "broker", None)
+
+
+def _admin(args: Args, cluster: Connection) -> Admin:
     from rocketline.admin import Admin
 
-    access = client_access(
-        args.access_key, args.secret_key_file, tls=args.tls, ca_file=args.ca_file, insecure=args.insecure
-    )
     try:
-        return Admin(namesrv, timeout=args.timeout, **access)
+        return Admin(cluster.namesrv, timeout=args.timeout, **cluster.access)
     except ConfigError as error:
         raise UsageProblem(str(error)) from error
 
 
-async def _ask(found: Verb, args: Args, namesrv: str) -> list[Table]:
-    async with _admin(args, namesrv) as admin:
+async def _ask(found: Verb, args: Args, cluster: Connection) -> list[Table]:
+    async with _admin(args, cluster) as admin:
         tables = [table async for table in found.run(admin, args)]
         _warn(admin)
         return tables
@@ -93,12 +97,12 @@ def _warn(admin: Admin) -> None:
         print(f"warning: without {broker}: {reason}", file=sys.stderr)
 
 
-async def _watch(found: Verb, args: Args, namesrv: str, every_s: float) -> None:
+async def _watch(found: Verb, args: Args, cluster: Connection, every_s: float) -> None:
     import asyncio
 
     from rocketline.errors import RocketlineError
 
-    async with _admin(args, namesrv) as admin:
+    async with _admin(args, cluster) as admin:
         while True:
             admin.forget()
             try:
@@ -107,7 +111,7 @@ async def _watch(found: Verb, args: Args, namesrv: str, every_s: float) -> None:
                 # A broker that restarts must not end the watch.
                 print(f"error: {error}", file=sys.stderr)
             else:
-                if sys.stdout.isatty() and args.output == "text":
+                if sys.stdout.isatty() and args.output == "table":
                     print("\x1b[2J\x1b[H", end="")
                 show(tables, args.output)
                 sys.stdout.flush()

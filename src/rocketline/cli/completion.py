@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 SHELLS = ("bash", "zsh", "fish")
-OUTPUTS = "text json csv"
+OUTPUTS = "table json csv"
 
 
 class Word(NamedTuple):
@@ -127,7 +127,7 @@ _rocketline() {{
     local _rocketline_found
 {FIND.format(first="1", last="COMP_CWORD", words="COMP_WORDS")}
     _rocketline_words "$place"
-    if [[ ${{COMP_WORDS[COMP_CWORD - 1]}} == --output ]]; then _rocketline_found=({OUTPUTS}); fi
+    if [[ ${{COMP_WORDS[COMP_CWORD - 1]}} =~ ^(-o|--output)$ ]]; then _rocketline_found=({OUTPUTS}); fi
     COMPREPLY=($(compgen -W "${{_rocketline_found[*]}}" -- "${{COMP_WORDS[COMP_CWORD]}}"))
 }}
 complete -o default -F _rocketline rocketline
@@ -142,7 +142,7 @@ _rocketline() {{
     local -a _rocketline_found
 {FIND.format(first="2", last="CURRENT", words="words")}
     _rocketline_words "$place"
-    if [[ ${{words[CURRENT - 1]}} == --output ]]; then _rocketline_found=({OUTPUTS}); fi
+    if [[ ${{words[CURRENT - 1]}} =~ ^(-o|--output)$ ]]; then _rocketline_found=({OUTPUTS}); fi
     _describe rocketline _rocketline_found || _files
 }}
 compdef _rocketline rocketline
@@ -172,7 +172,7 @@ function __rocketline
             set place "$next"
         end
     end
-    if test "$given[-1]" = --output
+    if contains -- "$given[-1]" -o --output
         printf '%s\\n' {OUTPUTS}
     else
         __rocketline_words "$place"

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from rocketline.cli.bench.commands import bench_app
+from rocketline.cli.context_commands import context_app
 from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
 from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
@@ -88,6 +90,8 @@ for command in (produce, consume, demo, completion, version):
     app.command()(command)
 app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")
+app.add_typer(context_app, name="context")
+app.add_typer(bench_app, name="bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

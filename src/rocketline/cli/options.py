@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rocketline.cli.access import ACCESS_KEY_HELP, CA_FILE_HELP, INSECURE_HELP, SECRET_KEY_HELP, TLS_HELP
+from rocketline.cli.access import (
+    ACCESS_KEY_HELP,
+    CA_FILE_HELP,
+    INSECURE_HELP,
+    NAMESRV_HELP,
+    SECRET_KEY_HELP,
+    TLS_HELP,
+)
+from rocketline.cli.tables import OUTPUT_HELP, Output
 
 Verbose = Annotated[
     int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Log what happens; -vv: everything.")
 ]
 NameServers = Annotated[
-    str,
-    typer.Option("--namesrv", "-n", envvar="NAMESRV_ADDR", metavar="HOST:PORT", help="Name servers, separated by `;`."),
+    str | None,
+    typer.Option("--namesrv", "-n", metavar="HOST:PORT", show_default=False, help=NAMESRV_HELP),
 ]
 ConfigFile = Annotated[
     Path | None,
@@ -30,8 +37,4 @@ SecretKeyFile = Annotated[Path | None, typer.Option(metavar="FILE", show_default
 TlsSwitch = Annotated[bool, typer.Option("--tls", help=TLS_HELP)]
 CaFile = Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help=CA_FILE_HELP)]
 Insecure = Annotated[bool, typer.Option("--insecure", help=INSECURE_HELP)]
-
-
-class Output(StrEnum):
-    text = "text"
-    json = "json"
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help=OUTPUT_HELP)]

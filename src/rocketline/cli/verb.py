@@ -14,8 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketline.cli.access import ACCESS_KEY_HELP, CA_FILE_HELP, INSECURE_HELP, SECRET_KEY_HELP, TLS_HELP
-from rocketline.cli.tables import Table
+from rocketline.cli.access import (
+    ACCESS_KEY_HELP,
+    CA_FILE_HELP,
+    INSECURE_HELP,
+    NAMESRV_HELP,
+    SECRET_KEY_HELP,
+    TLS_HELP,
+)
+from rocketline.cli.tables import OUTPUT_HELP, Output, Table
 from rocketline.cli.usage import Parser
 
 if TYPE_CHECKING:
@@ -135,10 +142,10 @@ def parser_of(item: Verb) -> Parser:
     for flag in item.flags:
         flag.add_to(parser)
     common = parser.add_argument_group("all verbs")
-    common.add_argument(
-        "-n", "--namesrvAddr", "--namesrv", dest="namesrv", metavar="HOST:PORT", help="Name servers, separated by `;`."
-    )
-    common.add_argument("--output", choices=("text", "json", "csv"), default="text", help="How results are shown.")
+    common.add_argument("-n", "--namesrvAddr", "--namesrv", dest="namesrv", metavar="HOST:PORT", help=NAMESRV_HELP)
+    # In some verbs of mqadmin -o means something else.
+    short = [] if any(flag.letter == "o" for flag in item.flags) else ["-o"]
+    common.add_argument(*short, "--output", choices=list(map(str, Output)), default="table", help=OUTPUT_HELP)
     common.add_argument("--watch", type=float, metavar="SECONDS", help="Repeat after this many seconds.")
     common.add_argument("--access-key", metavar="NAME", help=ACCESS_KEY_HELP)
     common.add_argument("--secret-key-file", type=Path, metavar="FILE", help=SECRET_KEY_HELP)

@@ -171,7 +171,7 @@ def restore(
     with reporting_tasks(spark, tell, "restore"):
         write_id = f"restore {source} {where} {topics}"
         send(sendable(in_order(messages), to_topic), namesrv, write_id, access, rate)
-    rows = [(row.topic, to_topic or row.topic, f"{row.messages:,}") for row in counts]
+    rows = [(row.topic, to_topic or row.topic, row.messages) for row in counts]
     return Outcome(f"restored from {source}", ("topic", "sent to", "messages"), rows)
 
 

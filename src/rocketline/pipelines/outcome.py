@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ SHOWN_ROWS = 50
 class Outcome:
     title: str
     columns: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = field(default_factory=list)
+    rows: Sequence[Sequence[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_bad: bool = False
     """Whether the command fails with exit code 1."""
@@ -26,25 +25,7 @@ class Outcome:
     def of(title: str, frame: DataFrame, rows: int = SHOWN_ROWS) -> Outcome:
         """An outcome with the first rows of a table."""
         found = frame.limit(rows + 1).collect()
-        outcome = Outcome(title, frame.columns, [[text_of(value) for value in row] for row in found[:rows]])
+        outcome = Outcome(title, frame.columns, [list(row) for row in found[:rows]])
         if len(found) > rows:
             outcome.notes.append(f"only the first {rows} rows are shown")
         return outcome
-
-
-def text_of(value: Any) -> str:
-    """
-    >>> [text_of(value) for value in (None, 1234567, 0.125, True, "a")]
-    ['-', '1,234,567', '0.12', 'yes', 'a']
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    if isinstance(value, datetime):
-        return value.isoformat(" ", "seconds")
-    return value.isoformat() if isinstance(value, date) else str(value)

@@ -46,5 +46,5 @@ def replay(
             send(chosen, namesrv, f"replay {origin} {where}", origin.access, rate)
     finally:
         messages.unpersist()
-    rows = [(row["topic"], to_topic or row["topic"], f"{row['count']:,}") for row in counts]
+    rows = [(row["topic"], to_topic or row["topic"], row["count"]) for row in counts]
     return Outcome(f"replayed to {namesrv}", ("topic", "sent to", "messages"), rows)

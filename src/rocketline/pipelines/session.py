@@ -28,7 +28,7 @@ _LITTLE_COMPILATION = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TASKS_ONLY = {f"spark.{side}.defaultJavaOptions": _LITTLE_COMPILATION for side in ("driver", "executor")}
 """For a JVM that only distributes tasks: optimising its code would take seconds of CPU time from the tasks. Options in
 `extraJavaOptions` override these."""
-_INSTALL = "install them with `pip install 'rocketline[spark]'`"
+_INSTALL = "install the extra `spark`: pip install 'rocketline[spark]'"
 
 
 @contextmanager

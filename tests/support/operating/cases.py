@@ -164,6 +164,7 @@ OURS = [
     Case(f"topicStatus -t {TOPIC}"),
     Case(f"topicClusterList -t {TOPIC}"),
     Case("topicList", only=OURS_ONLY),
+    Case("topicList --all", only=OURS_ONLY),
     Case("topicList -c", only=OURS_ONLY),
     Case(f"allocateMQ -t {TOPIC} -i 10.0.0.1,10.0.0.2"),
     Case(f"statsAll -t {TOPIC}", FORM),

@@ -25,7 +25,7 @@ NO_FACTS = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([,.]\d+)?", "TIME"),
     (r"/?\b127\.0\.0\.1:\d+", "ADDRESS"),
     (r"(?<!\.)\b1\d{12}\b", "MS"),  # and not the end of a fraction
-    (r"(CommitLog Offset: +|\b(?:commitLogOffset|storeSize|bodyCRC)=|\"log offset\"(?:, \"value\")?: )\d+", r"\1N"),
+    (r"(CommitLog Offset: +|\b(?:commitLogOffset|storeSize|bodyCRC)=|\"log_offset\": )\d+", r"\1N"),
     (r"\b\d+\.\d+([Ee]-?\d+)?\b", "N"),
 )
 RANKS = (Outcome.SAME, Outcome.FORM, Outcome.WORKS)
@@ -66,9 +66,11 @@ def _rows(shown: Any) -> list[str]:
     """A line for every row of every table."""
     if isinstance(shown, list):
         return [json.dumps(row, sort_keys=True) for row in shown]
-    if "message" in shown:
-        return [shown["message"]]
-    return [f"{title} {row}" for title, rows in shown.items() for row in _rows(rows)]
+    return [
+        f"{name} {row}"
+        for name, value in shown.items()
+        for row in (_rows(value) if isinstance(value, (dict, list)) else [json.dumps(value)])
+    ]
 
 
 def _facts(lines: Iterable[str], side: Side, case: Case) -> list[str]:

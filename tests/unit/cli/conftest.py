@@ -10,10 +10,17 @@ from dataclasses import dataclass
 import pytest
 from tests.support.patience import PATIENCE_S
 
+from rocketline.cli.contexts import CONFIG_VARIABLE
 from rocketline.cli.entry import main
 from rocketline.cli.servers.child import cli_command, cli_environment
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(autouse=True)
+def no_contexts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have contexts of their own."""
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path_factory.mktemp("config") / "contexts.json"))
 
 
 @pytest.fixture

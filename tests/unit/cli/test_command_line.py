@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +107,19 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, arguments: l
 
 def test_debug_after_the_double_dash_is_a_message() -> None:
     assert take_debug(["produce", "t", "--", "--debug"]) == (False, ["produce", "t", "--", "--debug"])
+
+
+@pytest.mark.parametrize("job", ["audit", "rebuild"])
+def test_a_job_without_spark_names_the_extra(
+    called: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
+) -> None:
+    from rocketline.pipelines import session
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(session, "version", missing)
+    monkeypatch.setitem(sys.modules, f"rocketline.pipelines.{job}", None)  # it would import what is missing
+    result = called("pipeline", job, tmp_path)
+    (line,) = result.stderr.splitlines()
+    assert (result.returncode, "install the extra `spark`" in line) == (1, True)

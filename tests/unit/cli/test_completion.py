@@ -25,7 +25,7 @@ LINES = [
     (["admin", "topic-st"], {"topic-status"}, {"topicStatus"}),
     (["admin", "topicStatus", "--to"], {"--topic"}, {"--watch"}),
     (["admin", "topicStatus", "-t", "orders", "--wa"], {"--watch"}, {"--topic"}),
-    (["admin", "lag", "--output", ""], {"text", "json", "csv"}, {"--topic"}),
+    (["admin", "lag", "--output", ""], {"table", "json", "csv"}, {"--topic"}),
     (["store", "ver"], {"verify"}, {"dump"}),
     (["up", "--da"], {"--data"}, {"admin"}),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import signal
 import socket
@@ -171,3 +173,59 @@ def _error(text: str) -> str:
     (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in text
     return line
+
+
+def test_reading_begins_where_it_is_told(called: Run, namesrv: str) -> None:
+    called("produce", "starts", "a", "b", "c", "--ordering-key", "k", "-q", "--namesrv", namesrv)
+
+    def read(*start: object) -> list[str]:
+        result = called("consume", "starts", *start, "--format", "{body}", "--namesrv", namesrv)
+        assert result.returncode == 0, result.stderr
+        return str(result.stdout).split()
+
+    assert read("--from-offset", "earliest", "--count", 3) == ["a", "b", "c"], "one key keeps the order"
+    assert read("--from-offset", 1, "--count", 2) == ["b", "c"]
+    assert read("--since", "1h", "--count", 3) == ["a", "b", "c"]
+    assert read("--since", "1h", "--count", 3, "--group", "since_readers") == ["a", "b", "c"]
+
+
+def test_sql_selects_by_properties_and_csv_has_columns(called: Run, namesrv: str) -> None:
+    for amount in (5, 15):
+        called("produce", "amounts", f"{amount} coins", "--property", f"amount={amount}", "-q", "--namesrv", namesrv)
+    read = called(
+        "consume", "amounts", "--from-beginning", "--sql", "amount > 10", "--count", 1, "-o", "csv", "-n", namesrv
+    )
+    (row,) = csv.DictReader(io.StringIO(read.stdout))
+    assert (row["topic"], row["body"], json.loads(row["properties"])["amount"]) == ("amounts", "15 coins", "15")
+
+
+def test_a_delayed_message_comes_later(called: Run, namesrv: str) -> None:
+    (receipt,) = map(
+        json.loads, called("produce", "late", "x", "--delay", "1s", "-o", "json", "-n", namesrv).stdout.splitlines()
+    )
+    (message,) = map(
+        json.loads,
+        called("consume", "late", "--from-beginning", "--count", 1, "-o", "json", "-n", namesrv).stdout.splitlines(),
+    )
+    assert message["message_id"] == receipt["message_id"]
+    assert message["store_ms"] >= message["born_ms"] + 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["consume", "t", "--since", "tomorrow"], "is not a time"),
+        (["consume", "t", "--from-offset", "first"], "earliest or latest is expected"),
+        (["consume", "t", "--from-offset", "1", "--since", "1h"], "exclude each other"),
+        (["consume", "t", "--from-offset", "1", "--group", "g"], "reads without a group"),
+        (["consume", "t", "--sql", "amount >"], "found the end"),
+        (["consume", "t", "--sql", "a = 1", "--tag", "b"], "exclude each other"),
+        (["consume", "t", "--format", "{colour}"], "fields are topic"),
+        (["consume", "t", "--format", "{body}", "-o", "json"], "exclude each other"),
+        (["produce", "t", "x", "--delay", "soon"], "is not a duration"),
+        (["produce", "t", "x", "--property", "colour"], "NAME=VALUE is expected"),
+    ],
+)
+def test_a_wrong_value_is_explained(called: Run, arguments: list[str], named: str) -> None:
+    result = called(*arguments)
+    assert (result.returncode, named in result.stderr) == (2, True), result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +66,7 @@ def damage(root: Path, at: int = 100) -> None:
 
 
 def dumped(called: Call, *arguments: object) -> list[dict[str, Any]]:
-    result = called("store", "dump", *arguments, "--json")
+    result = called("store", "dump", *arguments, "--output", "json")
     assert result.returncode == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -81,8 +82,8 @@ class TestVerify:
             assert lines[-1] == "sound"
 
     def test_apaches_store(self, called: Call, clean: Path) -> None:
-        result = called("store", "verify", clean, "--json")
-        report = json.loads(result.stdout)
+        result = called("store", "verify", clean, "--output", "json")
+        (report,) = json.loads(result.stdout)
         assert (result.returncode, report["verdict"], report["records"]) == (0, "sound", 1974)
 
     def test_damage_is_named_and_exit_code_1(self, called: Call, root: Path) -> None:
@@ -91,7 +92,7 @@ class TestVerify:
         assert result.returncode == 1
         assert "DAMAGE: commit log, log offset 4096 to" in result.stdout
         assert result.stdout.splitlines()[-1].startswith("DAMAGED: 1 in commit log")
-        report = json.loads(called("store", "verify", root, "--json").stdout)
+        (report,) = json.loads(called("store", "verify", root, "--output", "json").stdout)
         assert report["verdict"] == "damaged"
         assert report["damaged"]["commit log"] == 1
         assert {finding["part"] for finding in report["findings"]} == {"commit log", "consume queues", "key index"}
@@ -214,6 +215,17 @@ class TestDump:
         assert option in result.stderr
 
 
+@pytest.mark.parametrize("command", ["verify", "rebuild"])
+def test_progress_is_shown_on_a_terminal_only(
+    called: Call, root: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    assert called("store", command, root).stderr == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    shown = called("store", command, root)
+    assert (shown.returncode, command in shown.stderr, "\x1b[" in shown.stdout) == (0, True, False)
+
+
 class TestRebuild:
     def test_what_was_done_is_told(self, called: Call, root: Path) -> None:
         damage(root, 4)
@@ -226,8 +238,9 @@ class TestRebuild:
         assert lines[4].endswith("records/s")
 
     def test_sizes_come_from_the_files(self, called: Call, clean: Path) -> None:
-        assert called("store", "rebuild", clean / "commitlog").returncode == 0
-        report = json.loads(called("store", "verify", clean, "--json").stdout)
+        (built,) = json.loads(called("store", "rebuild", clean / "commitlog", "-o", "json").stdout)
+        assert (built["records"], built["units"], built["gaps"]) == (1974, 1974, [])
+        (report,) = json.loads(called("store", "verify", clean, "--output", "json").stdout)
         assert (report["verdict"], report["units"], report["index_files"]) == ("sound", 1974, 3)
 
     def test_a_store_in_use_is_refused(self, called: Call, tmp_path: Path) -> None:
@@ -267,7 +280,7 @@ def test_a_reader_that_has_enough_is_no_failure(root: Path) -> None:
     from rocketline.cli.servers.child import cli_command, cli_environment
 
     dump = subprocess.Popen(
-        cli_command("store", "dump", str(root), "--json"),
+        cli_command("store", "dump", str(root), "--output", "json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=cli_environment(),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 
 import pytest
 
-from rocketline.cli.messages.text import message_json, message_line, receipt_json, receipt_line
+from rocketline.cli.messages.text import message_line, message_record, message_template, receipt_line, receipt_record
 from rocketline.client.producer.receipts import SendReceipt, SendStatus
+from rocketline.errors import ConfigError
 from rocketline.message import LogOffset, MessageQueue, MessageView, QueueOffset
 
 
@@ -48,7 +48,7 @@ def test_nothing_reaches_the_terminal_raw(body: bytes) -> None:
 
 
 def test_json_gives_everything_back() -> None:
-    fields = json.loads(message_json(view(b"two\nlines", TAGS="t", KEYS="a b", UNIQ_KEY="ID", colour="red")))
+    fields = message_record(view(b"two\nlines", TAGS="t", KEYS="a b", UNIQ_KEY="ID", colour="red"))
     assert fields["body"] == "two\nlines"
     assert (fields["topic"], fields["broker"], fields["queue"], fields["offset"]) == ("orders", "broker-a", 3, 12)
     assert (fields["tag"], fields["keys"], fields["message_id"]) == ("t", ["a", "b"], "ID")
@@ -56,7 +56,7 @@ def test_json_gives_everything_back() -> None:
 
 
 def test_json_keeps_bytes_that_are_not_text() -> None:
-    fields = json.loads(message_json(view(b"\xff\x00")))
+    fields = message_record(view(b"\xff\x00"))
     assert "body" not in fields
     assert base64.b64decode(fields["body_base64"]) == b"\xff\x00"
 
@@ -65,7 +65,7 @@ def test_receipts() -> None:
     queue = MessageQueue("orders", "broker-a", 3)
     receipt = SendReceipt(SendStatus.OK, "UNIQUE", "OFFSET", queue, QueueOffset(7))
     assert receipt_line(receipt) == "SEND_OK orders@broker-a:3#7 UNIQUE"
-    assert json.loads(receipt_json(receipt)) == {
+    assert receipt_record(receipt) == {
         "status": "SEND_OK",
         "topic": "orders",
         "broker": "broker-a",
@@ -74,3 +74,23 @@ def test_receipts() -> None:
         "message_id": "UNIQUE",
         "offset_id": "OFFSET",
     }
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("{queue}#{offset} {body}", "3#12 two\\nlines"),
+        (r"{tag}\t{keys}\n", "t\ta,b\n"),
+        ("{properties.colour}{properties.none}", "red"),
+        ("{{{topic}}}", "{orders}"),
+    ],
+)
+def test_a_template_is_filled_in(template: str, line: str) -> None:
+    message = view(b"two\nlines", TAGS="t", KEYS="a b", UNIQ_KEY="ID", colour="red")
+    assert message_template(template)(message) == line
+
+
+@pytest.mark.parametrize("template", ["{nothing}", "{body", "}", "{}", "{body.__class__}", "{properties.}"])
+def test_a_template_with_an_unknown_field_is_refused(template: str) -> None:
+    with pytest.raises(ConfigError, match="fields are topic, broker"):
+        message_template(template)

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.access import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, spark_access
-from rocketline.cli.options import ConfigFile, Settings
+from rocketline.cli.access import (
+    ACCESS_KEY_VARIABLE,
+    NAMESRV_HELP,
+    SECRET_KEY_VARIABLE,
+    name_servers_and_context,
+    spark_access,
+)
+from rocketline.cli.options import ConfigFile, OutputOption, Settings
+from rocketline.cli.tables import Output, Table, sentence, show
 from rocketline.cli.usage import UsageProblem
 from rocketline.errors import ConfigError
 
@@ -29,7 +36,7 @@ Master = Annotated[
                  show_default="local[*]"),
 ]  # fmt: skip
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting for Spark; repeatable.")]
-Namesrv = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Name server of the cluster to read from.")]
+Namesrv = Annotated[str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT", help=NAMESRV_HELP)]
 StorePath = Annotated[str | None, typer.Option("--path", metavar="DIR", help="Read a store's files instead.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="A topic to read; repeatable.")]
 ToNamesrv = Annotated[
@@ -67,15 +74,17 @@ def medallion(
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Orders from a topic to bronze, silver and gold tables, and the totals back to a topic."""
     from rocketline.pipelines.medallion import GoldSettings
     from rocketline.pipelines.medallion import medallion as run
     from rocketline.pipelines.origin import Origin
 
-    origin = Origin((topic,), namesrv=namesrv, path=path, access=spark_access(option or ()))
+    namesrv, access = _cluster(namesrv, path, option)
+    origin = Origin((topic,), namesrv=namesrv, path=path, access=access)
     gold = GoldSettings(window, late_after, to_namesrv or namesrv, to_topic)
-    _run("medallion", master, conf, lambda spark: run(spark, origin, target, _tell, gold))
+    _run("medallion", master, conf, output, lambda spark: run(spark, origin, target, _tell, gold))
 
 
 @pipeline_app.command()
@@ -90,13 +99,21 @@ def archive(
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Copy topics, or a store's files, to partitioned Parquet, exactly once; every run adds what is new."""
     from rocketline.pipelines.archive import archive as run
     from rocketline.pipelines.origin import Origin
 
-    origin = Origin(tuple(topic or ()), pattern, namesrv, path, access=spark_access(option or ()))
-    _run("archive", master, conf, lambda spark: run(spark, origin, target, _tell, follow=follow, per_batch=per_batch))
+    namesrv, access = _cluster(namesrv, path, option)
+    origin = Origin(tuple(topic or ()), pattern, namesrv, path, access=access)
+    _run(
+        "archive",
+        master,
+        conf,
+        output,
+        lambda spark: run(spark, origin, target, _tell, follow=follow, per_batch=per_batch),
+    )
 
 
 @pipeline_app.command()
@@ -110,6 +127,7 @@ def restore(
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Send an archive's messages back into topics."""
     from rocketline.pipelines.archive import restore as run
@@ -119,6 +137,7 @@ def restore(
         "restore",
         master,
         conf,
+        output,
         lambda spark: run(
             spark,
             source,
@@ -148,14 +167,14 @@ def replay(
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Send a range of a topic, or of a store's files, to another topic or cluster."""
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.replay import replay as run
 
-    origin = Origin(
-        tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until, access=spark_access(option or ())
-    )
+    namesrv, access = _cluster(namesrv, path, option)
+    origin = Origin(tuple(topic or ()), namesrv=namesrv, path=path, since=since, until=until, access=access)
     target = to_namesrv or namesrv
     if target is None:
         raise ConfigError("name the cluster to send to: --to-namesrv HOST:PORT")
@@ -163,6 +182,7 @@ def replay(
         "replay",
         master,
         conf,
+        output,
         lambda spark: run(
             spark, origin, target, _tell, to_topic=to_topic, where=where, rate=rate, keep_queues=keep_queues
         ),
@@ -185,24 +205,25 @@ def dlq(
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Count dead letters by group, origin, error and hour; --redrive sends some again ("true": all)."""
     from rocketline.pipelines.dlq import dlq as run
     from rocketline.pipelines.dlq import dlq_origin
 
-    access = spark_access(option or ())
+    namesrv, access = _cluster(namesrv, path, option)
 
     def work(spark: SparkSession) -> Outcome:
         origin = dlq_origin(namesrv, path, group or (), access)
         return run(spark, origin, _tell, error_property=error_property, redrive=redrive, namesrv=to_namesrv, rate=rate)
 
-    _run("dlq", master, conf, work)
+    _run("dlq", master, conf, output, work)
 
 
 @pipeline_app.command()
 def lag(
-    namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Name server of the cluster.")],
     group: Annotated[list[str], typer.Option(help="A consumer group; repeatable.")],
+    namesrv: Namesrv = None,
     topic: Topics = None,
     times: Annotated[int, typer.Option(min=1, help="How many samples to take.")] = 5,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 2.0,
@@ -210,17 +231,21 @@ def lag(
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Show the lag of groups, their rates, and when they will have caught up."""
     from rocketline.pipelines.lag import lag as run
 
-    access = spark_access(option or ())
+    cluster, access = _cluster(namesrv, None, option)
+    if cluster is None:
+        raise UsageProblem("which cluster? give --namesrv HOST:PORT, set NAMESRV_ADDR, or use a context")
     _run(
         "lag",
         master,
         conf,
+        output,
         lambda spark: run(
-            spark, namesrv, group, _tell, topics=topic or (), times=times, every_s=every, out=out, access=access
+            spark, cluster, group, _tell, topics=topic or (), times=times, every_s=every, out=out, access=access
         ),
     )
 
@@ -236,13 +261,15 @@ def trace(
     option: Access = None,
     master: Master = None,
     conf: Conf = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Percentiles of sending, end-to-end and handling times from message traces."""
     from rocketline.pipelines.origin import Origin
     from rocketline.pipelines.trace import trace as run
 
-    origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until, access=spark_access(option or ()))
-    _run("trace", master, conf, lambda spark: run(spark, origin, _tell, out=out))
+    namesrv, access = _cluster(namesrv, path, option)
+    origin = Origin((topic,), namesrv=namesrv, path=path, since=since, until=until, access=access)
+    _run("trace", master, conf, output, lambda spark: run(spark, origin, _tell, out=out))
 
 
 @pipeline_app.command()
@@ -252,23 +279,19 @@ def audit(
     conf: Conf = None,
     config: ConfigFile = None,
     settings: Settings = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Check a store in parallel: checksums, offsets, queues and index. Exit code 1: damaged."""
-    from rocketline.cli.jobs.store import broker_config, stores_in
-    from rocketline.cli.jobs.store_text import report_lines
+    from rocketline.pipelines.session import check_libraries, open_session
+
+    check_libraries()
+    from rocketline.cli.jobs.store import broker_config, show_reports, stores_in
     from rocketline.pipelines.audit import audit as run
     from rocketline.pipelines.failures import explained
-    from rocketline.pipelines.session import open_session
-    from rocketline.store.tools.inspection import Verdict
 
-    broker, stores, is_damaged = broker_config(config, settings), stores_in(folder), False
+    broker, stores = broker_config(config, settings), stores_in(folder)
     with open_session("audit", master, _settings(conf), tasks_only=True) as spark, explained():
-        for store in stores:
-            report = run(spark, store, _tell, broker.store)
-            is_damaged |= report.verdict is Verdict.DAMAGED
-            print("\n".join(report_lines(report)), flush=True)
-    if is_damaged:
-        raise typer.Exit(1)
+        show_reports((run(spark, store, _tell, broker.store) for store in stores), output)
 
 
 @pipeline_app.command()
@@ -278,18 +301,19 @@ def rebuild(
     conf: Conf = None,
     config: ConfigFile = None,
     settings: Settings = None,
+    output: OutputOption = Output.table,
 ) -> None:
     """Rebuild consume queues and key index of a stopped store, in parallel."""
-    from rocketline.cli.jobs.store import broker_config, stores_in
-    from rocketline.cli.jobs.store_text import rebuild_lines
+    from rocketline.pipelines.session import check_libraries, open_session
+
+    check_libraries()
+    from rocketline.cli.jobs.store import broker_config, show_rebuilds, stores_in
     from rocketline.pipelines.failures import explained
     from rocketline.pipelines.rebuild import rebuild as run
-    from rocketline.pipelines.session import open_session
 
     broker, stores = broker_config(config, settings), stores_in(folder)
     with open_session("rebuild", master, _settings(conf), tasks_only=True) as spark, explained():
-        for store in stores:
-            print("\n".join(rebuild_lines(str(store.name), run(spark, store, _tell, broker))), flush=True)
+        show_rebuilds(((store, run(spark, store, _tell, broker)) for store in stores), output)
 
 
 @pipeline_app.command()
@@ -320,16 +344,31 @@ def project(
     print(f"run it with: cd {target} && spark-pipelines run")
 
 
-def _run(name: str, master: str | None, conf: list[str] | None, work: Callable[[SparkSession], Outcome]) -> None:
-    from rocketline.cli.jobs.pipeline_text import print_outcome
+def _cluster(namesrv: str | None, path: str | None, option: list[str] | None) -> tuple[str | None, dict[str, str]]:
+    """(name servers to read from, options to reach them); None for files."""
+    given, context = (namesrv, None) if path is not None else name_servers_and_context(namesrv)
+    return given, spark_access(option or (), context=context)
+
+
+def _run(
+    name: str, master: str | None, conf: list[str] | None, output: Output, work: Callable[[SparkSession], Outcome]
+) -> None:
     from rocketline.pipelines.failures import explained
     from rocketline.pipelines.session import open_session
 
     with open_session(name, master, _settings(conf)) as spark, explained():
         outcome = work(spark)
-    print_outcome(outcome)
+    _tell(outcome.title)
+    show([_table(outcome)], output)
     if outcome.is_bad:
         raise typer.Exit(1)
+
+
+def _table(outcome: Outcome) -> Table:
+    about = "; ".join(outcome.notes)
+    if not outcome.columns:
+        return sentence(f"{outcome.title}: {about}")
+    return Table(outcome.columns, [tuple(row) for row in outcome.rows], about=about)
 
 
 def _settings(conf: list[str] | None) -> dict[str, str]:

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.options import ConfigFile, Settings
+from rocketline.cli.options import ConfigFile, OutputOption, Settings
 from rocketline.cli.servers.flags import given_settings
-from rocketline.cli.usage import UsageProblem
+from rocketline.cli.tables import Output, Stream, Table, show
+from rocketline.cli.times import flag_value, parse_since_ms
 
 if TYPE_CHECKING:
     from rocketline.broker.config import BrokerConfig
     from rocketline.protocol.records import Record
     from rocketline.store.recovery.scan import Gap
     from rocketline.store.tools.folder import StoreFolder
+    from rocketline.store.tools.inspection import VerifyReport
+    from rocketline.store.tools.rebuild import RebuildResult
     from rocketline.store.tools.selection import RecordSelection
 
 DAMAGED = 1
@@ -38,30 +41,26 @@ store_app = typer.Typer(
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commitlog folder.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object per line.")]
 
 
 @store_app.command()
-def verify(folder: Folder, as_json: AsJson = False, config: ConfigFile = None, settings: Settings = None) -> None:
+def verify(
+    folder: Folder, output: OutputOption = Output.table, config: ConfigFile = None, settings: Settings = None
+) -> None:
     """Check log, queues and index; change nothing. Exit code 0: sound, 1: damaged, 2: no store."""
-    from rocketline.cli.jobs.store_text import report_json, report_lines
+    from rocketline.cli.jobs.progress import progress_bar
     from rocketline.store.tools import inspection
 
     broker = broker_config(config, settings)
-    is_damaged = False
-    with _exit_2_if_unreadable():
-        for store in stores_in(folder):
-            report = inspection.verify(store, broker.store)
-            is_damaged |= report.verdict is inspection.Verdict.DAMAGED
-            print(report_json(report) if as_json else "\n".join(report_lines(report)), flush=True)
-    if is_damaged:
-        raise typer.Exit(DAMAGED)
+    with _exit_2_if_unreadable(), progress_bar("verify") as progress:
+        stores = stores_in(folder)
+        show_reports((inspection.verify(store, broker.store, progress=progress) for store in stores), output)
 
 
 @store_app.command()
 def dump(
     folder: Folder,
-    as_json: AsJson = False,
+    output: OutputOption = Output.table,
     offset: Annotated[int | None, typer.Option(min=0, help="The record at this log offset.")] = None,
     from_offset: Annotated[int | None, typer.Option("--from", min=0, help="Log offset to begin at.")] = None,
     to_offset: Annotated[int | None, typer.Option("--to", min=0, help="Log offset to end before.")] = None,
@@ -69,7 +68,9 @@ def dump(
     queue: Annotated[int | None, typer.Option(min=0, help="Only this queue.")] = None,
     queue_offset: Annotated[int | None, typer.Option(min=0, help="Only this queue offset.")] = None,
     key: Annotated[str | None, typer.Option(help="Only this unique id or key.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601 or ms.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stored at or after; ISO 8601, ms, or 10m ago.")
+    ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or before.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.", show_default="all")] = None,
 ) -> None:
@@ -85,28 +86,59 @@ def dump(
         queue_id=queue,
         queue_offset=queue_offset,
         key=key,
-        since_ms=_time("--since", since),
-        until_ms=_time("--until", until),
+        since_ms=flag_value("--since", parse_since_ms, since),
+        until_ms=flag_value("--until", parse_since_ms, until),
     )
     with _exit_2_if_unreadable(), stop_at_closed_output():
-        _show(islice(_selected(stores_in(folder), selection), limit), as_json)
+        _show(islice(_selected(stores_in(folder), selection), limit), output)
 
 
 @store_app.command()
-def rebuild(folder: Folder, config: ConfigFile = None, settings: Settings = None) -> None:
+def rebuild(
+    folder: Folder, output: OutputOption = Output.table, config: ConfigFile = None, settings: Settings = None
+) -> None:
     """Rebuild consume queues and key index from the log; the broker must be stopped."""
     from rocketline.broker.config import parse_delay_levels
     from rocketline.broker.delays.delay_levels import deliver_time_codes
-    from rocketline.cli.jobs.store_text import rebuild_lines
+    from rocketline.cli.jobs.progress import progress_bar
     from rocketline.store.tools.rebuild import rebuild as build
 
     broker = broker_config(config, settings)
     codes = deliver_time_codes(parse_delay_levels(broker.delay_levels))
     with _exit_2_if_unreadable():
         stores = stores_in(folder)
-    for store in stores:
-        result = build(store, broker.store, codes)
-        print("\n".join(rebuild_lines(str(store.name), result)), flush=True)
+    with progress_bar("rebuild") as progress:
+        show_rebuilds(((store, build(store, broker.store, codes, progress=progress)) for store in stores), output)
+
+
+def show_reports(reports: Iterable[VerifyReport], output: Output) -> None:
+    """Show what was found in each store; exit code 1 when one is damaged."""
+    from rocketline.cli.jobs.store_text import REPORT_COLUMNS, report_lines, report_row
+    from rocketline.store.tools.inspection import Verdict
+
+    table, is_damaged = Table(REPORT_COLUMNS), False
+    for report in reports:
+        is_damaged |= report.verdict is Verdict.DAMAGED
+        table.rows.append(report_row(report))
+        if output is Output.table:
+            print("\n".join(report_lines(report)), flush=True)
+    if output is not Output.table:
+        show([table], output)
+    if is_damaged:
+        raise typer.Exit(DAMAGED)
+
+
+def show_rebuilds(results: Iterable[tuple[StoreFolder, RebuildResult]], output: Output) -> None:
+    """Show what was rebuilt in each store."""
+    from rocketline.cli.jobs.store_text import REBUILD_COLUMNS, rebuild_lines, rebuild_row
+
+    table = Table(REBUILD_COLUMNS)
+    for store, result in results:
+        table.rows.append(rebuild_row(str(store.name), result))
+        if output is Output.table:
+            print("\n".join(rebuild_lines(str(store.name), result)), flush=True)
+    if output is not Output.table:
+        show([table], output)
 
 
 def broker_config(file: Path | None, settings: list[str] | None) -> BrokerConfig:
@@ -133,18 +165,15 @@ def _selected(stores: list[StoreFolder], selection: RecordSelection) -> Iterator
         yield from select(store, selection, ReadOnlyDisk())
 
 
-def _show(found: Iterator[Record | Gap], as_json: bool) -> None:
-    from rocketline.cli.jobs.store_text import gap_line, print_table, record_json, record_row
-    from rocketline.store.recovery.scan import Gap
+def _show(found: Iterator[Record | Gap], output: Output) -> None:
+    from rocketline.cli.jobs.store_text import RECORD_COLUMNS, print_table, record_fields, record_line
 
-    if not as_json and sys.stdout.isatty():
+    if output is Output.table and sys.stdout.isatty():
         print_table(found)
         return
+    stream = Stream(output, RECORD_COLUMNS)
     for item in found:
-        if as_json:
-            print(record_json(item))
-        else:
-            print(gap_line(item) if isinstance(item, Gap) else "\t".join(record_row(item)))
+        stream.show(partial(record_fields, item), partial(record_line, item))
 
 
 @contextmanager
@@ -159,12 +188,3 @@ def _exit_2_if_unreadable() -> Iterator[None]:
             raise
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(NOT_READABLE) from error
-
-
-def _time(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
-        raise UsageProblem(f"{option} {text}: a time like 2024-05-31T12:00:00, or milliseconds, is expected") from error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketline.cli.messages.text import body_text, printable
 from rocketline.errors import ProtocolError
@@ -19,13 +18,18 @@ from rocketline.protocol.record_layout import COMPRESSED
 from rocketline.protocol.records import Record
 from rocketline.store.recovery.scan import Gap
 from rocketline.store.tools.inspection import Verdict, VerifyReport
-
-if TYPE_CHECKING:
-    from rocketline.store.tools.rebuild import RebuildResult
+from rocketline.store.tools.rebuild import RebuildResult
 
 SHOWN_FINDINGS = 50
 PAGE_ROWS = 200
 COLUMNS = (("log offset", 14), ("size", 7), ("stored", 23), ("queue", 28), ("tag", 12), ("keys", 20), ("body", 48))
+
+RECORD_COLUMNS = (
+    "log_offset", "size", "topic", "queue", "offset", "properties", "born_ms", "born_host", "store_ms", "store_host",
+    "reconsume_times", "flag", "sys_flag", "prepared_log_offset", "body_problem", "body", "body_base64", "damaged", "next",
+)  # fmt: skip
+REPORT_COLUMNS = ("verdict", *(item.name for item in fields(VerifyReport)))
+REBUILD_COLUMNS = ("store", *(item.name for item in fields(RebuildResult)))
 
 _VERDICTS = {
     Verdict.SOUND: "sound",
@@ -52,13 +56,21 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
     for finding in report.findings[:SHOWN_FINDINGS]:
         yield f"{'will be repaired' if finding.heals else 'DAMAGE'}: {printable(str(finding))}"
     if len(report.findings) > SHOWN_FINDINGS:
-        yield f"... and {len(report.findings) - SHOWN_FINDINGS:,} more; --json shows them"
+        yield f"... and {len(report.findings) - SHOWN_FINDINGS:,} more; --output json shows them"
     counts = ", ".join(f"{count:,} in {part}" for part, count in report.damaged.items())
     yield _VERDICTS[report.verdict] + (f": {counts}" if counts else "")
 
 
-def report_json(report: VerifyReport) -> str:
-    return json.dumps({"verdict": report.verdict.value, **asdict(report)})
+def report_row(report: VerifyReport) -> tuple[Any, ...]:
+    """The values of `REPORT_COLUMNS`."""
+    return (report.verdict.value, *asdict(report).values())
+
+
+def rebuild_row(store: str, result: RebuildResult) -> tuple[Any, ...]:
+    """The values of `REBUILD_COLUMNS`."""
+    known = asdict(result)
+    known["gaps"] = [{"log_offset": start, "next": end, "damaged": reason} for start, end, reason in result.gaps]
+    return (store, *known.values())
 
 
 def rebuild_lines(store: str, result: RebuildResult) -> Iterator[str]:
@@ -71,12 +83,12 @@ def rebuild_lines(store: str, result: RebuildResult) -> Iterator[str]:
     yield f"  {result.seconds:.1f} s, {speed:,.0f} MiB/s, {result.records / max(result.seconds, 1e-6):,.0f} records/s"
 
 
-def record_json(found: Record | Gap) -> str:
-    """One JSON object; the body as text, or as base64 when it is not UTF-8."""
+def record_fields(found: Record | Gap) -> dict[str, Any]:
+    """A record for JSON; the body as text, or as base64 when it is not UTF-8."""
     if isinstance(found, Gap):
-        return json.dumps({"damaged": found.reason, "log_offset": found.log_offset, "next": found.next_log_offset})
+        return {"damaged": found.reason, "log_offset": found.log_offset, "next": found.next_log_offset}
     body, problem = _inflated(found)
-    fields: dict[str, Any] = {
+    values: dict[str, Any] = {
         "log_offset": found.log_offset,
         "size": found.size,
         "topic": found.topic,
@@ -92,14 +104,14 @@ def record_json(found: Record | Gap) -> str:
         "sys_flag": found.sys_flag,
     }
     if found.prepared_log_offset:
-        fields["prepared_log_offset"] = found.prepared_log_offset
+        values["prepared_log_offset"] = found.prepared_log_offset
     if problem:
-        fields["body_problem"] = problem
+        values["body_problem"] = problem
     try:
-        fields["body"] = body.decode("utf-8")
+        values["body"] = body.decode("utf-8")
     except UnicodeDecodeError:
-        fields["body_base64"] = b64encode(body).decode("ascii")
-    return json.dumps(fields)
+        values["body_base64"] = b64encode(body).decode("ascii")
+    return values
 
 
 def record_row(record: Record) -> tuple[str, ...]:
@@ -115,6 +127,10 @@ def record_row(record: Record) -> tuple[str, ...]:
         printable(properties.get(KEYS, "")),
         f"({problem})" if problem else body_text(body[:200]),
     )
+
+
+def record_line(found: Record | Gap) -> str:
+    return gap_line(found) if isinstance(found, Gap) else "\t".join(record_row(found))
 
 
 def gap_line(gap: Gap) -> str:

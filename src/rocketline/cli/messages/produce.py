@@ -5,26 +5,30 @@ from __future__ import annotations
 import os
 import sys
 from asyncio import Semaphore, TaskGroup
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace
 
-from rocketline.cli.access import DEFAULT_NAMESRV, client_access
+from rocketline.cli.access import Connection, connection
+from rocketline.cli.messages.text import RECEIPT_COLUMNS, receipt_line, receipt_record
 from rocketline.cli.options import (
     AccessKey,
     CaFile,
     Insecure,
     NameServers,
-    Output,
+    OutputOption,
     SecretKeyFile,
     TlsSwitch,
     Verbose,
 )
+from rocketline.cli.tables import Output, Stream
 from rocketline.cli.usage import UsageProblem
 
 if TYPE_CHECKING:
@@ -41,14 +45,18 @@ def produce(
     bodies: Annotated[
         list[str] | None, typer.Argument(metavar="BODY", help="Without any: one message per line of stdin.")
     ] = None,
-    namesrv: NameServers = DEFAULT_NAMESRV,
+    namesrv: NameServers = None,
     tag: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
     key: Annotated[list[str] | None, typer.Option(help="Key to find the messages by; may be repeated.")] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
     ] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="All go to one queue, in order; others with this key too.")
+    ] = None,
+    delay: Annotated[str | None, typer.Option(metavar="DURATION", help="Deliver them later: 30s, 5m, 1h30m.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Send everything this many times.")] = 1,
-    output: Annotated[Output, typer.Option(help="How receipts are shown.")] = Output.text,
+    output: OutputOption = Output.table,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no receipts, only the total.")] = False,
     access_key: AccessKey = None,
     secret_key_file: SecretKeyFile = None,
@@ -58,23 +66,34 @@ def produce(
     verbose: Verbose = 0,
 ) -> None:
     """Send messages and show where they were stored."""
+    from rocketline.cli.explain import diagnosed
     from rocketline.cli.logs import LoggingOptions, log_to_stderr
-    from rocketline.cli.messages.text import receipt_json, receipt_line
     from rocketline.cli.servers.serving import run, stop_at_closed_output
+    from rocketline.cli.times import flag_value, parse_duration_s
     from rocketline.message import Message
 
     log_to_stderr(LoggingOptions(verbose))
-    template = Message(topic, b"", tag=tag, keys=key or (), properties=_pairs(properties or ()))
+    delay_s = flag_value("--delay", parse_duration_s, delay)
+    template = Message(
+        topic,
+        b"",
+        tag=tag,
+        keys=key or (),
+        properties=_pairs(properties or ()),
+        delay=timedelta(seconds=delay_s) if delay_s else None,
+        sharding_key=ordering_key,
+    )
     if bodies:
         source = _given(template, bodies, count)
     elif count > 1:
         raise UsageProblem("--count needs the messages on the command line")
     else:
         source = _typed(template)
-    shown = receipt_json if output is Output.json else receipt_line
-    access = client_access(access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    cluster = connection(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    tally = _Tally(topic, None if quiet else Stream(output, RECEIPT_COLUMNS))
+    in_flight = 1 if ordering_key is not None else IN_FLIGHT  # so that they are stored in this order
     with stop_at_closed_output():
-        run(_send(namesrv, access, source, _Tally(topic, None if quiet else shown)))
+        run(diagnosed(cluster, _send(cluster, source, tally, in_flight)))
 
 
 @dataclass
@@ -82,14 +101,14 @@ class _Tally:
     """Counts and shows what was acknowledged."""
 
     topic: str
-    shown: Callable[[SendReceipt], str] | None
+    shown: Stream | None
     count: int = 0
     started: float = field(default_factory=monotonic)
 
     def add(self, receipt: SendReceipt) -> None:
         self.count += 1
         if self.shown is not None:
-            print(self.shown(receipt), flush=True)
+            self.shown.show(partial(receipt_record, receipt), partial(receipt_line, receipt))
 
     def summary(self) -> str:
         seconds = monotonic() - self.started
@@ -99,10 +118,10 @@ class _Tally:
         return f"sent {self.count:,} messages to {self.topic} in {seconds:.2f} s ({rate:,.0f}/s)"
 
 
-async def _send(namesrv: str, access: dict[str, Any], source: AsyncGenerator[Message, None], tally: _Tally) -> None:
+async def _send(cluster: Connection, source: AsyncGenerator[Message, None], tally: _Tally, in_flight: int) -> None:
     from rocketline.client import ClientOptions, Producer
 
-    window = Semaphore(IN_FLIGHT)
+    window = Semaphore(in_flight)
 
     async def send_one(producer: Producer, message: Message) -> None:
         try:
@@ -112,7 +131,7 @@ async def _send(namesrv: str, access: dict[str, Any], source: AsyncGenerator[Mes
 
     try:
         async with (
-            Producer(namesrv, group=GROUP, options=ClientOptions(**access)) as producer,
+            Producer(cluster.namesrv, group=GROUP, options=ClientOptions(**cluster.access)) as producer,
             TaskGroup() as sends,
             aclosing(source) as messages,
         ):

@@ -6,9 +6,16 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, facts, sentence
+from rocketline.cli.tables import Ms, Parts, Table, sentence, settings
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BROKER, CLUSTER, CLUSTER_BROKERS, all_or_chosen, chosen_brokers
+from rocketline.cli.verbs.common import (
+    BROKER,
+    CLUSTER,
+    CLUSTER_BROKERS,
+    all_or_chosen,
+    broker_subject,
+    chosen_brokers,
+)
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin, AdminBroker
@@ -50,23 +57,25 @@ async def cluster_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
             table.rows.append((cluster, name, *_day_totals(found)))
         else:
             table.rows.append((cluster, name, broker_id, broker.address, *_load_columns(found)))
+    if not info.broker_addr_table:
+        table.about = admin.no_broker_text
     yield table
 
 
 def _load_columns(info: dict[str, str]) -> list[object]:
     oldest_ms = _number(info, "earliestMessageTimeStamp")
-    waits = (info.get(f"{pool}ThreadPoolQueueHeadWaitTimeMills", "?") for pool in ("send", "pull"))
-    timer = (info.get(key, "?") for key in ("timerReadBehind", "timerOffsetBehind", "timerCongestNum"))
+    waits = {"in": "sendThreadPoolQueueHeadWaitTimeMills", "out": "pullThreadPoolQueueHeadWaitTimeMills"}
+    timer = {"behind_s": "timerReadBehind", "new": "timerOffsetBehind", "waiting": "timerCongestNum"}
     return [
-        info.get("brokerVersionDesc", "?"),
+        info.get("brokerVersionDesc"),
         _first_rate(info, "putTps"),
         _first_rate(info, "getTransferredTps"),
-        ", ".join(waits),
-        ", ".join(timer),
+        _parts(info, waits),
+        _parts(info, timer),
         int(_number(info, "pageCacheLockTimeMills")),
         round((time.time() * 1000 - oldest_ms) / 3_600_000, 2) if oldest_ms > 0 else 0.0,
         round(_number(info, "commitLogDiskRatio"), 4),
-        info.get("brokerActive", "?") == "true",
+        info.get("brokerActive") == "true",
     ]
 
 
@@ -80,6 +89,10 @@ def _day_totals(info: dict[str, str]) -> list[int]:
         grown("Put", "TodayMorning", "TodayNow"),
         grown("Get", "TodayMorning", "TodayNow"),
     ]
+
+
+def _parts(info: dict[str, str], keys: dict[str, str]) -> Parts:
+    return Parts((name, int(_number(info, key)) if key in info else None) for name, key in keys.items())
 
 
 def _number(info: dict[str, str], key: str) -> float:
@@ -100,14 +113,14 @@ def _first_rate(info: dict[str, str], key: str) -> float:
 async def broker_status(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await all_or_chosen(admin, args)
     for broker, info in zip(brokers, await admin.gather(broker.runtime_info() for broker in brokers)):
-        yield facts(sorted(info.items()), _title(broker))
+        yield settings(sorted(info.items()), "status", broker_subject(broker))
 
 
 @verb("getBrokerConfig", "The settings of brokers.", BROKER, CLUSTER, aliases=("broker-config",))
 async def get_broker_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
     brokers = await all_or_chosen(admin, args)
     for broker, config in zip(brokers, await admin.gather(broker.config() for broker in brokers)):
-        yield facts(sorted(config.items()), _title(broker))
+        yield settings(sorted(config.items()), "settings", broker_subject(broker))
 
 
 @verb(

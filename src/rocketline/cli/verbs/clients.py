@@ -16,9 +16,7 @@ CONNECTION = ("client", "address", "language", "version")
 
 
 async def _brokers_of_group(admin: Admin, group: str, address: str | None) -> list[AdminBroker]:
-    from rocketline.protocol.names import retry_topic
-
-    return [await admin.named_broker_at(address)] if address else await admin.brokers_of(retry_topic(group))
+    return [await admin.named_broker_at(address)] if address else await admin.brokers_of_group(group)
 
 
 @verb("consumerConnection", "The consumers of a group and what they subscribe to.", GROUP, BROKER)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from argparse import ArgumentTypeError
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rocketline.cli.times import parse_time_ms
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag
 
@@ -21,37 +19,10 @@ ONE_CLUSTER = Flag("c", "cluster", "Only this cluster.")
 CLUSTER_BROKERS = Flag("c", "cluster", "All brokers of this cluster.")
 IGNORED = "Accepted for compatibility with mqadmin; ignored."
 IGNORED_CLUSTER = Flag("c", "cluster", IGNORED)
-BEGIN = Flag(
-    "b",
-    "beginTimestamp",
-    "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.",
-    kind=lambda text: parse_time_ms(text),
-)
-END = Flag("e", "endTimestamp", "Stored at or before; same formats.", kind=lambda text: parse_time_ms(text))
+BEGIN = Flag("b", "beginTimestamp", "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.", kind=parse_time_ms)
+END = Flag("e", "endTimestamp", "Stored at or before; same formats.", kind=parse_time_ms)
 
 PRODUCER_GROUP = "rocketline_admin_producer"
-
-
-def parse_time_ms(text: str) -> int:
-    """Milliseconds since 1970 of `now`, a number, Apache's `yyyy-MM-dd#HH:mm:ss:SSS`, or ISO 8601.
-
-    >>> parse_time_ms("1700000000000")
-    1700000000000
-    """
-    if text.lower() == "now":
-        return int(time.time() * 1000)
-    if text.lstrip("-").isdecimal():
-        return int(text)
-    try:
-        day, separator, clock = text.partition("#")
-        if separator:
-            hours, minutes, seconds, ms = ([*clock.split(":"), "0"])[:4]
-            return int(datetime.fromisoformat(f"{day}T{hours}:{minutes}:{seconds}").timestamp() * 1000) + int(ms)
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
-        raise ArgumentTypeError(
-            f"{text!r} is not a time: now, milliseconds, 2026-05-31#12:00:00:000 or 2026-05-31T12:00:00 is expected"
-        ) from error
 
 
 def parse_attributes(flag: str, text: str | None) -> dict[str, str]:
@@ -73,6 +44,11 @@ async def chosen_brokers(admin: Admin, args: Args, *, slaves: bool = False) -> l
     if cluster:
         return await admin.brokers(cluster, slaves=slaves)
     raise UsageProblem("which broker? -b HOST:PORT, or -c CLUSTER for all of a cluster")
+
+
+def broker_subject(broker: AdminBroker) -> dict[str, str]:
+    """What the tables of one broker are about."""
+    return {"broker": broker.name, "address": broker.address}
 
 
 async def all_or_chosen(admin: Admin, args: Args) -> list[AdminBroker]:

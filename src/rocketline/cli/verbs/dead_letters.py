@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ async def dlq_show(admin: Admin, args: Args) -> AsyncIterator[Table]:
         return
     table = Table(("id", "topic", "died", "retries", "tag", "keys", "first id", "body"))
     for letter in letters:
-        marks = (letter.reconsume_times, letter.tag, " ".join(letter.keys), origin_id(letter))
+        marks = (letter.reconsume_times, letter.tag, list(letter.keys), origin_id(letter))
         place = (letter.message_id, origin_topic(letter), Ms(letter.store_ms))
         table.rows.append((*place, *marks, body_text(letter.body, "utf-8")))
     if more:
@@ -97,11 +98,11 @@ async def dlq_redrive(admin: Admin, args: Args) -> AsyncIterator[Table]:
     END,
 )
 async def dlq_export(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.cli.messages.text import message_json
+    from rocketline.cli.messages.text import message_record
 
     count = 0
     with Path(args.file).open("x", encoding="utf-8") as file:  # noqa: ASYNC230 (nobody else waits for this loop)
         async for letter in _chosen(admin, args):
-            file.write(message_json(letter) + "\n")
+            file.write(json.dumps(message_record(letter)) + "\n")
             count += 1
     yield sentence(f"{count} dead letters of {args.consumer_group} are in {args.file}")

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Ms, Table, facts, sentence
+from rocketline.cli.tables import Ms, Table, sentence, settings
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BROKER, CLUSTER, ONE_CLUSTER, all_or_chosen, chosen_brokers, parse_attributes
+from rocketline.cli.verbs.common import (
+    BROKER,
+    CLUSTER,
+    ONE_CLUSTER,
+    all_or_chosen,
+    broker_subject,
+    chosen_brokers,
+    parse_attributes,
+)
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -112,7 +120,7 @@ async def get_consumer_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
     import msgspec
 
     for broker, group in await admin.ask_brokers(await admin.brokers(), lambda broker: broker.group(args.group_name)):
-        yield facts(sorted(msgspec.to_builtins(group).items()), f"{broker.name} {broker.address}")
+        yield settings(sorted(msgspec.to_builtins(group).items()), "settings", broker_subject(broker))
 
 
 @verb("groupList", "All consumer groups.", BROKER, CLUSTER, aliases=("groups",))
@@ -122,7 +130,7 @@ async def group_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for broker, groups in zip(brokers, await admin.gather(broker.groups() for broker in brokers)):
         for name in groups:
             table.setdefault(name, []).append(broker.name or broker.address)
-    yield Table(("group", "brokers"), [(name, ", ".join(table[name])) for name in sorted(table)])
+    yield Table(("group", "brokers"), [(name, table[name]) for name in sorted(table)])
 
 
 @verb(
@@ -141,7 +149,7 @@ async def consumer_progress(admin: Admin, args: Args) -> AsyncIterator[Table]:
         table = Table(("group", "topics", "lag", "in flight", "out/s"))
         for progress in await all_progress(admin, args.cluster):
             if progress.queues:
-                names = ", ".join(topic for topic in progress.topics if not topic.startswith("%RETRY%"))
+                names = [topic for topic in progress.topics if not topic.startswith("%RETRY%")]
                 table.rows.append((progress.group, names, progress.lag, progress.in_flight, progress.rate))
         yield table
         return
@@ -165,10 +173,9 @@ async def _queues(admin: Admin, progress: GroupProgress, with_clients: bool) -> 
 async def _owners(admin: Admin, progress: GroupProgress) -> dict[str, str]:
     """Which client holds each queue, as reported by the clients."""
     from rocketline.protocol.bodies import parse_queue_key
-    from rocketline.protocol.names import retry_topic
 
     owners: dict[str, str] = {}
-    brokers = await admin.brokers_of(retry_topic(progress.group))
+    brokers = await admin.brokers_of_group(progress.group)
     for broker, online in await admin.ask_brokers(brokers, lambda broker: broker.consumers(progress.group)):
         for client in online.connection_set:
             info = await broker.running_info(progress.group, client.client_id)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rocketline.cli.tables import Ms, Table, facts, sentence
+from rocketline.cli.times import parse_time_ms
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BEGIN, END, IGNORED, IGNORED_CLUSTER, PRODUCER_GROUP, TOPIC, parse_time_ms
+from rocketline.cli.verbs.common import BEGIN, END, IGNORED, IGNORED_CLUSTER, PRODUCER_GROUP, TOPIC
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -30,13 +31,13 @@ def body_text(body: bytes, charset: str) -> str:
         raise UsageProblem(f"{charset!r} is not a character set") from error
 
 
-def message_facts(message: MessageView, charset: str = "utf-8", title: str = "") -> Table:
+def message_facts(message: MessageView, charset: str = "utf-8") -> Table:
     """All that is known of one message."""
     pairs: list[tuple[str, Any]] = [
         ("offset id", message.offset_id),
         ("topic", message.topic),
         ("tag", message.tag),
-        ("keys", " ".join(message.keys)),
+        ("keys", list(message.keys)),
         ("broker", message.broker_name),
         ("queue", message.queue_id),
         ("queue offset", message.queue_offset),
@@ -50,7 +51,7 @@ def message_facts(message: MessageView, charset: str = "utf-8", title: str = "")
         ("properties", message.properties),
         ("body", body_text(message.body, charset)),
     ]
-    return facts(pairs, title or message.message_id)
+    return facts(pairs, subject={"message_id": message.message_id})
 
 
 def message_table(messages: list[MessageView], *, with_body: bool = True, charset: str = "utf-8") -> Table:
@@ -58,7 +59,7 @@ def message_table(messages: list[MessageView], *, with_body: bool = True, charse
     table = Table([*columns, "body"] if with_body else columns)
     for message in messages:
         place = (message.message_id, message.broker_name, message.queue_id, message.queue_offset, Ms(message.store_ms))
-        row = (*place, message.tag, " ".join(message.keys), message.reconsume_times)
+        row = (*place, message.tag, list(message.keys), message.reconsume_times)
         table.rows.append((*row, body_text(message.body, charset)) if with_body else row)
     return table
 
@@ -66,7 +67,7 @@ def message_table(messages: list[MessageView], *, with_body: bool = True, charse
 async def _consumed_by(admin: Admin, message: MessageView) -> Table:
     from rocketline.admin.messages import consumed_by
 
-    return Table(("group", "state"), list(await consumed_by(admin, message)), "consumed by")
+    return Table(("group", "state"), sorted(await consumed_by(admin, message)), "consumed by")
 
 
 @verb(
@@ -113,8 +114,13 @@ async def _requested_extras(admin: Admin, args: Args, message: MessageView) -> A
         broker = await admin.master(message.broker_name)
         done = await broker.consume_directly(args.consumer_group, args.client_id, message.offset_id)
         yield facts(
-            [("result", done.consume_result), ("took ms", done.spent_time_mills), ("remark", done.remark)],
-            f"handled by {args.client_id}",
+            [
+                ("client", args.client_id),
+                ("result", done.consume_result),
+                ("took ms", done.spent_time_mills),
+                ("remark", done.remark),
+            ],
+            "handled",
         )
     elif getattr(args, "send_message", False):
         yield await _sent_again(admin, message)
@@ -309,7 +315,9 @@ async def print_msg_by_queue(admin: Admin, args: Args) -> AsyncIterator[Table]:
         tags = Counter(message.tag or "" for message in found)
         yield Table(("tag", "messages"), list(tags.most_common()), "tags")
     if args.print_msg:
-        yield _limited_table(found, more, args, with_body=args.print_body)
+        shown = _limited_table(found, more, args, with_body=args.print_body)
+        shown.title = "messages" if args.calculate else ""
+        yield shown
 
 
 @verb(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from rocketline.cli.tables import Table, facts, sentence
+from rocketline.cli.tables import Table, sentence, settings
 from rocketline.cli.verb import Args, Flag, verb
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ BROKER_NAME = Flag("b", "brokerName", "Name of the broker.", required=True)
 @verb("getNamesrvConfig", "The settings of every name server.", aliases=("namesrv-config",))
 async def get_namesrv_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for address, config in await admin.ask_name_servers(lambda server: server.config()):
-        yield facts(sorted(config.items()), address)
+        yield settings(sorted(config.items()), "settings", {"address": address})
 
 
 @verb("updateNamesrvConfig", "Change a setting of every name server.", KEY, VALUE, aliases=("set-namesrv-config",))
@@ -44,9 +44,11 @@ async def delete_kv_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
 @verb("getKvConfig", "The keys of a namespace, or one of them.", NAMESPACE, Flag("k", "key", "Key."), aliases=("kv",))
 async def get_kv_config(admin: Admin, args: Args) -> AsyncIterator[Table]:
     if args.key:
-        yield facts([(args.key, await admin.ask_name_server(lambda server: server.get_kv(args.namespace, args.key)))])
+        yield settings(
+            [(args.key, await admin.ask_name_server(lambda server: server.get_kv(args.namespace, args.key)))]
+        )
     else:
-        yield facts(sorted((await admin.ask_name_server(lambda server: server.kv_list(args.namespace))).items()))
+        yield settings(sorted((await admin.ask_name_server(lambda server: server.kv_list(args.namespace))).items()))
 
 
 @verb("wipeWritePerm", "Forbid clients to write to a broker, before it is stopped.", BROKER_NAME, aliases=("drain",))
@@ -75,7 +77,7 @@ async def update_order_conf(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
     namespace, topic = "ORDER_TOPIC_CONFIG", args.topic
     if args.method == "get":
-        yield facts([(topic, await admin.ask_name_server(lambda server: server.get_kv(namespace, topic)))])
+        yield settings([(topic, await admin.ask_name_server(lambda server: server.get_kv(namespace, topic)))])
     elif args.method == "delete":
         await admin.ask_name_servers(lambda server: server.delete_kv(namespace, topic))
         yield sentence(f"the order configuration of {topic} is deleted")

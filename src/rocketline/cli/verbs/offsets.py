@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from rocketline.cli.tables import Ms, Table, sentence
+from rocketline.cli.times import parse_time_ms
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import IGNORED, TOPIC, parse_time_ms
+from rocketline.cli.verbs.common import IGNORED, TOPIC
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin

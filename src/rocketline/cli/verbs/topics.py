@@ -26,22 +26,47 @@ RETRY, DEAD = "%RETRY%", "%DLQ%"
 
 @verb(
     "topicList",
-    "All topics.",
+    "The topics of users; --all: those of the system too.",
     Flag("c", "clusterModel", "With the cluster of each and the groups that consume it.", switch=True),
+    Flag("", "all", "Also topics of the system, of retries and of dead letters.", switch=True),
     aliases=("topics",),
 )
 async def topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    names = await admin.ask_name_server(lambda server: server.topics())
+    every = await admin.ask_name_server(lambda server: server.topics())
+    names = every if args.all else await _user_topics(admin, every)
     if not args.cluster_model:
-        yield Table(("topic",), [(name,) for name in names])
+        about = "" if names else await _why_no_topic(admin)
+        yield Table(("topic",), [(name,) for name in names], about=about)
         return
     clusters, groups = await _clusters_of_topics(admin), await _groups_of_topics(admin)
-    table = Table(("cluster", "topic", "group"))
+    table = Table(("clusters", "topic", "group"))
     for name in names:
         if not name.startswith((RETRY, DEAD)):
             for group in groups.get(name, [""]):
-                table.rows.append((", ".join(clusters.get(name, [])), name, group))
+                table.rows.append((clusters.get(name, []), name, group or None))
     yield table
+
+
+async def _user_topics(admin: Admin, names: list[str]) -> list[str]:
+    """Without the topics that RocketMQ makes for itself; each broker and each cluster has one with its name."""
+    from rocketline.protocol.names import is_derived
+    from rocketline.protocol.namespaces import is_system_name
+
+    def is_own(name: str) -> bool:
+        return name in named or is_derived(name) or is_system_name(name) or name.startswith("RMQ_SYS_")
+
+    info = await admin.cluster_info()
+    named = {
+        *info.broker_addr_table,
+        *info.cluster_addr_table,
+        *(f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table),
+    }
+    return [name for name in names if not is_own(name)]
+
+
+async def _why_no_topic(admin: Admin) -> str:
+    has_brokers = (await admin.cluster_info()).broker_addr_table
+    return "there is no topic yet; --all shows those of the system" if has_brokers else admin.no_broker_text
 
 
 async def _clusters_of_topics(admin: Admin) -> dict[str, list[str]]:
@@ -76,7 +101,7 @@ async def topic_route(admin: Admin, args: Args) -> AsyncIterator[Table]:
     table = Table(("cluster", "broker", "addresses", "read queues", "write queues", "permission"))
     for item in sorted(route.queue_datas, key=lambda item: item.broker_name):
         group = groups.get(item.broker_name)
-        addresses = ", ".join(f"{key}: {value}" for key, value in sorted(group.broker_addrs.items())) if group else ""
+        addresses = dict(sorted(group.broker_addrs.items())) if group else {}
         counts = (item.read_queue_nums, item.write_queue_nums)
         table.rows.append(
             (group.cluster if group else "", item.broker_name, addresses, *counts, _permission(item.perm))

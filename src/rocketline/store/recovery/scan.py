@@ -12,7 +12,7 @@ Nearly every record is read by `record_runs`, many at a time. What that does not
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
 from typing import NamedTuple
@@ -69,6 +69,14 @@ class Gap(NamedTuple):
     reason: str
 
 
+ScanProgress = Callable[[int, int], None]
+"""Told now and then: (bytes of the log read, bytes that its files have)."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """For walks nobody watches."""
+
+
 class LogScan:
     """One walk over the files of a log.
 
@@ -97,7 +105,10 @@ class LogScan:
         self.odd_blanks: list[int] = []
         """Offsets of blanks with a wrong size; they lead to the next file all the same."""
         self._segments = list(segments)
+        self._start = start
         self._end = end
+        self.total_bytes = (self._segments[-1].next_base if end is None and self._segments else end or start) - start
+        """How much there is to read at most: the rest of the last file may be empty."""
         self._saw_zeros_only = False
         """Whether `skip` found only zeros after the last stop."""
         self._check_crc = check_crc
@@ -120,6 +131,10 @@ class LogScan:
             if rows:
                 self.records += len(rows)
                 yield rows
+
+    @property
+    def read_bytes(self) -> int:
+        return self.next_log_offset - self._start
 
     @property
     def is_at_end(self) -> bool:

@@ -25,6 +25,7 @@ from rocketline.store.files.disk import Disk, is_locked
 from rocketline.store.files.segment import Segment
 from rocketline.store.flush.checkpoint import CHECKPOINT_BYTES
 from rocketline.store.log.commit_log import record_store_ms
+from rocketline.store.recovery.scan import ScanProgress, no_progress
 from rocketline.store.tools.findings import CHECKPOINT, CONFIG, LOG, Findings, StoreFinding
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
@@ -96,18 +97,24 @@ Walk = Callable[[StoreFolder, StoreConfig, CheckLimits], tuple[list[RangeReport]
 
 
 def verify(
-    folder: StoreFolder, config: StoreConfig | None = None, disk: Disk | None = None, walk: Walk | None = None
+    folder: StoreFolder,
+    config: StoreConfig | None = None,
+    disk: Disk | None = None,
+    walk: Walk | None = None,
+    progress: ScanProgress = no_progress,
 ) -> VerifyReport:
-    """Check a whole store; StoreError when it cannot be read at all. `config` is needed for index files of unusual sizes."""
-    return _Inspection(folder, config or StoreConfig(), disk or ReadOnlyDisk()).run(walk)
+    """Check a whole store; StoreError when it cannot be read at all. `config` is needed for index files of unusual sizes;
+    `progress` is called while the log is read, unless `walk` reads it."""
+    return _Inspection(folder, config or StoreConfig(), disk or ReadOnlyDisk(), progress).run(walk)
 
 
 class _Inspection:
-    def __init__(self, folder: StoreFolder, config: StoreConfig, disk: Disk) -> None:
+    def __init__(self, folder: StoreFolder, config: StoreConfig, disk: Disk, progress: ScanProgress) -> None:
         self._folder = folder
         self._root = folder.root
         self._config = config
         self._disk = disk
+        self._progress = progress
         self._findings = Findings()
         self._report = VerifyReport(str(folder.name))
 
@@ -171,7 +178,7 @@ class _Inspection:
             for number in range(self._report.index_files)
             for found in check_links(folder, config, self._disk, limits, number)
         ]
-        return [check_range(folder, config, self._disk, limits)], links
+        return [check_range(folder, config, self._disk, limits, progress=self._progress)], links
 
     def _sum_up(self, whole: RangeReport) -> None:
         report = self._report

@@ -23,7 +23,7 @@ from rocketline.store.config import UNIT_BYTES, StoreConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.files.segment import MapPool, Segment
 from rocketline.store.queue.batch_dispatch import QueueKey
-from rocketline.store.recovery.scan import END_OF_LOG, Gap, LogScan, Stop, gc_paused
+from rocketline.store.recovery.scan import END_OF_LOG, Gap, LogScan, ScanProgress, Stop, gc_paused, no_progress
 from rocketline.store.tools.findings import INDEX, LOG, QUEUES, Findings, StoreFinding
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
@@ -86,7 +86,12 @@ WHOLE_LOG = LogPart()
 
 @gc_paused()
 def check_range(
-    folder: StoreFolder, config: StoreConfig, disk: Disk, limits: CheckLimits, log_range: LogPart = WHOLE_LOG
+    folder: StoreFolder,
+    config: StoreConfig,
+    disk: Disk,
+    limits: CheckLimits,
+    log_range: LogPart = WHOLE_LOG,
+    progress: ScanProgress = no_progress,
 ) -> RangeReport:
     """Check one range. Wrong names and sizes of files are not reported here, but by `queue_units` and `index_contents`."""
     segments = segments_of(disk, chain_files(disk, folder.log))
@@ -108,6 +113,7 @@ def check_range(
         report,
         queues,
         index,
+        progress,
     )
     if queues is not None:
         _sum_queues(report, queues)
@@ -121,7 +127,13 @@ def check_range(
     return report
 
 
-def _walk(scan: LogScan, report: RangeReport, queues: QueuesCheck | None, index: IndexCheck | None) -> None:
+def _walk(
+    scan: LogScan,
+    report: RangeReport,
+    queues: QueuesCheck | None,
+    index: IndexCheck | None,
+    progress: ScanProgress,
+) -> None:
     while True:
         for batch in scan:
             if report.first_record < 0:
@@ -130,6 +142,7 @@ def _walk(scan: LogScan, report: RangeReport, queues: QueuesCheck | None, index:
                 queues.follow(batch)
             if index is not None:
                 index.follow(batch)
+            progress(scan.read_bytes, scan.total_bytes)
         gap = scan.skip()
         if gap is None:
             break

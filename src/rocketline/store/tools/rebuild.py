@@ -29,7 +29,7 @@ from rocketline.store.index.index_file import index_count
 from rocketline.store.index.key_index import KeyIndex
 from rocketline.store.queue.batch_dispatch import put_in_index, put_in_queues
 from rocketline.store.queue.consume_queues import ConsumeQueues
-from rocketline.store.recovery.scan import Gap, LogScan, gc_paused
+from rocketline.store.recovery.scan import Gap, LogScan, ScanProgress, gc_paused, no_progress
 from rocketline.store.tools.folder import (
     INDEX_FOLDER,
     QUEUE_FOLDER,
@@ -86,11 +86,12 @@ def rebuild(
     disk: Disk | None = None,
     clock: Clock = SYSTEM_CLOCK,
     build: Callable[[RebuildPlan], RebuildResult] | None = None,
+    progress: ScanProgress = no_progress,
 ) -> RebuildResult:
     """Rebuild queues and index; StoreInUse while a broker has the store.
 
     `config` gives the file sizes if there are no files yet; `tags_code_for` the tags codes of delayed messages; `build`
-    replaces the one walk over the log.
+    replaces the one walk over the log, during which `progress` is called.
     """
     disk = disk or RealDisk()
     root = folder.root
@@ -101,7 +102,7 @@ def rebuild(
     try:
         finish_rebuild(disk, root)
         plan = _plan(disk, folder.log, root, config or StoreConfig(), tags_code_for, clock)
-        result = (build or _build)(plan)
+        result = build(plan) if build is not None else _build(plan, progress)
         disk.move_folder(root / BUILDING, root / READY)
         finish_rebuild(disk, root)
     finally:
@@ -171,13 +172,13 @@ def _index_shape(disk: Disk, folder: Path, config: StoreConfig) -> tuple[int, in
     return config.index_slots, config.index_entries
 
 
-def _build(plan: RebuildPlan) -> RebuildResult:
+def _build(plan: RebuildPlan, progress: ScanProgress) -> RebuildResult:
     for part in PARTS:
         plan.disk.make_folder(plan.folder / part)
     queues = ConsumeQueues(plan.disk, plan.folder / QUEUE_FOLDER, plan.config)
     index = KeyIndex(plan.disk, plan.folder / INDEX_FOLDER, plan.config, plan.clock)
     try:
-        result = _list_all(plan, queues, index if plan.config.index_enabled else None)
+        result = _list_all(plan, queues, index if plan.config.index_enabled else None, progress)
         for queue in queues:
             queue.flush()
         index.flush()
@@ -192,7 +193,9 @@ def _build(plan: RebuildPlan) -> RebuildResult:
 
 
 @gc_paused()
-def _list_all(plan: RebuildPlan, queues: ConsumeQueues, index: KeyIndex | None) -> RebuildResult:
+def _list_all(
+    plan: RebuildPlan, queues: ConsumeQueues, index: KeyIndex | None, progress: ScanProgress
+) -> RebuildResult:
     """Walk the log once and list every record found."""
     others = plan.other_topics
     gaps: list[Gap] = []
@@ -203,6 +206,7 @@ def _list_all(plan: RebuildPlan, queues: ConsumeQueues, index: KeyIndex | None) 
             put_in_queues(queues, kept, plan.tags_code_for)
             if index is not None:
                 put_in_index(index, batch)
+            progress(scan.read_bytes, scan.total_bytes)
         gap = scan.skip()
         if gap is None:
             return RebuildResult(scan.next_log_offset - plan.segments[0].base, scan.records, gaps)

@@ -228,7 +228,8 @@ class PushMember:
             if isinstance(result, RouteNotFound) and not topic.startswith(RETRY_PREFIX):
                 log.warning("group %s waits for topic %s: %s", self.group, topic, result)
         if len(errors) == len(topics) and not any(isinstance(error.__cause__, TopicNotExist) for error in errors):
-            raise errors[0]
+            # The user knows the own topic, not the retry topic of the group.
+            raise next((error for topic, error in zip(topics, errors) if not topic.startswith(RETRY_PREFIX)), errors[0])
 
     def resize(self, options: PushOptions) -> None:
         """Run another number of handlers at once from now on."""

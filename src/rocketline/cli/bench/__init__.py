@@ -1,0 +1,1 @@
+"""`rocketline bench`: how fast a cluster is, measured with the public clients."""

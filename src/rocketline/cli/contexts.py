@@ -1,0 +1,80 @@
+"""Named clusters in a file of the user: `rocketline context add prod --namesrv ...`, and commands need no `--namesrv`.
+
+The file is `rocketline/contexts.json` in the user's configuration folder (XDG_CONFIG_HOME, on Windows APPDATA), or the one
+that ROCKETLINE_CONFIG names. Only its owner can read it. It has the path of a secret key's file, never the key itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from rocketline.errors import ConfigError
+from rocketline.files import replace_file
+
+CONFIG_VARIABLE = "ROCKETLINE_CONFIG"
+OWNER_ONLY = 0o600
+
+
+class Context(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to reach one cluster."""
+
+    namesrv: str
+    access_key: str | None = None
+    secret_key_file: str | None = None
+    tls: bool = False
+    ca_file: str | None = None
+    insecure: bool = False
+
+
+class Contexts(msgspec.Struct):
+    """The content of the file; `current` is the name of the context in use."""
+
+    current: str | None = None
+    contexts: dict[str, Context] = {}
+
+    def require(self, name: str) -> Context:
+        if name not in self.contexts:
+            known = ", ".join(sorted(self.contexts)) or "none"
+            raise ConfigError(f"there is no context {name!r}; known: {known}; `rocketline context add` makes one")
+        return self.contexts[name]
+
+
+def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """The file with the contexts."""
+    if given := environment.get(CONFIG_VARIABLE):
+        return Path(given)
+    if sys.platform == "win32" and (roaming := environment.get("APPDATA")):
+        return Path(roaming) / "rocketline" / "contexts.json"
+    folder = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config"
+    return Path(folder) / "rocketline" / "contexts.json"
+
+
+def load_contexts(path: Path) -> Contexts:
+    """The contexts of a file, none when there is no file; ConfigError when it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Contexts)
+    except FileNotFoundError:
+        return Contexts()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path} is not a file of contexts: {error}; correct it or delete it") from error
+
+
+def save_contexts(path: Path, contexts: Contexts) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_file(path, msgspec.json.format(msgspec.json.encode(contexts)) + b"\n", mode=OWNER_ONLY)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; {CONFIG_VARIABLE} names another file") from error
+
+
+def current_context(environment: Mapping[str, str] = os.environ) -> Context | None:
+    """The context in use; None when there is none."""
+    found = load_contexts(contexts_path(environment))
+    return found.require(found.current) if found.current is not None else None
