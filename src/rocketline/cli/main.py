@@ -14,6 +14,7 @@ import typer
 
 from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
+from rocketline.cli.examples import examples_app
 from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
 from rocketline.cli.jobs.pipeline import pipeline_app
 from rocketline.cli.jobs.store import store_app
@@ -85,6 +86,7 @@ for command in (produce, consume, demo, completion, version):
     app.command()(command)
 app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")
+app.add_typer(examples_app, name="examples")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -258,7 +258,7 @@ def audit(
     from rocketline.cli.jobs.store_text import report_lines
     from rocketline.pipelines.audit import audit as run
     from rocketline.pipelines.failures import explained
-    from rocketline.pipelines.session import open_session
+    from rocketline.spark.sessions import open_session
     from rocketline.store.tools.inspection import Verdict
 
     broker, stores, is_damaged = broker_config(config, settings), stores_in(folder), False
@@ -284,7 +284,7 @@ def rebuild(
     from rocketline.cli.jobs.store_text import rebuild_lines
     from rocketline.pipelines.failures import explained
     from rocketline.pipelines.rebuild import rebuild as run
-    from rocketline.pipelines.session import open_session
+    from rocketline.spark.sessions import open_session
 
     broker, stores = broker_config(config, settings), stores_in(folder)
     with open_session("rebuild", master, _settings(conf), tasks_only=True) as spark, explained():
@@ -323,7 +323,7 @@ def project(
 def _run(name: str, master: str | None, conf: list[str] | None, work: Callable[[SparkSession], Outcome]) -> None:
     from rocketline.cli.jobs.pipeline_text import print_outcome
     from rocketline.pipelines.failures import explained
-    from rocketline.pipelines.session import open_session
+    from rocketline.spark.sessions import open_session
 
     with open_session(name, master, _settings(conf)) as spark, explained():
         outcome = work(spark)
