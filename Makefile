@@ -77,7 +77,7 @@ $(VENV)/.docs-stamp: $(STAMP)
 	@touch $@
 
 docs: $(VENV)/.docs-stamp
-	@$(BIN)/mkdocs --quiet build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 	@echo "build/site/index.html"
 
 bench: setup
