@@ -77,8 +77,7 @@ $(VENV)/.docs-stamp: $(STAMP)
 	@touch $@
 
 docs: $(VENV)/.docs-stamp
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
-	@echo "build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup
 	@$(BIN)/python bench/compare.py --page $(ARGS)
