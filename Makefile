@@ -14,7 +14,7 @@ GENERAL_TESTS := tests/unit/broker/test_send.py tests/unit/broker/test_pull.py t
 # Without cached bytecode pytest rewrites its plugins anew each time, which CPython 3.11 now and then fails at.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup java jars run test pure sanitize unit interop soak sim mutants check format bench clean
+.PHONY: setup java jars run test pure sanitize unit interop soak sim mutants check format docs bench clean
 
 setup: $(STAMP) $(COMPILED) java
 
@@ -73,6 +73,14 @@ check: $(STAMP)
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+# Its libraries are installed when it is first built; nothing else needs them.
+$(VENV)/.docs-stamp: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs-stamp
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup
 	@$(BIN)/python bench/compare.py --page $(ARGS)

@@ -84,11 +84,14 @@ def build_if_possible() -> Path | None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
-    """Puts the compiled module into wheels; for an editable install it is in the source tree."""
+    """Puts the compiled module and the examples into wheels; for an editable install they are in the source tree."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         made = build_if_possible()
-        if made is not None and version != "editable":
+        if version == "editable":
+            return
+        build_data["force_include"][str(ROOT / "examples")] = "rocketline/examples"
+        if made is not None:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
             build_data["force_include"][str(made)] = f"rocketline/{made.name}"

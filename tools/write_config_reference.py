@@ -61,9 +61,7 @@ def page() -> str:
     ignored = "\n".join(f"| `{key}` | {reason} |" for key, reason in sorted(ignored_keys(BrokerConfig).items()))
     runtime = ", ".join(f"`{key}`" for key in sorted(RUNTIME_KEYS))
     may_change = fill(f"Operators may change these while it runs: {runtime}.", LINE, break_on_hyphens=False)
-    return f"{INTRODUCTION}\n{broker}\n{name_server}\n{may_change}\n"
-    rest = f"{name_server}\nOperators may change these while it runs: {runtime}.\n"
-    return f"{INTRODUCTION}\n{broker}\n{IGNORED}{ignored}\n\n{rest}"
+    return f"{INTRODUCTION}\n{broker}\n{IGNORED}{ignored}\n\n{name_server}\n{may_change}\n"
 
 
 def _section(kind: type[Any], title: str, level: int) -> Iterator[str]:

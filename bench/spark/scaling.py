@@ -31,8 +31,8 @@ from bench.spark.sources import SEGMENT_BYTES, fill
 from rocketline.broker.config import BrokerConfig
 from rocketline.pipelines.audit import audit
 from rocketline.pipelines.rebuild import rebuild
-from rocketline.pipelines.session import open_session
 from rocketline.settings import load
+from rocketline.spark.sessions import open_session
 from rocketline.store.tools.folder import StoreFolder
 from rocketline.store.tools.inspection import Verdict
 

@@ -146,6 +146,22 @@ def test_the_reference_of_settings_is_what_its_tool_writes() -> None:
     assert page == tool["page"](), "run: python tools/write_config_reference.py"
 
 
+def test_the_reference_of_clients_is_what_its_tool_writes() -> None:
+    """In a process of its own: tests raise some of the defaults that the page shows."""
+    program = "import runpy; print(runpy.run_path('tools/write_client_reference.py')['page'](), end='')"
+    command = [sys.executable, "-c", program]
+    written = subprocess.run(command, cwd=ROOT, env=cli_environment(), capture_output=True, text=True, check=True)
+    page = (ROOT / "docs" / "reference" / "clients.md").read_text("utf-8")
+    assert page == written.stdout, "run: python tools/write_client_reference.py"
+
+
+def test_the_pictures_are_what_their_tool_draws() -> None:
+    drawn = runpy.run_path(str(ROOT / "tools" / "pictures"))["drawn"]()
+    assert {path.stem for path in drawn} == {path.stem for path in (ROOT / "docs" / "images").glob("*.svg")}
+    for path, svg in drawn.items():
+        assert path.with_suffix(".svg").read_text("utf-8") == svg, "run: tools/pictures"
+
+
 @pytest.mark.parametrize("kind", [BrokerConfig, NameServerConfig])
 def test_the_reference_has_every_setting_once(kind: type[Any]) -> None:
     page = (ROOT / "docs" / "reference" / "config.md").read_text("utf-8")
@@ -207,6 +223,21 @@ def test_documents_use_one_word_for_one_thing() -> None:
     other_words = re.compile(r"(?<![\w/-])(lanes?|roads?|twins?)(?![\w.])", re.IGNORECASE)
     found = {name_of(path): other_words.findall(path.read_text("utf-8")) for path in DOCUMENTS}
     assert {name: words for name, words in found.items() if words} == {}
+
+
+# Translations
+
+
+@pytest.mark.parametrize("english", [ROOT / "README.md", ROOT / "docs" / "tutorial.md"], ids=name_of)
+def test_a_translation_has_the_same_blocks(english: Path) -> None:
+    """Code, commands and output; and the numbers in tables."""
+    chinese = english.with_name(english.name.replace(".md", ".zh-CN.md"))
+    texts = [path.read_text("utf-8") for path in (english, chinese)]
+    blocks = [re.findall(r"^```.*?^```", text, flags=re.DOTALL | re.MULTILINE) for text in texts]
+    assert blocks[0] == blocks[1]
+    tables = ["\n".join(re.findall(r"^\|.*", text, flags=re.MULTILINE)) for text in texts]
+    numbers = [[sorted(re.findall(r"\d[\d,.]*", row)) for row in table.splitlines()] for table in tables]
+    assert numbers[0] == numbers[1]
 
 
 # Programs

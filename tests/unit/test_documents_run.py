@@ -1,5 +1,5 @@
-"""Documents that are programs: their blocks run from top to bottom in one namespace, as somebody would paste them into
-`python -m asyncio`, and their commands in between as in a shell; the tutorial runs as a newcomer runs it, with files and
+"""Documents that are programs: their blocks run from top to bottom in one namespace, and can be typed line by line into
+`python -m asyncio`; their commands in between as in a shell; the tutorial runs as a newcomer runs it, with files and
 terminals; and the names and numbers that documents state are those of the code."""
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import inspect
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from codeop import CommandCompiler
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import lru_cache
@@ -21,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.documents import Terminals, blocks, steps
 
 from rocketline.cli.entry import main
 from rocketline.cli.servers.child import cli_environment
 from rocketline.client import ClientTiming, Ordering, PullSettings, PushConsumer
+from rocketline.testing import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "rocketline"
@@ -42,13 +43,6 @@ RUNNING = (
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 WALK = ROOT / "docs" / "topics" / "consuming.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-
-
-def blocks(document: Path) -> Iterator[tuple[str, str]]:
-    """The kind and text of a document's programs, each at the lines it has there: tracebacks point into the document."""
-    text = document.read_text("utf-8")
-    for found in re.finditer(r"^```(python|sh)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
-        yield found.group(1), "\n" * text.count("\n", 0, found.start(2)) + found.group(2)
 
 
 @pytest.mark.parametrize("name", RUNNING)
@@ -74,6 +68,50 @@ async def test_a_document_runs_from_top_to_bottom(
             await stack.aclose()
 
 
+def type_in(block: str, name: str) -> None:
+    """Compile it line by line as `python -m asyncio` does: a blank line ends what is indented, and is needed after it."""
+    compiler = CommandCompiler()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    typed: list[str] = []
+    for number, line in enumerate([*block.splitlines(), ""], 1):
+        typed.append(line)
+        try:
+            is_complete = compiler("\n".join(typed), name, "single") is not None
+        except SyntaxError as error:
+            pytest.fail(f"{name}:{number}: {error.msg}", pytrace=False)
+        if is_complete:
+            typed.clear()
+    assert not "".join(typed).strip(), f"{name}: the last statement is not complete"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_programs_can_be_typed_line_by_line(document: Path) -> None:
+    for kind, block in blocks(document):
+        if kind == "python":
+            type_in(block, str(document.relative_to(ROOT)))
+
+
+def test_the_program_of_the_readme_runs_in_the_console_of_asyncio() -> None:
+    program = next(block for kind, block in blocks(ROOT / "README.md") if "asyncio.run(main())" in block)
+    with LocalCluster() as cluster:
+        typed = (
+            program.strip().replace("127.0.0.1:9876", cluster.namesrv).replace("asyncio.run(main())", "await main()")
+        )
+        command = [sys.executable, "-u", "-m", "asyncio"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, text=True, env=cli_environment(), **pipes) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(typed + "\n")
+            process.stdin.flush()
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if "got b'an order'" in line or "Error" in line:
+                    break
+            process.kill()
+    assert "got b'an order'" in said[-1], said
+
+
 async def run_commands(block: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command of a block ends with exit code 0, or as its comment says."""
     for line in filter(None, map(str.strip, block.splitlines())):
@@ -88,100 +126,11 @@ async def run_commands(block: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert said.out or exit_code, line
 
 
-class Terminals:
-    """Where the tutorial is followed: a folder with its programs, one terminal for the broker, one for a consumer.
-
-    A block of Python is saved under the name in its first line. A block of output says what the command before it prints;
-    `...` in it stands for anything, and lines may come in another order, because queues are read side by side. The words
-    "with Ctrl-C" end the consumer, or the broker when no consumer runs.
-    """
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder = folder
-        self._stack = stack
-        self._programs: dict[str, str] = {}
-        self._namesrv = ""
-        self._broker: subprocess.Popen[str] | None = None
-        self._consumer: subprocess.Popen[str] | None = None
-
-    def save(self, program: str) -> None:
-        self._programs[program.partition("\n")[0].removeprefix("# ")] = program
-
-    def run(self, command: str, expected: list[str]) -> None:
-        words = shlex.split(command)
-        if words[:2] == ["rocketline", "up"]:
-            self._broker = self._start(["-m", *words, "--namesrv-port", "0", "--broker-port", "0"])
-            (ready,) = first_lines(self._broker, 1)
-            (self._namesrv,) = re.findall(r"ready namesrv=(\S+) brokers=broker-a@\S+", ready)
-        elif words[0] == "rocketline":
-            self._finish(["-m", *words], expected)
-        else:
-            program = self._programs[words[1]]
-            (self._folder / words[1]).write_text(program.replace("127.0.0.1:9876", self._namesrv))
-            if "consumer.run()" in program:
-                assert self._consumer is None, "the document must stop the one before"
-                self._consumer = self._start(["-u", words[1]])
-                compare(first_lines(self._consumer, len(expected)), expected)
-            else:
-                self._finish(words[1:], expected)
-
-    def _finish(self, arguments: list[str], expected: list[str]) -> None:
-        """A command that ends; one that looks at the cluster is repeated until others have done what it is to show."""
-        while True:
-            process = self._start(arguments)
-            lines = list(process.stdout or ())
-            assert process.wait() == 0
-            if arguments[:3] != ["-m", "rocketline", "admin"] or not expected or len(lines) == len(expected):
-                break
-        if expected:
-            compare(lines, expected)
-        else:
-            assert lines, arguments
-
-    def _start(self, arguments: list[str]) -> subprocess.Popen[str]:
-        environment = cli_environment() | {"NAMESRV_ADDR": self._namesrv}
-        command = [sys.executable, *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self._folder, env=environment)
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        assert process.stdout is not None
-        self._stack.enter_context(process.stdout)
-        return process
-
-    def interrupt(self) -> None:
-        """Ctrl-C to the consumer, or without one to the broker; both end in order."""
-        process, self._consumer = self._consumer or self._broker, None
-        assert process is not None
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 0
-
-
-def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
-    assert process.stdout is not None
-    return [process.stdout.readline() for _ in range(count)]
-
-
-def compare(lines: list[str], expected: list[str]) -> None:
-    """Line by line, in any order; spaces and tabs between words count as one space."""
-    printed = sorted(" ".join(line.split()) for line in lines)
-    patterns = [re.escape(line).replace(r"\.\.\.", ".*") for line in sorted(expected)]
-    assert len(printed) == len(patterns), printed
-    assert all(any(re.fullmatch(pattern, line) for line in printed) for pattern in patterns), (printed, expected)
-
-
 def test_the_tutorial_runs_as_a_newcomer_runs_it(tmp_path: Path) -> None:
-    parts = re.split(r"^```(\w*)\n(.*?)^```\n", TUTORIAL.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-    prose, kinds, texts = parts[::3], parts[1::3], parts[2::3]
     with ExitStack() as stack:
-        terminals = Terminals(tmp_path, stack)
-        for number, (before, kind, block) in enumerate(zip(prose, kinds, texts)):
-            for _ in range(before.count("with Ctrl-C")):
-                terminals.interrupt()
-            if kind == "python":
-                terminals.save(block)
-            elif kind == "sh":
-                has_output = kinds[number + 1 : number + 2] == ["text"] and not prose[number + 1].strip()
-                terminals.run(block.strip(), texts[number + 1].splitlines() if has_output else [])
+        terminals = Terminals(tmp_path, stack, sys.executable, cli_environment())
+        for step in steps(TUTORIAL):
+            step.follow(terminals)
 
 
 @lru_cache

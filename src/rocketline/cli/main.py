@@ -16,6 +16,7 @@ from rocketline.cli.bench.commands import bench_app
 from rocketline.cli.context_commands import context_app
 from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
+from rocketline.cli.examples import examples_app
 from rocketline.cli.failures import DEBUG_FLAG, one_line, take_debug
 from rocketline.cli.jobs.pipeline import pipeline_app
 from rocketline.cli.jobs.store import store_app
@@ -92,6 +93,7 @@ app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(context_app, name="context")
 app.add_typer(bench_app, name="bench")
+app.add_typer(examples_app, name="examples")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

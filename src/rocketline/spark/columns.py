@@ -6,6 +6,21 @@
     for batch, faults in plan.decode(table):              records that were located, and perhaps selected, before
         ...
 
+| column | meaning |
+| --- | --- |
+| topic, brokerName, queueId | where it is; `brokerName` is null in `rocketmq-log` unless its option is set |
+| queueOffset, commitLogOffset | its number in the queue; its position in the commit log, in bytes |
+| msgId | the producer's unique id or, without one, the broker's offset id |
+| tags, keys | null where there are none; several keys have spaces between them |
+| body | inflated, if it was compressed |
+| properties | all of them, also those of RocketMQ itself |
+| bornTimestamp, storeTimestamp | when the producer made it, when the broker stored it |
+| bornHost, storeHost | addresses of producer and broker, host:port |
+| reconsumeTimes | how often it was delivered again |
+| sysFlag, flag | RocketMQ's bits, without the one for compression; the producer's own number |
+| storeSize, bodyCRC | size of the record in bytes; checksum of the body as stored |
+| preparedTransactionOffset | log offset of its half message |
+
 Only the columns a plan names are decoded. Bodies come inflated, and `sysFlag` is without its bit for compression, as a
 consumer sees a message; `msgId` is the producer's unique id or, without one, the broker's offset id; `tags` and `keys`
 are null where there are none. A record whose body does not match its checksum or cannot be inflated, or whose topic is

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from rocketline.cli.main import main
 from rocketline.errors import ConfigError
-from rocketline.pipelines import session
 from rocketline.pipelines.declarative import write_project
 from rocketline.pipelines.orders import order_messages
 from rocketline.pipelines.plot import plot_bars, plot_lines
+from rocketline.spark import sessions
 
 COMMANDS = (
     "medallion", "archive", "restore", "replay", "dlq", "lag", "trace", "audit", "rebuild", "package", "project",
@@ -33,20 +33,20 @@ def test_every_pipeline_explains_itself(capsys: pytest.CaptureFixture[str], comm
     ("name", "found"), [("pyspark", "3.5.1"), ("pandas", "1.5.3"), ("pandas", "3.0.0"), ("pyarrow", "4.0")]
 )
 def test_a_library_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, name: str, found: str) -> None:
-    real = session.version
-    monkeypatch.setattr(session, "version", lambda asked: found if asked == name else real(asked))
+    real = sessions.version
+    monkeypatch.setattr(sessions, "version", lambda asked: found if asked == name else real(asked))
     with pytest.raises(ConfigError, match=rf"{name} {found} is installed, pipelines need .*rocketline\[spark\]"):
-        session.check_libraries()
+        sessions.check_libraries()
 
 
 def test_without_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="Spark needs Java 17"):
-        session.check_java()
+        sessions.check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="JAVA_HOME is"):
-        session.check_java()
+        sessions.check_java()
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_a_jvm_that_only_hands_out_tasks_compiles_little(
         asked.update(builder._options)
         raise ConfigError("not now")
 
-    monkeypatch.setattr(session, "_started", started)
+    monkeypatch.setattr(sessions, "_started", started)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     mine = {"spark.driver.extraJavaOptions": "-Dmine"}
-    with pytest.raises(ConfigError, match="not now"), session.open_session("x", master, mine, tasks_only=tasks_only):
+    with pytest.raises(ConfigError, match="not now"), sessions.open_session("x", master, mine, tasks_only=tasks_only):
         pass
     quick = [asked.get(f"spark.{side}.defaultJavaOptions") for side in ("driver", "executor")]
     assert all("TieredStopAtLevel=1" in (options or "") for options in quick) == is_quick

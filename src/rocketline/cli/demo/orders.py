@@ -28,7 +28,7 @@ async def orders_to_tables(
     cluster: ChildCluster, screen: Screen, orders: int
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """(rows for the summary, problems)."""
-    from rocketline.pipelines.session import check_java, check_libraries
+    from rocketline.spark.sessions import check_java, check_libraries
 
     try:
         check_libraries()

@@ -282,7 +282,7 @@ def audit(
     output: OutputOption = Output.table,
 ) -> None:
     """Check a store in parallel: checksums, offsets, queues and index. Exit code 1: damaged."""
-    from rocketline.pipelines.session import check_libraries, open_session
+    from rocketline.spark.sessions import check_libraries, open_session
 
     check_libraries()
     from rocketline.cli.jobs.store import broker_config, show_reports, stores_in
@@ -304,7 +304,7 @@ def rebuild(
     output: OutputOption = Output.table,
 ) -> None:
     """Rebuild consume queues and key index of a stopped store, in parallel."""
-    from rocketline.pipelines.session import check_libraries, open_session
+    from rocketline.spark.sessions import check_libraries, open_session
 
     check_libraries()
     from rocketline.cli.jobs.store import broker_config, show_rebuilds, stores_in
@@ -354,7 +354,7 @@ def _run(
     name: str, master: str | None, conf: list[str] | None, output: Output, work: Callable[[SparkSession], Outcome]
 ) -> None:
     from rocketline.pipelines.failures import explained
-    from rocketline.pipelines.session import open_session
+    from rocketline.spark.sessions import open_session
 
     with open_session(name, master, _settings(conf)) as spark, explained():
         outcome = work(spark)

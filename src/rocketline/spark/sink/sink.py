@@ -5,7 +5,7 @@
 
 | column | meaning |
 | --- | --- |
-| body | needed: binary or string |
+| body | needed |
 | topic | the topic, unless the option `topic` sets it for all rows |
 | tags, keys, properties, flag | as of a message; `keys` may be an array |
 | shardingKey | rows with the same key go to the same queue, the one Java's producers choose, in the order of their task |

@@ -1,4 +1,4 @@
-"""The Spark session a pipeline runs in.
+"""Spark sessions that know our data sources: `session` for programs and notebooks, `open_session` for one pipeline.
 
 Common reasons why a session would fail later, with an error of Java, are checked first: Java, the versions of Spark and
 pandas, and the interpreter of the workers. An existing session (in a notebook, under `spark-submit`, on Databricks) is
@@ -31,6 +31,42 @@ _TASKS_ONLY = {f"spark.{side}.defaultJavaOptions": _LITTLE_COMPILATION for side 
 _INSTALL = "install the extra `spark`: pip install 'rocketline[spark]'"
 
 
+def session(
+    name: str = "rocketline", master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A Spark session that reads and writes `rocketmq` and reads `rocketmq-log`; it runs until its `stop()`.
+
+        spark = rocketline.spark.session("orders")
+        spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").option("subscribe", "orders").load()
+
+    Spark's workers use this Python, unless PYSPARK_PYTHON names another one. `master` is `local[*]` by default, and may be
+    the address of a Spark Connect server, sc://host:port, which must have rocketline itself. `settings` are Spark's.
+    A session that is active already gets the sources and is otherwise left as it is. ConfigError names what is missing
+    on this machine.
+    """
+    check_libraries()
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    if found is None:
+        if not _is_remote(master):
+            check_java()
+        os.environ.update(_worker_variables())
+        found = _build(name, master, dict(settings or {}))
+    if not _is_remote(master):
+        _register_sources(found)
+    return found
+
+
+def _register_sources(session: SparkSession) -> None:
+    """Spark then need not look for the sources with a Python that may be another one."""
+    from rocketline.spark.live.source import LiveSource
+    from rocketline.spark.log.source import LogSource
+
+    for source in (LiveSource, LogSource):
+        session.dataSource.register(source)
+
+
 @contextmanager
 def open_session(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, tasks_only: bool = False
@@ -51,11 +87,11 @@ def open_session(
     if not is_remote:
         check_java()
     with _worker_environment():
-        session = _build(name, master, {**(_TASKS_ONLY if tasks_only and not is_remote else {}), **(settings or {})})
+        made = _build(name, master, {**(_TASKS_ONLY if tasks_only and not is_remote else {}), **(settings or {})})
         try:
-            yield session
+            yield made
         finally:
-            session.stop()
+            made.stop()
 
 
 def check_libraries() -> None:
@@ -83,12 +119,16 @@ def check_java() -> None:
         )
 
 
-@contextmanager
-def _worker_environment() -> Iterator[None]:
-    """Set the environment so that local workers, which the JVM starts, use this interpreter and this rocketline."""
+def _worker_variables() -> dict[str, str]:
+    """The environment in which local workers, which the JVM starts, use this interpreter and this rocketline."""
     source = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(dict.fromkeys([source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
-    wanted = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": path}
+    return {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": path}
+
+
+@contextmanager
+def _worker_environment() -> Iterator[None]:
+    wanted = _worker_variables()
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
