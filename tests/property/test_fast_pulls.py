@@ -427,7 +427,7 @@ async def test_a_read_of_very_many_pulls_looks_whether_the_peer_still_reads(monk
 
 
 async def test_units_with_addresses_instead_of_codes_take_the_general_path() -> None:
-    parts = filled(Setup(timer_slots=120, bitmaps=True))
+    parts = filled(Setup(timer_slots=120, ext_queues=True))
     router = Watched(parts)
     peer = Peer(router)
     for _ in range(2):

@@ -33,7 +33,10 @@ WORK = ROOT / "build" / "mutants"
 RESULTS = WORK / "results.jsonl"
 MAP = WORK / "map.json"
 SURVIVORS = WORK / "survivors.md"
-COPIED = ("src", "tests", "examples", "docs", "pyproject.toml", "README.md")
+COPIED = ("src", "tests", "tools", "examples", "docs", "pyproject.toml", "README.md")
+ALSO = ("tests/unit/test_docstrings.py", "tests/unit/test_docs.py")
+"""Tests of all packages: examples in docstrings, and the reference of settings, which has every key and default."""
+REFERENCE = "tests/unit/test_docs.py::test_the_reference"
 MOST_SECONDS = 60.0
 """Of tests for one mutant, as measured for the map. What only later tests would notice counts as not noticed."""
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "tools.mutants.pytest_hooks", "-p", "no:cacheprovider")
@@ -143,6 +146,7 @@ def tests_for(mutant: Mutant, tests: Tests) -> list[str]:
     else:
         covering = [test for test, (_, called) in tests.items() if any(each.startswith(name) for each in called)]
         covering = covering or [test for test in tests if test.startswith(own)]  # a file without functions
+        covering += [test for test in tests if test.startswith(REFERENCE) and test not in covering]
     covering.sort(key=lambda test: (not test.startswith(own), tests[test][0]))
     seconds, selected = 0.0, covering[:1]
     for test in covering[1:]:
@@ -157,13 +161,14 @@ def test_map(copy: Path, folders: list[str], jobs: int) -> Tests:
     known = json.loads(MAP.read_text()) if MAP.exists() else {}
     folders = [*folders, "tests/property"]
     files = sorted(path for folder in folders for path in (copy / folder).rglob("test_*.py"))
-    files.append(copy / "tests" / "unit" / "test_docstrings.py")
     hashes = {str(path.relative_to(copy)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    hashes |= {file: hashlib.sha256((copy / file).read_bytes()).hexdigest() for file in ALSO}
     if stale := [file for file, digest in hashes.items() if known.get(file, {}).get("hash") != digest]:
         print(f"mapping {len(stale)} files of tests", flush=True)
         record = copy / "record"
         record.mkdir()
-        ended, text = run(copy, ["-n", str(jobs), *stale], {"MUTANTS_RECORD": str(record)}, 3600)
+        tests = ["-n", str(jobs), *stale, "-k", f"not test_docs.py or {REFERENCE.rpartition(':')[2]}"]
+        ended, text = run(copy, tests, {"MUTANTS_RECORD": str(record)}, 3600)
         if ended != 0:
             raise SystemExit(f"tests fail without any mutant:\n{text[-4000:]}")
         known |= {file: {"hash": hashes[file], "tests": {}} for file in stale}

@@ -171,4 +171,3 @@ def test_filter_bitmaps_are_off_by_default() -> None:
     config = BrokerConfig()
     assert not config.filters.bitmaps
     assert not config.store.ext.enabled
-    assert not config.filters.bitmaps

@@ -327,6 +327,8 @@ def test_settings_have_their_bounds() -> None:
     ):
         with pytest.raises(ConfigError, match=text):
             PopSettings(**settings)  # type: ignore[arg-type]
+    PopSettings(invisible_s=5.0, batch=1, max_unacked=1)
+    PopSettings(invisible_s=300.0, batch=32, max_unacked=1000)
     with pytest.raises(ConfigError, match="AVG, AVG_BY_CIRCLE only"):
         ByBrokers("CONSISTENT_HASH")
 

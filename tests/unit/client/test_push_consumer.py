@@ -867,7 +867,7 @@ async def test_running_info_shows_queues_and_settings(cluster: FakeCluster) -> N
     assert (queue.droped, queue.locked, queue.try_unlock_times) == (False, False, 0)
     assert queue.last_pull_timestamp in (1000, 2000)
     assert queue.last_consume_timestamp == 2000
-    assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "7"
+    assert (info.properties["PROP_THREADPOOL_CORE_SIZE"], info.properties["PROP_CLIENT_VERSION"]) == ("7", "V5_4_0")
     assert {item.topic for item in info.subscription_set} == {"T", "%RETRY%g"}
     assert set(info.status_table) == {"T", "%RETRY%g"}
 

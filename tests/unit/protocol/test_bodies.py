@@ -40,6 +40,7 @@ from rocketline.protocol.bodies import (
     pretty_json,
     queue_key,
 )
+from rocketline.protocol.bodies.consuming import StatsItem
 from rocketline.protocol.fastjson import MAX_LOOSE_CHARS, parse
 from rocketline.protocol.hashing import java_string_hash
 
@@ -290,3 +291,8 @@ def test_what_looks_like_a_queue_inside_a_text_stays_text() -> None:
     text = '{"brokerName":"b","queueId":1,"topic":"T"}:'
     body = decode_body(TopicList, json.dumps({"topicList": [text, "," + text], "brokerAddr": text}).encode())
     assert (body.topic_list, body.broker_addr) == ([text, "," + text], text)
+
+
+def test_a_counter_without_figures_counts_nothing() -> None:
+    item = StatsItem()
+    assert (item.sum, item.tps, item.avgpt) == (0, 0.0, 0.0)
