@@ -113,12 +113,12 @@ def test_debug_after_the_double_dash_is_a_message() -> None:
 def test_a_job_without_spark_names_the_extra(
     called: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
 ) -> None:
-    from rocketline.pipelines import session
+    from rocketline.spark import sessions
 
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(session, "version", missing)
+    monkeypatch.setattr(sessions, "version", missing)
     monkeypatch.setitem(sys.modules, f"rocketline.pipelines.{job}", None)  # it would import what is missing
     result = called("pipeline", job, tmp_path)
     (line,) = result.stderr.splitlines()
