@@ -236,7 +236,7 @@ def test_a_translation_has_the_same_blocks(english: Path) -> None:
     blocks = [re.findall(r"^```.*?^```", text, flags=re.DOTALL | re.MULTILINE) for text in texts]
     assert blocks[0] == blocks[1]
     tables = ["\n".join(re.findall(r"^\|.*", text, flags=re.MULTILINE)) for text in texts]
-    numbers = [[sorted(re.findall(r"\d[\d,.]*", row)) for row in table.splitlines()] for table in tables]
+    numbers = [[sorted(re.findall(r"\d(?:[\d,.]*\d)?", row)) for row in table.splitlines()] for table in tables]
     assert numbers[0] == numbers[1]
 
 
