@@ -44,7 +44,7 @@ INSECURE_HELP = "Trust any certificate; means --tls."
 
 
 @dataclass(frozen=True)
-class Connection:
+class ClusterAccess:
     """A cluster, and how to reach it."""
 
     namesrv: str
@@ -54,7 +54,7 @@ class Connection:
     """Whether nobody named a name server."""
 
 
-def connection(
+def cluster_access(
     namesrv: str | None,
     access_key: str | None = None,
     secret_key_file: Path | None = None,
@@ -63,7 +63,7 @@ def connection(
     ca_file: Path | None = None,
     insecure: bool = False,
     environment: Mapping[str, str] = os.environ,
-) -> Connection:
+) -> ClusterAccess:
     """The cluster that a command works with; UsageProblem when the flags do not fit together."""
     given, context = name_servers_and_context(namesrv, environment)
     if context is not None:
@@ -74,7 +74,7 @@ def connection(
     access = client_access(
         access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure, environment=environment
     )
-    return Connection(given or DEFAULT_NAMESRV, access, is_default=given is None)
+    return ClusterAccess(given or DEFAULT_NAMESRV, access, is_default=given is None)
 
 
 def name_servers_and_context(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rocketline.cli.access import Connection, connection
+from rocketline.cli.access import ClusterAccess, cluster_access
 from rocketline.cli.explain import diagnosed
 from rocketline.cli.tables import Table, show
 from rocketline.cli.usage import UsageProblem
@@ -58,7 +58,7 @@ def admin_main(arguments: Sequence[str]) -> int:
 def _run(found: Verb, args: Args) -> int:
     import asyncio
 
-    cluster = connection(
+    cluster = cluster_access(
         args.namesrv, args.access_key, args.secret_key_file, tls=args.tls, ca_file=args.ca_file, insecure=args.insecure
     )
     watch_s = args.watch if args.watch is not None else getattr(args, "interval", None)
@@ -75,7 +75,7 @@ def _broker_of(args: Args) -> str | None:
     return getattr(args, "broker_addr", None) or getattr(args, "broker", None)
 
 
-def _admin(args: Args, cluster: Connection) -> Admin:
+def _admin(args: Args, cluster: ClusterAccess) -> Admin:
     from rocketline.admin import Admin
 
     try:
@@ -84,7 +84,7 @@ def _admin(args: Args, cluster: Connection) -> Admin:
         raise UsageProblem(str(error)) from error
 
 
-async def _ask(found: Verb, args: Args, cluster: Connection) -> list[Table]:
+async def _ask(found: Verb, args: Args, cluster: ClusterAccess) -> list[Table]:
     async with _admin(args, cluster) as admin:
         tables = [table async for table in found.run(admin, args)]
         _warn(admin)
@@ -97,7 +97,7 @@ def _warn(admin: Admin) -> None:
         print(f"warning: without {broker}: {reason}", file=sys.stderr)
 
 
-async def _watch(found: Verb, args: Args, cluster: Connection, every_s: float) -> None:
+async def _watch(found: Verb, args: Args, cluster: ClusterAccess, every_s: float) -> None:
     import asyncio
 
     from rocketline.errors import RocketlineError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from rocketline.cli.access import NAMESRV_VARIABLE, Connection
+from rocketline.cli.access import NAMESRV_VARIABLE, ClusterAccess
 from rocketline.errors import ClientError, RequestNotSupported, RocketlineError, RouteNotFound, TransportError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ T = TypeVar("T")
 ASK_S = 3.0
 
 
-async def diagnosed(cluster: Connection, work: Awaitable[T], broker: str | None = None) -> T:
+async def diagnosed(cluster: ClusterAccess, work: Awaitable[T], broker: str | None = None) -> T:
     """The result of the work; when it fails, a better error if one is found. `broker` is an address that the user gave."""
     try:
         return await work
@@ -42,7 +42,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-async def _better(cluster: Connection, error: Exception, broker: str | None) -> str | None:
+async def _better(cluster: ClusterAccess, error: Exception, broker: str | None) -> str | None:
     if not isinstance(error, RocketlineError):
         return None
     from rocketline.admin import Admin

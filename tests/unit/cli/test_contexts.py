@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketline.cli.access import connection
+from rocketline.cli.access import cluster_access
 from rocketline.cli.contexts import CONFIG_VARIABLE, Context, contexts_path, current_context, load_contexts
 from rocketline.errors import ConfigError
 from rocketline.testing import LocalCluster
@@ -48,18 +48,20 @@ def test_flags_win_over_the_environment_and_that_over_the_context(called: Called
     secret.write_text("s")
     called("context", "add", "c", "-n", "context:1", "--access-key", "shop", "--secret-key-file", secret)
     environment = {CONFIG_VARIABLE: str(file)}
-    by_context = connection(None, environment=environment)
+    by_context = cluster_access(None, environment=environment)
     assert (by_context.namesrv, by_context.access["credentials"].access_key) == ("context:1", "shop")
     named = environment | {"NAMESRV_ADDR": "environment:1"}
     for found, namesrv in (
-        (connection(None, environment=named), "environment:1"),
-        (connection("flag:1", environment=named), "flag:1"),
+        (cluster_access(None, environment=named), "environment:1"),
+        (cluster_access("flag:1", environment=named), "flag:1"),
     ):
         # The account of a context is for its own cluster only.
         assert (found.namesrv, found.access["credentials"]) == (namesrv, None)
-    other = connection(None, environment=environment | {"ROCKETLINE_ACCESS_KEY": "me", "ROCKETLINE_SECRET_KEY": "t"})
+    other = cluster_access(
+        None, environment=environment | {"ROCKETLINE_ACCESS_KEY": "me", "ROCKETLINE_SECRET_KEY": "t"}
+    )
     assert other.access["credentials"].access_key == "me"
-    assert connection(None, environment={CONFIG_VARIABLE: str(tmp_path / "none")}).is_default
+    assert cluster_access(None, environment={CONFIG_VARIABLE: str(tmp_path / "none")}).is_default
 
 
 def test_verbs_and_commands_use_the_context(called: Called, file: Path) -> None:

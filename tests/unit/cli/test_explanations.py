@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketline.cli.access import Connection
+from rocketline.cli.access import ClusterAccess
 from rocketline.cli.explain import diagnosed
 from rocketline.errors import ClientError, ConnectFailed, RouteNotFound
 from rocketline.testing import LocalCluster
@@ -85,4 +85,4 @@ async def test_nobody_at_the_default_address_says_what_to_do() -> None:
         raise RouteNotFound("no route") from ConnectFailed("cannot connect")
 
     with pytest.raises(ClientError, match=r"the default: give --namesrv HOST:PORT, set NAMESRV_ADDR, add a context"):
-        await diagnosed(Connection("127.0.0.1:1", {}, is_default=True), fails())
+        await diagnosed(ClusterAccess("127.0.0.1:1", {}, is_default=True), fails())

@@ -24,7 +24,7 @@ from faststream.middlewares import AckPolicy
 from faststream.response.publish_type import PublishType
 from faststream.specification.schema import BrokerSpec
 
-from rocketline.adapters.faststream.message import Received, RocketMessage
+from rocketline.adapters.faststream.message import ReceivedView, RocketMessage
 from rocketline.adapters.faststream.publishing import (
     REQUEST_S,
     RocketProducer,
@@ -86,7 +86,7 @@ class RocketLogging(DefaultLoggerStorage):
         return logger
 
 
-class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
+class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
     """Declares subscribers and publishers."""
 
     def subscriber(  # type: ignore[override]
@@ -114,7 +114,7 @@ class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
         `max_workers` for the concurrency; the others are FastStream's. Two subscribers of one group must read the same.
         """
         config = cast(RocketBrokerConfig, self.config)
-        calls: CallsCollection[Received] = CallsCollection()
+        calls: CallsCollection[ReceivedView] = CallsCollection()
         described = WantedSpecificationConfig(
             topic=topic, title_=title, description_=description, include_in_schema=include_in_schema
         )
@@ -170,7 +170,7 @@ class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
         return publisher
 
 
-class RocketRouter(RocketRegistrator, BrokerRouter[Received, RocketBrokerConfig]):
+class RocketRouter(RocketRegistrator, BrokerRouter[ReceivedView, RocketBrokerConfig]):
     """Subscribers and publishers to include into a broker; `prefix` is put before their topics."""
 
     def __init__(
@@ -193,7 +193,7 @@ class RocketRouter(RocketRegistrator, BrokerRouter[Received, RocketBrokerConfig]
         super().__init__(config=config, handlers=(), routers=routers)
 
 
-class RocketBroker(RocketRegistrator, BrokerUsecase[Received, Producer, RocketBrokerConfig]):
+class RocketBroker(RocketRegistrator, BrokerUsecase[ReceivedView, Producer, RocketBrokerConfig]):
     """RocketMQ for FastStream; see `rocketline.adapters.faststream`."""
 
     def __init__(

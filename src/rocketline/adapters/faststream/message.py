@@ -17,7 +17,7 @@ TO_DEAD_LETTERS = -1
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedView:
     """A message, and what was decided about it."""
 
     view: MessageView
@@ -32,7 +32,7 @@ class Received:
             raise RetryLater("not acknowledged", delay_level=self.delay_level)
 
 
-class RocketMessage(StreamMessage[Received]):
+class RocketMessage(StreamMessage[ReceivedView]):
     """A message of RocketMQ; `view` has everything that the broker stored."""
 
     @property
@@ -55,7 +55,7 @@ class RocketMessage(StreamMessage[Received]):
         self.raw_message.outcome = self.committed
 
 
-async def parse(received: Received) -> RocketMessage:
+async def parse(received: ReceivedView) -> RocketMessage:
     view = received.view
     properties = view.properties
     return RocketMessage(

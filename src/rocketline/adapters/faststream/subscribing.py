@@ -18,7 +18,7 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, SubscriberSpec
 
-from rocketline.adapters.faststream.message import Received, decode, parse
+from rocketline.adapters.faststream.message import ReceivedView, decode, parse
 from rocketline.adapters.faststream.publishing import ReplyPublisher
 from rocketline.client import ConsumeFrom, PopConsumer, PushConsumer, Sql
 from rocketline.client.consumer.push.handlers import NotDone
@@ -78,7 +78,7 @@ class RocketSubscriberSpecification(SubscriberSpecification[BrokerConfig, Wanted
         return {self.name: SubscriberSpec(self.description, operation, bindings=None, address=self._topic)}
 
 
-class RocketSubscriber(SubscriberUsecase[Received]):
+class RocketSubscriber(SubscriberUsecase[ReceivedView]):
     """Reads one topic for one group."""
 
     _outer_config: RocketBrokerConfig
@@ -87,7 +87,7 @@ class RocketSubscriber(SubscriberUsecase[Received]):
         self,
         config: RocketSubscriberConfig,
         specification: SubscriberSpecification[Any, Any],
-        calls: CallsCollection[Received],
+        calls: CallsCollection[ReceivedView],
     ) -> None:
         config.parser, config.decoder = parse, decode
         super().__init__(config, specification, calls)
@@ -139,7 +139,7 @@ class RocketSubscriber(SubscriberUsecase[Received]):
         await super().stop()
 
     async def _handle(self, view: MessageView) -> None:
-        task, received = asyncio.current_task(), Received(view)
+        task, received = asyncio.current_task(), ReceivedView(view)
         self._handling.add(task)
         try:
             await self.consume(received)
@@ -149,10 +149,10 @@ class RocketSubscriber(SubscriberUsecase[Received]):
             raise NotDone  # it came too late: somebody else gets it
         received.settle()
 
-    def _make_response_publisher(self, message: StreamMessage[Received]) -> Sequence[ReplyPublisher]:
+    def _make_response_publisher(self, message: StreamMessage[ReceivedView]) -> Sequence[ReplyPublisher]:
         return (ReplyPublisher(self._outer_config.producer, message.raw_message.view),)
 
-    async def get_one(self, *, timeout: float = 5.0) -> StreamMessage[Received] | None:
+    async def get_one(self, *, timeout: float = 5.0) -> StreamMessage[ReceivedView] | None:
         """The next message, or None; it counts as consumed."""
         consumer = await self._popped()
         messages = await consumer.receive(1, wait=timeout)
@@ -161,7 +161,7 @@ class RocketSubscriber(SubscriberUsecase[Received]):
         await consumer.ack(messages[0])
         return await self._processed(messages[0])
 
-    async def __aiter__(self) -> AsyncIterator[StreamMessage[Received]]:
+    async def __aiter__(self) -> AsyncIterator[StreamMessage[ReceivedView]]:
         """Message after message; one is consumed when the next is asked for."""
         async for view in await self._popped():
             yield await self._processed(view)
@@ -177,8 +177,8 @@ class RocketSubscriber(SubscriberUsecase[Received]):
             await consumer.subscribe(self.topic, wanted.tag)
         return self._popping
 
-    async def _processed(self, view: MessageView) -> StreamMessage[Received]:
-        received, context = Received(view), self._outer_config.context
+    async def _processed(self, view: MessageView) -> StreamMessage[ReceivedView]:
+        received, context = ReceivedView(view), self._outer_config.context
         parser, decoder = self._get_parser_and_decoder()
         message = await process_msg(
             msg=received,
@@ -189,5 +189,5 @@ class RocketSubscriber(SubscriberUsecase[Received]):
         assert message is not None
         return message
 
-    def get_log_context(self, message: StreamMessage[Received] | None) -> dict[str, str]:
+    def get_log_context(self, message: StreamMessage[ReceivedView] | None) -> dict[str, str]:
         return {"topic": self.topic, "group": self.wanted.group, **super().get_log_context(message)}

@@ -13,7 +13,7 @@ from faststream.exceptions import SubscriberNotFound
 from faststream.response.publish_type import PublishType
 
 from rocketline.adapters.faststream.broker import RocketBroker
-from rocketline.adapters.faststream.message import Received
+from rocketline.adapters.faststream.message import ReceivedView
 from rocketline.adapters.faststream.publishing import Encoder, RocketPublishCommand, RocketPublisher
 from rocketline.adapters.faststream.subscribing import RocketSubscriber
 from rocketline.client import Sql
@@ -69,19 +69,19 @@ class TestProducer(Encoder):
         for body in cmd.batch_bodies:
             await self._deliver(await self.message(cmd, body))
 
-    async def request(self, cmd: RocketPublishCommand) -> Received:
+    async def request(self, cmd: RocketPublishCommand) -> ReceivedView:
         message = await self.message(cmd, cmd.body)
         for subscriber in self._readers(message):
             with anyio.fail_after(cmd.timeout):
-                result = await subscriber.process_message(Received(_view(message)))
+                result = await subscriber.process_message(ReceivedView(_view(message)))
             reply = RocketPublishCommand.from_cmd(result.as_publish_command())
             reply.destination = cmd.destination
-            return Received(_view(await self.message(reply, reply.body)))
+            return ReceivedView(_view(await self.message(reply, reply.body)))
         raise SubscriberNotFound
 
     async def _deliver(self, message: Message) -> None:
         for subscriber in self._readers(message):
-            await subscriber.process_message(Received(_view(message)))
+            await subscriber.process_message(ReceivedView(_view(message)))
 
     def _readers(self, message: Message) -> Iterator[RocketSubscriber]:
         """A subscriber of each group that wants a message."""

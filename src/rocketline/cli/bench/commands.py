@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketline.cli.access import Connection, connection
-from rocketline.cli.bench.figures import COLUMNS, Figures, Limits, figures_row
+from rocketline.cli.access import ClusterAccess, cluster_access
+from rocketline.cli.bench.figures import COLUMNS, BenchLimits, Figures, figures_row
 from rocketline.cli.bench.work import LEAST_LATENCY_BYTES, Target, consume, latency, send
 from rocketline.cli.options import AccessKey, CaFile, Insecure, NameServers, OutputOption, SecretKeyFile, TlsSwitch
 from rocketline.cli.tables import Output, Table, show
@@ -100,30 +100,30 @@ def bench_latency(
         _measure(at, topic, output, lambda target: latency(target, limits, size, rate))
 
 
-def _limits(count: int | None, time: str | None) -> Limits:
+def _limits(count: int | None, time: str | None) -> BenchLimits:
     if count is None and time is None:
         time = DEFAULT_TIME
     seconds = flag_value("--time", parse_duration_s, time)
     if seconds == 0:
         raise UsageProblem(f"--time {time}: more than nothing is expected")
-    return Limits(count, seconds)
+    return BenchLimits(count, seconds)
 
 
 @contextmanager
-def _cluster(loopback: bool, namesrv: str | None, *account: Any, **tls: Any) -> Iterator[Connection]:
+def _cluster(loopback: bool, namesrv: str | None, *account: Any, **tls: Any) -> Iterator[ClusterAccess]:
     """The cluster of the flags; with `loopback` a new one in a process of its own, which ends afterwards."""
     if not loopback:
-        yield connection(namesrv, *account, **tls)
+        yield cluster_access(namesrv, *account, **tls)
         return
     if namesrv is not None:
         raise UsageProblem("--loopback starts a cluster of its own, so --namesrv has no effect: leave one out")
     from rocketline.cli.servers.child import ChildCluster
 
     with ChildCluster() as cluster:
-        yield connection(cluster.namesrv)
+        yield cluster_access(cluster.namesrv)
 
 
-def _measure(cluster: Connection, topic: str, output: Output, measure: Measure) -> None:
+def _measure(cluster: ClusterAccess, topic: str, output: Output, measure: Measure) -> None:
     from rocketline.cli.explain import diagnosed
     from rocketline.cli.servers.serving import run
     from rocketline.client import ClientOptions

@@ -58,7 +58,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Limits:
+class BenchLimits:
     """When a measurement ends: after so many messages or so much time, whatever comes first."""
 
     count: int | None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
 
-from rocketline.cli.bench.figures import Figures, Limits
+from rocketline.cli.bench.figures import BenchLimits, Figures
 
 if TYPE_CHECKING:
     from rocketline.client import ClientOptions, Producer, PullConsumer
@@ -36,7 +36,7 @@ class Target:
     topic: str
 
 
-async def send(target: Target, limits: Limits, size: int, in_flight: int) -> list[Figures]:
+async def send(target: Target, limits: BenchLimits, size: int, in_flight: int) -> list[Figures]:
     """Send messages of one size, so many at a time; the time of each is from the call to the acknowledgement."""
     from rocketline.client import Producer
     from rocketline.errors import RocketlineError
@@ -69,7 +69,7 @@ async def send(target: Target, limits: Limits, size: int, in_flight: int) -> lis
     return [figures]
 
 
-async def consume(target: Target, limits: Limits) -> list[Figures]:
+async def consume(target: Target, limits: BenchLimits) -> list[Figures]:
     """Read the topic from its beginning and commit nothing; the time is that of one poll."""
     async with _reader(target) as consumer:
         queues = await consumer.queues(target.topic)
@@ -80,7 +80,7 @@ async def consume(target: Target, limits: Limits) -> list[Figures]:
             ends += await consumer.end_offset(queue) - begin
             await consumer.seek(queue, begin)
         # There is nothing to wait for beyond what the topic has now.
-        wanted = Limits(min(ends, limits.count or ends), limits.seconds)
+        wanted = BenchLimits(min(ends, limits.count or ends), limits.seconds)
         figures = Figures("consume")
         while not wanted.reached(figures):
             began = monotonic()
@@ -92,7 +92,7 @@ async def consume(target: Target, limits: Limits) -> list[Figures]:
     return [figures]
 
 
-async def latency(target: Target, limits: Limits, size: int, rate: float) -> list[Figures]:
+async def latency(target: Target, limits: BenchLimits, size: int, rate: float) -> list[Figures]:
     """Send at a steady rate and receive at the same time: from the call to the acknowledgement, and to the receiver."""
     from rocketline.client import Producer
     from rocketline.message import Message

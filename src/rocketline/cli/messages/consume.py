@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketline.cli.access import Connection, connection
+from rocketline.cli.access import ClusterAccess, cluster_access
 from rocketline.cli.options import (
     AccessKey,
     CaFile,
@@ -88,7 +88,7 @@ def consume(
     if group is not None and isinstance(start, int):
         raise UsageProblem("--from-offset N reads without a group: use earliest, latest or --since with --group")
     wanted = _Wanted(topic, _expression(tag, sql), start, count, _shower(output, template))
-    cluster = connection(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    cluster = cluster_access(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
     work = _look(cluster, wanted) if group is None else _join_group(cluster, group, wanted)
     with stop_at_closed_output():
         run(diagnosed(cluster, work))
@@ -155,7 +155,7 @@ class _Wanted:
     show: Callable[[MessageView], None]
 
 
-async def _join_group(cluster: Connection, group: str, wanted: _Wanted) -> None:
+async def _join_group(cluster: ClusterAccess, group: str, wanted: _Wanted) -> None:
     from rocketline.client import ClientOptions, ConsumeFrom, PullConsumer, PushConsumer
 
     namesrv, options = cluster.namesrv, ClientOptions(**cluster.access)
@@ -176,7 +176,7 @@ async def _join_group(cluster: Connection, group: str, wanted: _Wanted) -> None:
                 stream.close()
 
 
-async def _look(cluster: Connection, wanted: _Wanted) -> None:
+async def _look(cluster: ClusterAccess, wanted: _Wanted) -> None:
     from rocketline.client import ClientOptions, PullConsumer
 
     options = ClientOptions(**cluster.access)

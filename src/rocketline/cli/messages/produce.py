@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from rocketline.cli.access import Connection, connection
+from rocketline.cli.access import ClusterAccess, cluster_access
 from rocketline.cli.messages.text import RECEIPT_COLUMNS, receipt_line, receipt_record
 from rocketline.cli.options import (
     AccessKey,
@@ -89,7 +89,7 @@ def produce(
         raise UsageProblem("--count needs the messages on the command line")
     else:
         source = _typed(template)
-    cluster = connection(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
+    cluster = cluster_access(namesrv, access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure)
     tally = _Tally(topic, None if quiet else Stream(output, RECEIPT_COLUMNS))
     in_flight = 1 if ordering_key is not None else IN_FLIGHT  # so that they are stored in this order
     with stop_at_closed_output():
@@ -118,7 +118,7 @@ class _Tally:
         return f"sent {self.count:,} messages to {self.topic} in {seconds:.2f} s ({rate:,.0f}/s)"
 
 
-async def _send(cluster: Connection, source: AsyncGenerator[Message, None], tally: _Tally, in_flight: int) -> None:
+async def _send(cluster: ClusterAccess, source: AsyncGenerator[Message, None], tally: _Tally, in_flight: int) -> None:
     from rocketline.client import ClientOptions, Producer
 
     window = Semaphore(in_flight)
