@@ -71,13 +71,13 @@ class Connection:
     def receive(self, data: bytes) -> Iterator[Command]:
         """Every command that `data` completes, in order."""
         if self.partial:
-            data = self._joined(data)
+            data = self.joined(data)
         commands, position = take_frames(data, 0, self._max_frame_bytes, self._max_header_bytes, Received, Command)
         # What is left is the piece of a frame, or one to be read with care.
         return iter(commands) if position == len(data) else chain(commands, self._read(data, position))
 
-    def _joined(self, data: bytes) -> bytes:
-        """A piece of a frame with what follows it; nothing while more is missing."""
+    def joined(self, data: bytes) -> bytes:
+        """The piece of a frame that came before, with what follows it; nothing while more is missing."""
         self.partial += data
         self._missing -= len(data)
         if self._missing > 0:

@@ -140,7 +140,9 @@ class Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
         fast_path = self.router.fast_path
-        if fast_path is not None and not self._connection.partial:
+        if fast_path is not None:
+            if self._connection.partial and not (data := self._connection.joined(data)):
+                return
             consumed, answers = fast_path.serve(self, data)
             if answers:
                 self.write_all(answers)

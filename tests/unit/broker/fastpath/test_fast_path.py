@@ -107,6 +107,16 @@ async def test_one_connection_with_many_reads_is_answered_at_once(served: Served
     assert served.calls == [1]
 
 
+@pytest.mark.parametrize("cut", [1, 6, 9])
+async def test_a_frame_that_comes_in_pieces_is_served_when_it_is_whole(served: Served310, cut: int) -> None:
+    data = frame()
+    await served.turn(data + data[:cut])
+    await served.turn(data[cut:-1])
+    assert served.general == []
+    await served.turn(data[-1:])
+    assert (served.general, served.calls[-1]) == ([], 1)
+
+
 async def test_the_rest_of_a_kept_read_takes_the_general_path(served: Served310) -> None:
     await served.busy()
     await served.turn(frame() + frame(OTHER), frame(OTHER), frame())
