@@ -21,9 +21,10 @@ class FastState(Protocol):
 
 class FastPath(Protocol):
     def serve(self, channel: Channel, data: bytes) -> tuple[int, Sequence[Buffer]]:
-        """Serve the requests that a read begins with (a piece of a frame from before is joined to it): how many bytes were consumed, and the answers to write now.
+        """Serve the requests that a read begins with: how many bytes were consumed, and the answers to write now.
 
-        What was consumed may also be kept and served in this turn of the loop; then the fast path writes the answers.
+        A piece of a frame that came before is joined to the read. What was consumed may also be kept and served in this
+        turn of the loop; then the fast path writes the answers.
         """
 
     def settle(self, channel: Channel) -> None:
