@@ -7,6 +7,7 @@ Hypothesis has no time limits. In CI it tries the same examples each time, so th
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,10 @@ else:
     settings.load_profile("ci" if os.environ.get("CI") == "true" else "thorough")
 
 lengthen_limits()
+
+# A shell starts programs in the background with SIGINT ignored, and they pass that on: tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -117,8 +117,8 @@ def torn_end_kept(patches: Patches) -> None:
     """Recovery finds the end of the log, and leaves what lies behind it in the file."""
     real_truncate = SegmentedFile.truncate
 
-    def truncate_not(self: SegmentedFile, offset: int, erase: bool = True) -> int:
-        return real_truncate(self, offset, erase=False)
+    def truncate_not(self: SegmentedFile, offset: int, erase: bool = True, keep_first: bool = False) -> int:
+        return real_truncate(self, offset, erase=False, keep_first=keep_first)
 
     _for_the_log(patches, "truncate", truncate_not)
 
