@@ -106,7 +106,7 @@ def test_a_change_that_cannot_be_saved_changes_nothing(
     table = KvConfig.open(str(path))
     table.put("NS", "k", "old")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as broken:
