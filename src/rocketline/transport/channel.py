@@ -80,8 +80,8 @@ class Channel(asyncio.Protocol):
     __slots__ = (
         "_calls", "_closed", "_connection", "_drained", "_frames", "_gathers", "_limits", "_loop", "_next_opaque",
         "_nonsense", "_on_open", "_requests", "_sign", "_stalled", "_transport", "_unfinished", "_unheard_hint",
-        "_waiting", "fast", "language", "last_active", "local", "lost_because", "on_close", "remote", "remote_host",
-        "router", "version",
+        "_waiting", "fast", "identity", "language", "last_active", "local", "lost_because", "on_close", "remote",
+        "remote_host", "remote_ip", "router", "version",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +119,10 @@ class Channel(asyncio.Protocol):
         """Why the connection ended, as far as is known."""
         self.remote = "?"
         self.remote_host = UNKNOWN_HOST
+        self.remote_ip = ""
+        """The address of the peer without its port; "" where it has none."""
+        self.identity = ""
+        """The account that a certificate of the peer names; "" when there is none."""
         self.local = "?"
         self.version = 0
         self.language = ""
@@ -131,7 +135,9 @@ class Channel(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         if getattr(transport, "max_size", 0) > READ_BYTES:
             transport.max_size = READ_BYTES  # type: ignore[attr-defined]
-        self.remote, self.remote_host = _address(transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")
+        self.remote, self.remote_host = _address(peer)
+        self.remote_ip = peer[0] if isinstance(peer, tuple) else ""
         self._calls.remote = self.remote
         self.local, _ = _address(transport.get_extra_info("sockname"))
         if self._on_open is not None:
@@ -306,6 +312,8 @@ class Channel(asyncio.Protocol):
             return
         error = future.exception()
         reply = failure(self, request, error) if error is not None else future.result()
+        if self.router.guard is not None:
+            reply = self.router.guard.late_answer(self, request, reply)
         if reply is not None and not request.flag & ONEWAY:
             self.write_all(self._encode_reply(request, reply))
 

@@ -21,6 +21,7 @@ from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.transport.fast_path import FastPath
+from rocketline.transport.guard import Guard
 
 if TYPE_CHECKING:
     from rocketline.transport.channel import Channel
@@ -52,6 +53,8 @@ class Router:
         self._handlers: dict[int, Handler] = dict(handlers or {})
         self.fast_path: FastPath | None = None
         """Is shown every read first; None: every request is decoded and given to its handler."""
+        self.guard: Guard | None = None
+        """Is asked before every request; None: everybody may do everything."""
         self.began = 0.0
         """When the read came that is being served, where somebody takes times."""
 
@@ -78,12 +81,14 @@ class Router:
 
     def serve(self, channel: Channel, request: Command) -> Reply:
         """The handler's reply, or the answer its failure stands for."""
-        handler = self._handlers.get(request.code)
-        if handler is None:
-            return request.reply(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"request type {request.code} not supported"
-            )
         try:
+            if self.guard is not None and (refusal := self.guard.refusal(channel, request)) is not None:
+                return refusal
+            handler = self._handlers.get(request.code)
+            if handler is None:
+                return request.reply(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"request type {request.code} not supported"
+                )
             return handler(channel, request)
         except Exception as error:
             return failure(channel, request, error)

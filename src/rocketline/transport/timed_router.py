@@ -61,17 +61,12 @@ class TimedRouter(Router):
         self._unsaid = 0
 
     def serve(self, channel: Channel, request: Command) -> Reply:
-        handler = self._handlers.get(request.code)
-        if handler is None:
-            return self._note_reply(channel, request, super().serve(channel, request), NOT_SUPPORTED)
-        try:
-            reply = handler(channel, request)
-        except Exception as error:
-            reply = failure(channel, request, error)
-        if not request.flag and type(reply) is Command:
-            self.note_served(channel, request.code, reply.code, 1, self.began)
+        reply = super().serve(channel, request)
+        code = request.code if request.code in self._handlers else NOT_SUPPORTED
+        if not request.flag and type(reply) is Command and code != NOT_SUPPORTED:
+            self.note_served(channel, code, reply.code, 1, self.began)
             return reply
-        return self._note_reply(channel, request, reply, request.code)
+        return self._note_reply(channel, request, reply, code)
 
     def note_served(self, channel: Channel, code: int, response: int, count: int, began: float) -> None:
         cells = self._answered.get((code, response))
