@@ -40,12 +40,12 @@ jars: setup
 	@$(BIN)/python -m tests.support.prefetch || [ "$${CI:-}" != true ]
 
 test: jars sanitize pure
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	@$(BIN)/python tools/suite -n $(WORKERS) --dist loadgroup
 
 pure: $(STAMP) $(COMPILED)
 	@echo "==> In pure Python, without the fast path"
-	@ROCKETLINE_IMPL=python $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not interop and not slow" $(PURE_TESTS)
-	@ROCKETLINE_FAST_PATH=off $(BIN)/python -m pytest -q -n $(WORKERS) $(GENERAL_TESTS)
+	@ROCKETLINE_IMPL=python $(BIN)/python tools/suite -q -n $(WORKERS) --dist loadgroup -m "not interop and not slow" $(PURE_TESTS)
+	@ROCKETLINE_FAST_PATH=off $(BIN)/python tools/suite -q -n $(WORKERS) $(GENERAL_TESTS)
 
 sanitize: $(STAMP)
 	@tools/sanitize $(BIN)/python 5000
