@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import pytest
 from tests.interop.conftest import Cluster
-from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import BROKER_ADDRESS, JavaClient, JavaPushConsumer, Queue, Sent
 from tests.support.java_driver import JavaCallError
 from tests.support.patience import PATIENCE_S
@@ -69,12 +68,7 @@ class OurConsumer:
         """Its timer does that."""
 
 
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
-
-
-@pytest.fixture(params=["rocketline_session_cluster", "apache"], ids=["our_broker", "apaches_broker"])
+@pytest.fixture(params=["rocketline", "apache"], ids=["our_broker", "apaches_broker"])
 def servers(request: pytest.FixtureRequest) -> Cluster:
     found: Cluster = request.getfixturevalue(request.param)
     return found
@@ -276,9 +270,9 @@ def test_counters(operator: Operator, online: Online) -> None:
 
 
 def test_operators_with_tools_of_4_9(
-    java_clients: Callable[[str], JavaClient], rocketline_session_cluster: Cluster, name: Callable[[str], str]
+    java_clients: Callable[[str], JavaClient], rocketline: Cluster, name: Callable[[str], str]
 ) -> None:
-    old, namesrv = java_clients("4.9.7"), rocketline_session_cluster.namesrv
+    old, namesrv = java_clients("4.9.7"), rocketline.namesrv
     operator = Operator(old, namesrv, name("verbs"), name("group"))
     operator.send()
     with ours(old, namesrv, operator.group, operator.topic) as consumer:

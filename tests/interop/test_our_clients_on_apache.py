@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import SERVER_VERSION, ApacheCluster
+from tests.support.apache import ApacheCluster
 from tests.support.comparing import CODEC_FLAG, ClusterFacts, assert_same_message
 from tests.support.java_client import CLIENT_SIDE_PROPERTIES, JavaClient, Outgoing, Queue, Seen, Sent
 from tests.support.patience import PATIENCE_S
@@ -36,11 +36,6 @@ from rocketline.message import Message, MessageQueue, MessageView
 pytestmark = pytest.mark.interop
 
 FIRST = ConsumeFrom.FIRST
-
-
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
 
 
 @pytest.fixture

@@ -22,11 +22,6 @@ QUEUES = 4
 COUNT = 200
 
 
-@pytest.fixture
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(VERSION)
-
-
 def popping_group(java: JavaClient, namesrv: str, topic: str, group: str, share: int = 0, **settings: int) -> None:
     java.create_topic(namesrv, topic, QUEUES)
     java.create_group(namesrv, group, **settings)

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient
 from tests.support.patience import PATIENCE_S
 
@@ -22,12 +21,7 @@ QUIET_S = INVISIBLE_S + 6.0
 """Long enough for anything to come again that was not settled."""
 
 
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
-
-
-@pytest.fixture(params=["rocketline_session_cluster", "apache"])
+@pytest.fixture(params=["rocketline", "apache"])
 def namesrv(request: pytest.FixtureRequest) -> str:
     found: str = request.getfixturevalue(request.param).namesrv
     return found

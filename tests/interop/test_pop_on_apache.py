@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from tests.support.apache import SERVER_VERSION, ApacheCluster
+from tests.support.apache import ApacheCluster
 from tests.support.java_client import JavaClient
 from tests.support.patience import PATIENCE_S
 
@@ -23,11 +23,6 @@ from rocketline.transport import RemotingClient
 pytestmark = pytest.mark.interop
 
 FIRST = ConsumeFrom.FIRST
-
-
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 from tests.interop.conftest import Cluster
-from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, Outgoing
 from tests.support.java_driver import JavaCallError
 from tests.support.patience import PATIENCE_S
@@ -26,12 +25,7 @@ PARTS_OF_A_BATCHED_MESSAGE = 22
 """Its size, magic, checksum, flag, body length and properties length."""
 
 
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
-
-
-@pytest.fixture(params=["rocketline_session_cluster", "apache"])
+@pytest.fixture(params=["rocketline", "apache"])
 def either(request: pytest.FixtureRequest) -> Cluster:
     found: Cluster = request.getfixturevalue(request.param)
     return found

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 import pytest
-from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, JavaLitePullConsumer, Queue
 from tests.support.patience import PATIENCE_S
 
@@ -29,15 +28,10 @@ class Cluster(Protocol):
     def namesrv(self) -> str: ...
 
 
-@pytest.fixture(params=["rocketline_session_cluster", "apache"])
+@pytest.fixture(params=["rocketline", "apache"])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     found: Cluster = request.getfixturevalue(request.param)
     return found
-
-
-@pytest.fixture
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
 
 
 class Group:
