@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.patching import patch_here
 from tests.support.patience import PATIENCE_S
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
 from rocketline.files import backup_of
+from rocketline.store.files import disk as disk_module
 from rocketline.store.files.disk import Disk, RealDisk, read_with_backup, store_error
 from rocketline.testing.disks import MemoryDisk
 
@@ -120,7 +122,7 @@ def test_no_space_is_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         raise OSError(code, os.strerror(code))
 
     file = RealDisk().open_mapped(tmp_path / "file", 4096)
-    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    patch_here(monkeypatch, os, "posix_fallocate", no_space)
     with pytest.raises(DiskFull, match=f"cannot reserve space in {tmp_path}/file: "):
         file.reserve(0, 4096)
     file.close()
@@ -296,7 +298,7 @@ def test_a_new_folder_is_durable_down_from_the_first_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("rocketline.store.files.disk.sync_folder", synced.append)
+    patch_here(monkeypatch, disk_module, "sync_folder", synced.append)
     RealDisk().make_folder(tmp_path / "a" / "b" / "c")
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     RealDisk().make_folder(tmp_path / "a" / "b" / "c")
