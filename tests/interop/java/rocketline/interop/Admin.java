@@ -190,7 +190,7 @@ final class Admin {
         String name = Open.sharedName("admin", args.string("namesrv"));
         DefaultMQAdminExt admin = open.find(name);
         if (admin == null) {
-            admin = new DefaultMQAdminExt((long) Patience.MS);
+            admin = Patience.with(new DefaultMQAdminExt((long) Patience.MS));
             admin.setNamesrvAddr(args.string("namesrv"));
             admin.setInstanceName(name);
             admin.start();

@@ -17,7 +17,7 @@ final class LitePullConsumers {
     /** Subscribes to `subscriptions`, or is assigned every queue of the topics in `assign`. */
     Object start(Args args) throws Exception {
         String name = args.string("name");
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args.string("group"));
+        DefaultLitePullConsumer consumer = Patience.with(new DefaultLitePullConsumer(args.string("group")));
         consumer.setNamesrvAddr(args.string("namesrv"));
         consumer.setInstanceName(name);
         consumer.setAutoCommit(args.flag("auto_commit", false));

@@ -49,8 +49,8 @@ final class Producers {
         String property = "rocketmq.message.compressType";
         System.setProperty(property, args.string("compress_type", "ZLIB"));
         try {
-            return new DefaultMQProducer(
-                args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
+            return Patience.with(new DefaultMQProducer(
+                args.string("group"), args.flag("trace", false), args.string("trace_topic", null)));
         } finally {
             System.clearProperty(property);
         }

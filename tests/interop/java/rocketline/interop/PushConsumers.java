@@ -79,8 +79,8 @@ final class PushConsumers {
             failFirst = args.integer("fail_first", 0);
             retryLevel = args.integer("retry_level", 0);
             workMs = args.integer("work_ms", 0);
-            client = new DefaultMQPushConsumer(
-                args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
+            client = Patience.with(new DefaultMQPushConsumer(
+                args.string("group"), args.flag("trace", false), args.string("trace_topic", null)));
             if (args.has("namespace")) {
                 client.setNamespace(args.string("namespace"));
             }

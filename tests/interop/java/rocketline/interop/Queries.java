@@ -88,7 +88,7 @@ final class Queries {
         String name = Open.sharedName("pull-" + group, args.string("namesrv"));
         DefaultMQPullConsumer consumer = open.find(name);
         if (consumer == null) {
-            consumer = new DefaultMQPullConsumer(group);
+            consumer = Patience.with(new DefaultMQPullConsumer(group));
             consumer.setNamesrvAddr(args.string("namesrv"));
             consumer.setInstanceName(name);
             consumer.start();
