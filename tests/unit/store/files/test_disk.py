@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.leftovers import open_files
 from tests.support.patching import patch_here
 from tests.support.patience import PATIENCE_S
 
@@ -103,17 +104,13 @@ def test_erase_makes_zeros_and_keeps_what_lies_before(disk: Disk, folder: Path) 
 
 
 def test_a_mapped_file_holds_no_descriptor_unless_pinned(tmp_path: Path) -> None:
-    def open_descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    before = open_descriptors()
     plain = RealDisk().open_mapped(tmp_path / "plain", 4096)
-    assert open_descriptors() == before
+    assert open_files(tmp_path) == []
     pinned = RealDisk().open_mapped(tmp_path / "pinned", 4096, pinned=True)
-    assert open_descriptors() == before + 1
+    assert open_files(tmp_path) == [str(tmp_path / "pinned")]
     plain.close()
     pinned.close()
-    assert open_descriptors() == before
+    assert open_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
