@@ -190,10 +190,10 @@ final class Admin {
         String name = Open.sharedName("admin", args.string("namesrv"));
         DefaultMQAdminExt admin = open.find(name);
         if (admin == null) {
-            admin = Patience.with(new DefaultMQAdminExt((long) Patience.MS));
+            admin = new DefaultMQAdminExt((long) Patience.MS);
             admin.setNamesrvAddr(args.string("namesrv"));
             admin.setInstanceName(name);
-            admin.start();
+            Patience.start(admin, admin::start);
             open.add(name, admin);
         }
         return admin;

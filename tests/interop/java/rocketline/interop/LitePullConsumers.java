@@ -17,7 +17,7 @@ final class LitePullConsumers {
     /** Subscribes to `subscriptions`, or is assigned every queue of the topics in `assign`. */
     Object start(Args args) throws Exception {
         String name = args.string("name");
-        DefaultLitePullConsumer consumer = Patience.with(new DefaultLitePullConsumer(args.string("group")));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args.string("group"));
         consumer.setNamesrvAddr(args.string("namesrv"));
         consumer.setInstanceName(name);
         consumer.setAutoCommit(args.flag("auto_commit", false));
@@ -27,7 +27,7 @@ final class LitePullConsumers {
         for (Map.Entry<String, String> entry : args.strings("subscriptions").entrySet()) {
             consumer.subscribe(entry.getKey(), entry.getValue());
         }
-        consumer.start();
+        Patience.start(consumer, consumer::start);
         open.add(name, consumer);
         if (args.has("assign")) {
             List<MessageQueue> queues = new ArrayList<>();

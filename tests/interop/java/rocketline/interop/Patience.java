@@ -1,6 +1,7 @@
 package rocketline.interop;
 
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.impl.MQClientManager;
 
 /** How long a command waits for anything: what the tests that started this process say. */
 final class Patience {
@@ -9,9 +10,14 @@ final class Patience {
     private Patience() {
     }
 
-    /** The same client, which waits as long for routes, heartbeats and members as for anything else. */
-    static <C extends ClientConfig> C with(C client) {
+    interface Start {
+        void start() throws Exception;
+    }
+
+    /** Start a client that waits as long for routes, heartbeats, members and offsets as for anything else. */
+    static void start(ClientConfig client, Start start) throws Exception {
         client.setMqClientApiTimeout(MS);
-        return client;
+        start.start();
+        MQClientManager.getInstance().getOrCreateMQClientInstance(client).getMQAdminImpl().setTimeoutMillis(MS);
     }
 }

@@ -28,7 +28,7 @@ final class PushConsumers {
     Object start(Args args) throws Exception {
         String name = args.string("name");
         Collecting consumer = new Collecting(args);
-        consumer.client.start();
+        Patience.start(consumer.client, consumer.client::start);
         open.add(name, consumer);
         return null;
     }
@@ -79,8 +79,8 @@ final class PushConsumers {
             failFirst = args.integer("fail_first", 0);
             retryLevel = args.integer("retry_level", 0);
             workMs = args.integer("work_ms", 0);
-            client = Patience.with(new DefaultMQPushConsumer(
-                args.string("group"), args.flag("trace", false), args.string("trace_topic", null)));
+            client = new DefaultMQPushConsumer(
+                args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
             if (args.has("namespace")) {
                 client.setNamespace(args.string("namespace"));
             }

@@ -88,10 +88,10 @@ final class Queries {
         String name = Open.sharedName("pull-" + group, args.string("namesrv"));
         DefaultMQPullConsumer consumer = open.find(name);
         if (consumer == null) {
-            consumer = Patience.with(new DefaultMQPullConsumer(group));
+            consumer = new DefaultMQPullConsumer(group);
             consumer.setNamesrvAddr(args.string("namesrv"));
             consumer.setInstanceName(name);
-            consumer.start();
+            Patience.start(consumer, consumer::start);
             open.add(name, consumer);
         }
         return consumer;

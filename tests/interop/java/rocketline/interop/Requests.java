@@ -43,10 +43,10 @@ final class Requests {
         private final DefaultMQProducer producer;
 
         Replier(Args args) throws Exception {
-            producer = Patience.with(new DefaultMQProducer(args.string("group") + "_reply"));
+            producer = new DefaultMQProducer(args.string("group") + "_reply");
             producer.setNamesrvAddr(args.string("namesrv"));
             producer.setInstanceName(args.string("name") + "_reply");
-            consumer = Patience.with(new DefaultMQPushConsumer(args.string("group")));
+            consumer = new DefaultMQPushConsumer(args.string("group"));
             consumer.setNamesrvAddr(args.string("namesrv"));
             consumer.setInstanceName(args.string("name"));
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -55,8 +55,8 @@ final class Requests {
         }
 
         void start() throws Exception {
-            producer.start();
-            consumer.start();
+            Patience.start(producer, producer::start);
+            Patience.start(consumer, consumer::start);
         }
 
         void shutdown() {
