@@ -33,6 +33,7 @@ from rocketline.transport import Channel, RemotingClient, Router
 QUICK = {
     "transactionTimeOut": 200,
     "transactionCheckInterval": 100,
+    "transactionCheckMax": 1_000_000,  # some are left after a restart, however long that takes
     "messageDelayLevel": "1s 2s",
     "timerPrecisionMs": 100,
 }

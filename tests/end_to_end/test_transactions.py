@@ -209,7 +209,7 @@ async def test_requests_are_answered() -> None:
             replies = await asyncio.gather(*asking)
             assert [reply.body for reply in replies] == [b"re %d" % number for number in range(50)]
             with pytest.raises(NoReply):
-                await producer.request(Message("questions", b"silence"), timeout=0.3)
+                await producer.request(Message("questions", b"silence"), timeout=1.0)
             assert producer.late_replies == 0
         answering.cancel()
         await asyncio.wait([answering])
@@ -219,7 +219,7 @@ async def test_a_reply_to_a_client_that_is_gone_fails_clearly() -> None:
     async with LocalCluster() as cluster:
         async with Producer(cluster.namesrv, group="askers") as asker:
             with pytest.raises(NoReply):
-                await asker.request(Message("questions", b"anybody?"), timeout=0.5)
+                await asker.request(Message("questions", b"anybody?"), timeout=2.0)
         async with (
             PullConsumer(cluster.namesrv, group="repliers", from_where=ConsumeFrom.FIRST) as consumer,
             Producer(cluster.namesrv, group="repliers") as producer,

@@ -1,4 +1,5 @@
-"""Java clients and clusters for the interop tests: started when first asked for, shared by the whole session.
+"""Java clients and clusters for the interop tests: started when first asked for, shared by all tests of this folder that
+run in one process. They end before a process goes on to other tests, which count threads and watch files.
 
 ROCKETLINE_INTEROP_TARGET chooses what `cluster` is: "rocketline" (our own, the default) or "apache", which
 proves that a test's expectations are Apache's.
@@ -20,6 +21,8 @@ from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, ser
 from tests.support.java import require_java  # noqa: E402
 from tests.support.java_client import JavaClient  # noqa: E402
 from tests.support.java_driver import client_coordinates  # noqa: E402
+
+from rocketline.testing import LocalCluster  # noqa: E402
 
 LANES = 3
 """How many worker processes run these tests: they wait for other processes most of the time, and each has a cluster of
@@ -73,7 +76,7 @@ class Cluster(Protocol):
 
 
 class JavaClients:
-    """The session's drivers: `java_clients("5.4.0")`, one per version and header encoding."""
+    """The drivers of all tests: `java_clients("5.4.0")`, one per version and header encoding."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], JavaClient] = {}
@@ -90,7 +93,7 @@ class JavaClients:
             client.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java_clients() -> Iterator[JavaClients]:
     require_java()
     clients = JavaClients()
@@ -98,23 +101,35 @@ def java_clients() -> Iterator[JavaClients]:
     clients.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
+def java(java_clients: JavaClients) -> JavaClient:
+    """Apache's client of the version that Apache's servers here have."""
+    return java_clients(SERVER_VERSION)
+
+
+@pytest.fixture(scope="package")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
-    """Apache's name server and broker, one pair for the session."""
+    """Apache's name server and broker, one pair for all tests."""
     require_java(*server_coordinates(SERVER_VERSION))
     cluster = ApacheCluster(tmp_path_factory.mktemp("apache"), jvm_options=QUICK_START).start()
     yield cluster
     cluster.kill()  # a clean stop takes up to half a minute, and nobody looks at this store again
 
 
+@pytest.fixture(scope="package")
+def rocketline() -> Iterator[LocalCluster]:
+    """Our name server and broker, one pair for all tests."""
+    with LocalCluster() as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """The cluster under test, shared by the session as Apache's is."""
-    fixtures = {"rocketline": "rocketline_session_cluster", "apache": "apache"}
+    """The cluster under test, shared as Apache's is."""
     target = os.environ.get("ROCKETLINE_INTEROP_TARGET", "rocketline")
-    if target not in fixtures:
+    if target not in ("rocketline", "apache"):
         pytest.fail(f"ROCKETLINE_INTEROP_TARGET must be rocketline or apache, not {target!r}", pytrace=False)
-    found: Cluster = request.getfixturevalue(fixtures[target])
+    found: Cluster = request.getfixturevalue(target)
     return found
 
 

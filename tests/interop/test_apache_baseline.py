@@ -18,7 +18,7 @@ from tests.support.comparing import (
 )
 from tests.support.java_client import JavaClient, Outgoing
 from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError, JavaDriverFailed
-from tests.support.reading import lite_pull_all, push_all, read_topic
+from tests.support.reading import await_listed, lite_pull_all, push_all, read_topic
 
 pytestmark = pytest.mark.interop
 
@@ -105,8 +105,7 @@ def test_operator_answers(version, java_clients, apache, name):
     with java.producer(apache.namesrv, name("pg")) as producer:
         report = producer.send_many(topic, 50, threads=4, prefix="m", size=32)
     assert (report.acknowledged, report.failed) == (50, 0)
-    stats = java.topic_stats(apache.namesrv, topic)["offsetTable"]
-    assert sum(queue["maxOffset"] for queue in stats.values()) == 50
+    await_listed(java, apache.namesrv, topic, 50)
     with java.push_consumer(apache.namesrv, group, {topic: "*"}) as consumer:
         bodies = {seen.body for seen in consumer.poll(50)}
         connection = java.consumer_connection(apache.namesrv, group)

@@ -25,11 +25,11 @@ TRIALS = 5
 @pytest.mark.parametrize("version", ["5.4.0", "4.9.7"])
 def test_a_java_consumer_gets_it(
     version: str,
-    rocketline_session_cluster: LocalCluster,
+    rocketline: LocalCluster,
     java_clients: Callable[[str], JavaClient],
     name: Callable[[str], str],
 ) -> None:
-    namesrv, java = rocketline_session_cluster.namesrv, java_clients(version)
+    namesrv, java = rocketline.namesrv, java_clients(version)
     with java.producer(namesrv, name("senders")) as producer:
         for trial in range(TRIALS):
             topic = name("first")
@@ -40,9 +40,9 @@ def test_a_java_consumer_gets_it(
                 assert [seen.body for seen in consumer.poll(1)] == [b"%d" % trial]
 
 
-async def test_our_consumer_gets_it(rocketline_session_cluster: LocalCluster, name: Callable[[str], str]) -> None:
+async def test_our_consumer_gets_it(rocketline: LocalCluster, name: Callable[[str], str]) -> None:
     """The same on a topic of which one queue is not empty: when it has started, all its offsets are known."""
-    namesrv = rocketline_session_cluster.namesrv
+    namesrv = rocketline.namesrv
     async with Producer(namesrv, group=name("senders")) as producer:
         for trial in range(TRIALS):
             topic = name("first")

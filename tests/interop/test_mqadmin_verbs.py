@@ -29,16 +29,11 @@ class Sides(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def sides(
-    rocketline_session_cluster: Cluster, apache: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Sides]:
+def sides(rocketline: Cluster, apache: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     require_java(*client_coordinates(SERVER_VERSION))
     with ExitStack() as stack:
         tools = stack.enter_context(MqAdmin(SERVER_VERSION))
-        histories = [
-            history(cluster.namesrv, tmp_path_factory.mktemp("verbs"))
-            for cluster in (rocketline_session_cluster, apache)
-        ]
+        histories = [history(cluster.namesrv, tmp_path_factory.mktemp("verbs")) for cluster in (rocketline, apache)]
         with ThreadPoolExecutor() as pool:
             ours, theirs = pool.map(stack.enter_context, histories)
         yield Sides(ours, theirs, tools)

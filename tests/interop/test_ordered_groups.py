@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from tests.support.java_client import JavaClient
 
 from rocketline.client import blocking
 from rocketline.message import Message
@@ -16,11 +15,6 @@ from rocketline.message import Message
 pytestmark = pytest.mark.interop
 
 QUEUES = 8
-
-
-@pytest.fixture
-def java(java_clients) -> JavaClient:
-    return java_clients("5.4.0")
 
 
 def send(namesrv: str, topic: str, count: int) -> None:

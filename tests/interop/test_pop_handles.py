@@ -9,25 +9,20 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient
 from tests.support.patience import PATIENCE_S
+from tests.support.reading import await_listed
 
 from rocketline import ConsumeFrom, Message, MessageView, PopConsumer, Producer
 
 pytestmark = pytest.mark.interop
 
-INVISIBLE_S = 6.0
+INVISIBLE_S = 12.0
 QUIET_S = INVISIBLE_S + 6.0
 """Long enough for anything to come again that was not settled."""
 
 
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
-
-
-@pytest.fixture(params=["rocketline_session_cluster", "apache"])
+@pytest.fixture(params=["rocketline", "apache"])
 def namesrv(request: pytest.FixtureRequest) -> str:
     found: str = request.getfixturevalue(request.param).namesrv
     return found
@@ -50,6 +45,7 @@ class Site:
         async with Producer(self.namesrv, group="senders") as producer:
             for number in range(3):
                 await producer.send(Message(self.topic, b"%d" % number))
+        await asyncio.to_thread(await_listed, self._java, self.namesrv, self.topic, 3)
 
     def consumer(self) -> PopConsumer:
         return PopConsumer(self.namesrv, group=self.group, from_where=ConsumeFrom.FIRST, invisible=INVISIBLE_S)
@@ -76,7 +72,7 @@ async def test_what_java_popped_is_settled_by_our_consumer(site: Site) -> None:
     async with site.consumer() as consumer:
         await consumer.subscribe(site.topic)
         await consumer.ack(acked)
-        new = await consumer.extend(extended, 40.0)
+        new = await consumer.extend(extended, PATIENCE_S)
         await consumer.nack(given_back, delay=1.0)
         [again] = await receive(consumer, 1)
         assert (again.body, again.reconsume_times) == (b"2", 1)

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from tests.support.apache import SERVER_VERSION, ApacheCluster
+from tests.support.apache import ApacheCluster
 from tests.support.java_client import JavaClient
 from tests.support.patience import PATIENCE_S
+from tests.support.reading import await_listed
 
 from rocketline.client import ByBrokers, ConsumeFrom, PopConsumer, Producer, PushConsumer, RetryLater, blocking
 from rocketline.client.consumer.group.assignment_query import set_request_mode
@@ -23,11 +24,8 @@ from rocketline.transport import RemotingClient
 pytestmark = pytest.mark.interop
 
 FIRST = ConsumeFrom.FIRST
-
-
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
+INVISIBLE_S = 20.0
+"""Time for all calls that must come before it is over, on a busy machine."""
 
 
 @pytest.fixture
@@ -63,8 +61,8 @@ async def test_every_message_comes_to_one_consumer_and_settled_ones_never_again(
     group, bodies = name("G"), [b"%d" % number for number in range(40)]
     await send(apache, topic, bodies)
     async with (
-        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=8.0) as first,
-        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=8.0) as second,
+        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=INVISIBLE_S) as first,
+        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=INVISIBLE_S) as second,
     ):
         await first.subscribe(topic)
         await second.subscribe(topic)
@@ -74,14 +72,14 @@ async def test_every_message_comes_to_one_consumer_and_settled_ones_never_again(
         assert {message.queue_id for message in got} == {0, 1, 2, 3}
         kept, failed, left = got.pop(), got.pop(), got.pop()
         old = kept.receipt_handle or ""
-        new = await first.extend(kept, 60.0)
+        new = await first.extend(kept, PATIENCE_S)
         with pytest.raises(ReceiptUsed):
             await first.ack(old)
         await first.nack(failed, delay=1.0)
         for message in got[:5]:
             await first.ack(message)
         await second.ack_batch([*got[5:20], *[message.receipt_handle or "" for message in got[20:]]])
-        again = await receive(second, 2, invisible=60.0)  # the second comes some seconds after the first
+        again = await receive(second, 2, invisible=PATIENCE_S)  # the second comes when its time is over
         # One was given back, one was forgotten; neither the acknowledged ones nor the extended one come.
         assert {message.body for message in again} == {failed.body, left.body}
         assert [(message.topic, message.reconsume_times) for message in again] == [(topic, 1)] * 2
@@ -90,7 +88,7 @@ async def test_every_message_comes_to_one_consumer_and_settled_ones_never_again(
             await first.ack(left)
         await first.ack_batch(again)
         await second.ack(new)  # a receipt is anybody's of the group
-        assert await first.receive(wait=12.0) == []
+        assert await first.receive(wait=3.0) == []
 
 
 async def test_bad_receipts_on_apache(apache: ApacheCluster, topic: str, name: Callable[[str], str]) -> None:
@@ -126,19 +124,22 @@ async def test_a_waiting_receive_hears_of_a_message_and_tags_select(
         await consumer.ack(message)
 
 
-async def test_a_slow_loop_keeps_its_messages(apache: ApacheCluster, topic: str, name: Callable[[str], str]) -> None:
+async def test_a_slow_loop_keeps_its_messages(
+    java: JavaClient, apache: ApacheCluster, topic: str, name: Callable[[str], str]
+) -> None:
     group = name("G")
     await send(apache, topic, [b"slow", b"slow too", b"last"])
+    await asyncio.to_thread(await_listed, java, apache.namesrv, topic, 3)
     seen: Counter[bytes] = Counter()
     async with (
-        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=6.0) as consumer,
+        PopConsumer(apache.namesrv, group=group, from_where=FIRST, invisible=10.0) as consumer,
         PopConsumer(apache.namesrv, group=group, from_where=FIRST) as other,
     ):
         await consumer.subscribe(topic)
         await other.subscribe(topic)
         async for message in consumer:
             seen[message.body] += 1
-            # Twice as long as it is hidden at first, and than brokers need to notice: nobody else gets it.
+            # Longer than it is hidden at first, and than brokers need to notice: nobody else gets it.
             assert await other.receive(wait=14.0) == []
             if len(seen) == 2:
                 break
@@ -151,7 +152,10 @@ async def test_in_order_a_queue_waits_for_its_acks(
     topic = name("T")
     java.create_topic(apache.namesrv, topic, queues=1)
     await send(apache, topic, [b"1", b"2", b"3"])
-    async with PopConsumer(apache.namesrv, group=name("G"), from_where=FIRST, ordered=True, invisible=30.0) as consumer:
+    await asyncio.to_thread(await_listed, java, apache.namesrv, topic, 3)
+    async with PopConsumer(
+        apache.namesrv, group=name("G"), from_where=FIRST, ordered=True, invisible=PATIENCE_S
+    ) as consumer:
         await consumer.subscribe(topic)
         first = await consumer.receive(2)
         assert [message.body for message in first] == [b"1", b"2"]
@@ -160,7 +164,7 @@ async def test_in_order_a_queue_waits_for_its_acks(
         await consumer.nack(first[1], delay=1.0)
         (again, third) = await receive(consumer, 2)
         assert [(again.body, again.reconsume_times), (third.body, third.reconsume_times)] == [(b"2", 1), (b"3", 0)]
-        extended = await consumer.extend(again, 40.0)
+        extended = await consumer.extend(again, PATIENCE_S)
         await consumer.ack(extended)
         await consumer.ack_batch([third])
         assert await consumer.receive(wait=1.0) == []

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 from tests.interop.conftest import Cluster
-from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, Outgoing
 from tests.support.java_driver import JavaCallError
 from tests.support.patience import PATIENCE_S
@@ -26,12 +25,7 @@ PARTS_OF_A_BATCHED_MESSAGE = 22
 """Its size, magic, checksum, flag, body length and properties length."""
 
 
-@pytest.fixture(scope="session")
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
-
-
-@pytest.fixture(params=["rocketline_session_cluster", "apache"])
+@pytest.fixture(params=["rocketline", "apache"])
 def either(request: pytest.FixtureRequest) -> Cluster:
     found: Cluster = request.getfixturevalue(request.param)
     return found
@@ -60,8 +54,8 @@ async def test_gathered_messages_are_each_their_own(
             for number in range(300)
         ]
         receipts = await asyncio.gather(*map(producer.send, messages))
-    seen = {found.msg_id: found for found in read_topic(java, either.namesrv, topic)}
-    assert len(seen) == 300
+    seen = {found.msg_id: found for found in read_topic(java, either.namesrv, topic, len(messages))}
+    assert len(seen) == len(messages)
     for message, receipt in zip(messages, receipts):
         found = seen[receipt.message_id]
         assert (found.body, found.tags, found.flag) == (message.body, message.tag, message.flag)
@@ -83,7 +77,7 @@ async def test_a_sharding_key_has_one_queue_and_keeps_its_order(
 
         await asyncio.gather(*(one_after_another(f"order-{number}") for number in range(30)))
     by_key = defaultdict(list)
-    for found in read_topic(java, either.namesrv, topic):
+    for found in read_topic(java, either.namesrv, topic, 30 * 5):
         by_key[found.properties[SHARDING_KEY]].append(found)
     assert len(by_key) == 30
     for key, found in by_key.items():
@@ -104,7 +98,7 @@ async def test_a_batch_of_exactly_four_mebibytes(
         receipts = await producer.send_batch(full)
         with pytest.raises(MessageTooLarge, match=f"has {FOUR_MIB + 1} bytes"):
             await producer.send_batch([*parts, Message(topic, b"a" * ((1 << 20) - over + 1))])
-    seen = {found.msg_id: len(found.body) for found in read_topic(java, either.namesrv, topic)}
+    seen = {found.msg_id: len(found.body) for found in read_topic(java, either.namesrv, topic, len(full))}
     assert seen == {receipt.message_id: len(message.body) for receipt, message in zip(receipts, full)}
 
 
@@ -121,5 +115,5 @@ def test_javas_batch_of_exactly_four_mebibytes(
         with pytest.raises(JavaCallError, match=str(FOUR_MIB)):
             producer.send_batch([*parts, Outgoing(topic, b"a" * (left + 1))])
     assert sent.receipt.status == "SEND_OK"
-    seen = {found.msg_id: len(found.body) for found in read_topic(java, either.namesrv, topic)}
+    seen = {found.msg_id: len(found.body) for found in read_topic(java, either.namesrv, topic, 5)}
     assert seen == dict(zip([small.msg_id, *(each.msg_id for each in sent.messages)], [1] + [1 << 20] * 3 + [left]))

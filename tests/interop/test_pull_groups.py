@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 import pytest
-from tests.support.apache import SERVER_VERSION
 from tests.support.java_client import JavaClient, JavaLitePullConsumer, Queue
 from tests.support.patience import PATIENCE_S
+from tests.support.reading import await_listed, eventually
 
 from rocketline.client import ClientOptions, ConsumeFrom, SeekTo, blocking
 from rocketline.client.bulk.reader import BulkReader
@@ -29,15 +29,10 @@ class Cluster(Protocol):
     def namesrv(self) -> str: ...
 
 
-@pytest.fixture(params=["rocketline_session_cluster", "apache"])
+@pytest.fixture(params=["rocketline", "apache"])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     found: Cluster = request.getfixturevalue(request.param)
     return found
-
-
-@pytest.fixture
-def java(java_clients: Callable[[str], JavaClient]) -> JavaClient:
-    return java_clients(SERVER_VERSION)
 
 
 class Group:
@@ -128,6 +123,7 @@ def test_java_goes_on_where_python_stopped(cluster: Cluster, java: JavaClient, n
     with java.lite_pull_consumer(cluster.namesrv, group, subscriptions={topic: "*"}) as javas:
         assert [int(message.body) for message in javas.poll(13)] == list(range(7, 20))
         javas.commit()
+        assert eventually(lambda: java.committed(cluster.namesrv, group, plain), 20) == 20
     with blocking.PullConsumer(
         cluster.namesrv, group=group, auto_commit=False, options=ClientOptions(timing=TIMING)
     ) as ours:
@@ -135,7 +131,7 @@ def test_java_goes_on_where_python_stopped(cluster: Cluster, java: JavaClient, n
         assert ours.poll(timeout=0.5) == []
         for place, first in ((SeekTo.BEGIN, 0), (12, 12), (datetime.fromtimestamp(0, UTC), 0)):
             ours.seek(queue, place)
-            assert int(ours.poll(1)[0].body) == first
+            assert int(ours.poll(1, timeout=PATIENCE_S)[0].body) == first
         ours.seek(queue, SeekTo.END)
         assert (ours.poll(timeout=0.2), ours.position(queue)) == ([], 20)
 
@@ -149,6 +145,7 @@ def test_the_bulk_reader_reads_what_is_there(cluster: Cluster, java: JavaClient,
             for start in range(0, 1000, 100):
                 batch = [Message(topic, b"%d" % n, tag="ab"[n % 2]) for n in range(start, start + 100)]
                 producer.send_batch(batch, queue=queue)
+    await_listed(java, cluster.namesrv, topic, 2000)
     with BulkReader(cluster.namesrv, group=name("bulk_group")) as reader:
         for queue in reader.queues(topic):
             assert reader.bounds(queue) == (0, 1000)

@@ -50,8 +50,8 @@ def numbers(messages):
 
 
 @pytest.mark.parametrize("version", ["5.4.0", "4.9.7"])
-def test_a_java_consumer_selects_on_our_broker(java_clients, rocketline_session_cluster, name, version):
-    java, namesrv, topic = java_clients(version), rocketline_session_cluster.namesrv, name("sql")
+def test_a_java_consumer_selects_on_our_broker(java_clients, rocketline, name, version):
+    java, namesrv, topic = java_clients(version), rocketline.namesrv, name("sql")
     java.create_topic(namesrv, topic, 2)
     send(java, namesrv, topic)
     expected = wanted(range(COUNT))
@@ -66,8 +66,8 @@ def test_a_java_consumer_selects_on_our_broker(java_clients, rocketline_session_
 
 
 @pytest.mark.parametrize("expression", ["n > 'x'", "(n = 1", "n ! 1"])
-def test_a_java_consumer_is_told_of_a_wrong_expression(java_clients, rocketline_session_cluster, name, expression):
-    java, namesrv, topic = java_clients("5.4.0"), rocketline_session_cluster.namesrv, name("sql")
+def test_a_java_consumer_is_told_of_a_wrong_expression(java_clients, rocketline, name, expression):
+    java, namesrv, topic = java_clients("5.4.0"), rocketline.namesrv, name("sql")
     java.create_topic(namesrv, topic, 1)
     with pytest.raises(JavaCallError) as caught:
         java.push_consumer(namesrv, name("group"), {}, sql={topic: expression}).stop()

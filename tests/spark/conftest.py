@@ -47,9 +47,9 @@ def require_spark() -> None:
     make_archive()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small session of two cores."""
+    """A small session of two cores. It ends before a process goes on to tests of other folders."""
     require_spark()
     from pyspark.sql import SparkSession
 

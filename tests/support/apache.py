@@ -30,7 +30,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_MS, PATIENCE_S
 
 from .java import classpath, compile_java, tail, tool
 
@@ -64,8 +64,9 @@ TEST_CONF = {
     "mappedFileSizeTimerLog": str(52 * 20_000),
     "maxHashSlotNum": "20000",
     "maxIndexNum": "80000",
-    "waitTimeMillsInSendQueue": "10000",
-    "osPageCacheBusyTimeOutMills": "10000",
+    **{f"waitTimeMillsIn{work}Queue": str(PATIENCE_MS) for work in ("Send", "Pull", "LitePull", "Heartbeat")},
+    **{f"waitTimeMillsIn{work}Queue": str(PATIENCE_MS) for work in ("Transaction", "Ack", "AdminBroker")},
+    "osPageCacheBusyTimeOutMills": str(PATIENCE_MS),
     "diskMaxUsedSpaceRatio": "95",
 }
 

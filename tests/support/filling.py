@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .java_client import JavaClient, Outgoing
+from .reading import await_listed
 
 CODECS = ("ZLIB", "LZ4", "ZSTD")
 LONGEST_TOPIC = 127
@@ -22,6 +23,7 @@ def fill(java: JavaClient, namesrv: str, prefix: str, plain_count: int = 200) ->
     ):
         java.create_topic(namesrv, topic, queues)
         counts[topic] = _fill_topic(java, namesrv, topic, plain_count)
+        await_listed(java, namesrv, topic, counts[topic])
     return counts
 
 

@@ -98,8 +98,20 @@ def read_queue(java: JavaClient, namesrv: str, queue: Queue) -> list[Seen]:
     return messages
 
 
-def read_topic(java: JavaClient, namesrv: str, topic: str) -> list[Seen]:
-    """Every message of a topic, queue after queue."""
+def await_listed(java: JavaClient, namesrv: str, topic: str, count: int) -> None:
+    """Wait until a topic's queues list this many messages: Apache's broker lists them after it acknowledged them."""
+
+    def listed() -> int:
+        queues = java.topic_stats(namesrv, topic)["offsetTable"].values()
+        return sum(queue["maxOffset"] - queue["minOffset"] for queue in queues)
+
+    assert eventually(listed, count) == count
+
+
+def read_topic(java: JavaClient, namesrv: str, topic: str, count: int | None = None) -> list[Seen]:
+    """Every message of a topic, queue after queue; with `count`, once there are so many."""
+    if count is not None:
+        await_listed(java, namesrv, topic, count)
     queues = java.read_queues(namesrv, topic)
     return [message for queue in queues for message in read_queue(java, namesrv, queue)]
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.patching import patch_here
 
 from rocketline.files import backup_of, replace_file, sync_folder
 
@@ -35,7 +36,7 @@ def test_a_failure_before_the_rename_leaves_the_old_content(
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    patch_here(monkeypatch, os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         replace_file(path, b"new", keep_backup=keep_backup)
     assert path.read_bytes() == b"old"

@@ -1,4 +1,4 @@
-"""One real cluster for the tests of all adapters in a process: each test has its own topics and groups."""
+"""One real cluster for the tests of an adapter: each test has its own topics and groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rocketline.testing import LocalCluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def namesrv() -> Iterator[str]:
     with LocalCluster() as cluster:
         yield cluster.namesrv

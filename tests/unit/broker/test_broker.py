@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.leftovers import threads_since
 from tests.support.patience import PATIENCE_S
 from tests.support.replicas import WANTING_REPLICAS
 from tests.unit.broker.name_servers import FakeNameServer
@@ -50,11 +51,10 @@ def config(tmp_path: Path) -> BrokerConfig:
 
 @pytest.fixture(autouse=True)
 def nothing_leaks() -> Iterator[None]:
-    """No thread of the store outlives its broker; those of a cluster shared by the session stay."""
-    before = set(threading.enumerate())
+    """No thread of the store outlives its broker."""
+    before = threading.enumerate()
     yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert [name for name in left if name.startswith("rocketline-")] == []
+    assert threads_since(before) == []
 
 
 class Caller:

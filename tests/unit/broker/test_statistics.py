@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 import pytest
+from tests.support.patching import patch_here
 from tests.unit.broker.parts import CLUSTER, Parts, fill, pull_request, send_request
 from tests.unit.broker.test_send_back import back
 
@@ -193,7 +194,7 @@ async def test_samples_are_taken_by_the_clock(counted: BrokerStatistics, monkeyp
         if len(slept) > 360:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("rocketline.broker.statistics.statistics.asyncio.sleep", sleep)
+    patch_here(monkeypatch, asyncio, "sleep", sleep)
     monkeypatch.setattr(counted, "sample", taken.append)
     with pytest.raises(asyncio.CancelledError):
         await counted.run()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patching import patch_here
 
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.errors import StoreError
@@ -86,8 +87,8 @@ class Steps:
             self._note(f"rename {source.name} to {target.name}")
             replace(source, target)
 
-        monkeypatch.setattr(os, "fsync", noted_fsync)
-        monkeypatch.setattr(os, "replace", noted_replace)
+        patch_here(monkeypatch, os, "fsync", noted_fsync)
+        patch_here(monkeypatch, os, "replace", noted_replace)
 
     def _note(self, step: str) -> None:
         if len(self.seen) == self.die_before:

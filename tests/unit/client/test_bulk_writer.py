@@ -178,7 +178,7 @@ def test_less_durable_messages_count_as_stored(cluster: FakeCluster) -> None:
 
 
 def test_mistakes_are_told(cluster: FakeCluster) -> None:
-    with writing(cluster, timeout=0.2) as writer:
+    with writing(cluster) as writer:
         writer.send(Message("T", b""))
         with pytest.raises(InvalidMessage, match="empty"):
             writer.flush()

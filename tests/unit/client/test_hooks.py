@@ -278,7 +278,7 @@ async def test_a_hook_prepares_messages(cluster: FakeCluster) -> None:
         await (await producer.submit(Message("T", b"submit")))
         await producer.send_batch([Message("T", b"batch"), Message("T", b"batch")])
         with pytest.raises(NoReply):
-            await producer.request(Message("T", b"request"), timeout=0.01)
+            await producer.request(Message("T", b"request"), timeout=1.0)
         queue = cluster.broker.queues["T", 0]
         await until(lambda: queue.end == 6)
     stored = [message for message in decode_messages(b"".join(queue.records)) if message.body != b"batch"]

@@ -161,7 +161,7 @@ def test_threads_submit_through_the_blocking_face() -> None:
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert producer.submit(Message("T", b"last")).result(10).message_id
+            assert producer.submit(Message("T", b"last")).result(PATIENCE_S).message_id
         assert len({outcome.message_id for outcome in outcomes if isinstance(outcome, SendReceipt)}) == 80
 
 
@@ -177,5 +177,5 @@ def test_a_callback_that_would_wait_for_itself_is_told_so() -> None:
                 except ClientError as error:
                     told.append(error)
 
-            producer.submit(Message("T", b"x"), send_more).result(10)
+            producer.submit(Message("T", b"x"), send_more).result(PATIENCE_S)
         assert "must not wait" in str(told[0])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import json
 import os
 from pathlib import Path
 
 import pytest
+from tests.support.patching import patch_here
 
 from rocketline.errors import ConfigError, DiskFull, RequestRejected, StoreError
 from rocketline.nameserver import kv_config
@@ -110,10 +112,7 @@ def test_a_change_that_cannot_be_saved_changes_nothing(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as broken:
-        if step == "write":
-            broken.setattr("builtins.open", fail)
-        else:
-            broken.setattr(os, step, fail)
+        patch_here(broken, *((builtins, "open") if step == "write" else (os, step)), fail)
         with pytest.raises(kind, match=f"not saved: .*kvConfig.json: {os.strerror(number)}"):
             table.put("NS", "k", "new")
     assert table.get("NS", "k") == "old"
@@ -141,8 +140,8 @@ def test_the_new_content_is_flushed_before_it_takes_the_name_and_the_folder_afte
         steps.append(("replace", target.name))
         replace(source, target)
 
-    monkeypatch.setattr(os, "fsync", watched_fsync)
-    monkeypatch.setattr(os, "replace", watched_replace)
+    patch_here(monkeypatch, os, "fsync", watched_fsync)
+    patch_here(monkeypatch, os, "replace", watched_replace)
     table.put("NS", "k", "new")
     assert steps == [("fsync", "kvConfig.json.tmp"), ("replace", "kvConfig.json"), ("fsync", "namesrv")]
 

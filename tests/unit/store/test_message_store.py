@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.leftovers import open_files, threads_since
 
 from rocketline.clock import ManualClock
 from rocketline.errors import StoreClosed, StoreError, StoreInUse, StoreReadOnly
@@ -190,14 +191,14 @@ def test_closing_twice_and_using_it_afterwards(store: MessageStore) -> None:
 
 
 def test_closing_ends_its_threads_and_descriptors(root: Path) -> None:
-    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    before = threading.enumerate()
     store = opened(RealDisk(), root=root)
     store.append(message(KEYS="k"))
     store.dispatch()
-    assert threading.active_count() > threads
+    assert threads_since(before)
+    assert open_files(root)
     store.close()
-    assert threading.active_count() == threads
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert (threads_since(before), open_files(root)) == ([], [])
 
 
 def test_slices_outlive_the_store(root: Path) -> None:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.leftovers import threads_since
 from tests.support.patience import PATIENCE_S
 from tests.support.replicas import WANTING_REPLICAS
 
@@ -37,11 +38,11 @@ async def test_on_the_loop_of_the_caller() -> None:
 
 
 async def test_in_a_thread_of_its_own() -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     with LocalCluster() as cluster:
         assert await send_and_read(cluster.namesrv, "orders", b"hello") == [b"hello"]
         data = cluster.data
-    assert threading.active_count() == before
+    assert threads_since(before) == []
     assert not data.exists()
 
 
@@ -83,10 +84,10 @@ def test_settings_that_cannot_be_are_refused_by_name(config: dict[str, str | int
 
 @pytest.mark.parametrize(("settings", "words"), WANTING_REPLICAS)
 async def test_what_only_replication_could_do_is_refused(settings: dict[str, str], words: list[str]) -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     with pytest.raises(ConfigError) as caught, LocalCluster(config=settings):
         pass
-    assert threading.active_count() == before
+    assert threads_since(before) == []
     assert all(word in str(caught.value) for word in words), caught.value
     with pytest.raises(ConfigError, match=words[0]):
         async with LocalCluster(config=settings):
@@ -116,7 +117,7 @@ async def test_the_blocking_methods_say_so_inside_an_async_context() -> None:
 
 
 def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     with LocalCluster(data=tmp_path), pytest.raises(Exception, match=str(tmp_path)):
         LocalCluster(data=tmp_path).__enter__()
-    assert threading.active_count() == before
+    assert threads_since(before) == []

@@ -6,10 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.leftovers import open_files
+from tests.support.patching import patch_here
 from tests.support.patience import PATIENCE_S
 
 from rocketline.errors import DiskFull, StoreError, StoreInUse
 from rocketline.files import backup_of
+from rocketline.store.files import disk as disk_module
 from rocketline.store.files.disk import Disk, RealDisk, read_with_backup, store_error
 from rocketline.testing.disks import MemoryDisk
 
@@ -101,17 +104,13 @@ def test_erase_makes_zeros_and_keeps_what_lies_before(disk: Disk, folder: Path) 
 
 
 def test_a_mapped_file_holds_no_descriptor_unless_pinned(tmp_path: Path) -> None:
-    def open_descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    before = open_descriptors()
     plain = RealDisk().open_mapped(tmp_path / "plain", 4096)
-    assert open_descriptors() == before
+    assert open_files(tmp_path) == []
     pinned = RealDisk().open_mapped(tmp_path / "pinned", 4096, pinned=True)
-    assert open_descriptors() == before + 1
+    assert open_files(tmp_path) == [str(tmp_path / "pinned")]
     plain.close()
     pinned.close()
-    assert open_descriptors() == before
+    assert open_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -120,7 +119,7 @@ def test_no_space_is_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         raise OSError(code, os.strerror(code))
 
     file = RealDisk().open_mapped(tmp_path / "file", 4096)
-    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    patch_here(monkeypatch, os, "posix_fallocate", no_space)
     with pytest.raises(DiskFull, match=f"cannot reserve space in {tmp_path}/file: "):
         file.reserve(0, 4096)
     file.close()
@@ -296,7 +295,7 @@ def test_a_new_folder_is_durable_down_from_the_first_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("rocketline.store.files.disk.sync_folder", synced.append)
+    patch_here(monkeypatch, disk_module, "sync_folder", synced.append)
     RealDisk().make_folder(tmp_path / "a" / "b" / "c")
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     RealDisk().make_folder(tmp_path / "a" / "b" / "c")

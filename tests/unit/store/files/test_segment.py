@@ -1,8 +1,11 @@
 from pathlib import Path
 
 import pytest
+from tests.support.patching import patch_here
 
 from rocketline.errors import StoreError
+from rocketline.store.files import disk as disk_module
+from rocketline.store.files import mapped_file
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.files.segment import SMALL_FILE_BYTES, MapPool, Segment
 from rocketline.testing.disks import FaultyDisk, MemoryDisk
@@ -104,8 +107,8 @@ def test_a_new_file_that_was_unmapped_before_its_first_flush_gets_its_name_flush
 ) -> None:
     """Or a power failure could take the whole file, although its bytes were flushed."""
     synced: list[Path] = []
-    for module in ("disk", "mapped_file"):
-        monkeypatch.setattr(f"rocketline.store.files.{module}.sync_folder", synced.append)
+    for module in (disk_module, mapped_file):
+        patch_here(monkeypatch, module, "sync_folder", synced.append)
     for reopened in (False, True):
         segment = Segment(RealDisk(), tmp_path / str(reopened), 0, 4096)
         segment.open()

@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.patching import patch_here
 from tests.unit.store.samples import ROOT, message, opened, tiny
 
 from rocketline.errors import StoreReadOnly
 from rocketline.store.config import ExtQueueConfig
-from rocketline.store.files import file_system
+from rocketline.store.files import disk as disk_module
+from rocketline.store.files import file_system, mapped_file
 from rocketline.store.files.disk import RealDisk
 from rocketline.store.files.file_system import RealFileSystem, file_system_of, open_file_system
 from rocketline.store.flush import flusher as flush
@@ -144,8 +146,8 @@ def test_new_names_are_flushed_with_the_first_flush_of_their_files(
     def sync_folder(folder: Path) -> None:
         synced.append(str(folder.relative_to(tmp_path)))
 
-    for module in ("disk", "mapped_file"):
-        monkeypatch.setattr(f"rocketline.store.files.{module}.sync_folder", sync_folder)
+    for module in (disk_module, mapped_file):
+        patch_here(monkeypatch, module, "sync_folder", sync_folder)
     fill(store, 1)
     assert "consumequeue" not in synced, "dispatching waits for no flush"
     store.flush_now()
@@ -185,7 +187,7 @@ def test_a_real_disk_is_flushed_and_a_failure_is_no_success(tmp_path: Path, monk
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(file_system, "syncfs", fail)
+    patch_here(monkeypatch, file_system, "syncfs", fail)
     assert not flushed.sync()
     flushed.close()
     flushed.close()

@@ -14,6 +14,7 @@ from random import Random
 from typing import TypeVar
 
 import pytest
+from tests.support.patching import patch_here
 from tests.support.patience import PATIENCE_S
 from tests.unit.store.samples import HOST, ROOT, item, locked_bytes, message, new_store, opened, read_all, tiny
 
@@ -703,7 +704,7 @@ class TestRealFiles:
             pieces.append(len(data))
             return whole(fd, data[:3], position)
 
-        monkeypatch.setattr(os, "pwrite", piecemeal)
+        patch_here(monkeypatch, os, "pwrite", piecemeal)
         file.write(10, memoryview(b"12345678"))
         assert bytes(file.buffer[10:18]) == b"12345678"
         assert list(pieces) == [8, 5, 2]
@@ -715,7 +716,7 @@ class TestRealFiles:
         def fails(*_: object) -> int:
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(os, "pwrite", fails)
+        patch_here(monkeypatch, os, "pwrite", fails)
         with pytest.raises(StoreError, match=rf"cannot write to {tmp_path}/f: Input/output error"):
             file.write(0, memoryview(b"x"))
         file.close()

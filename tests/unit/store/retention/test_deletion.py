@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.patching import patch_here
 from tests.support.patience import PATIENCE_S
 from tests.unit.store.samples import ROOT, bodies, filled, killed, message, new_store, opened, read_all, tiny
 
@@ -155,18 +156,17 @@ class TestNobodyWaits:
     @pytest.fixture
     def waits(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         """What the owner thread itself asked the disk for and had to wait for, counted."""
-        owner, counted = threading.current_thread(), Counter[str]()
+        counted = Counter[str]()
 
         def watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
             def call(*args: Any, **named: Any) -> Any:
-                if threading.current_thread() is owner:
-                    counted[name] += 1
+                counted[name] += 1
                 return real(*args, **named)
 
             return call
 
         for name in ("fsync", "fdatasync", "unlink", "rmdir"):
-            monkeypatch.setattr(os, name, watched(name, getattr(os, name)))
+            patch_here(monkeypatch, os, name, watched(name, getattr(os, name)))
         yield counted
 
     def test_a_thousand_queues_go_while_messages_come(self, tmp_path: Path, waits: Counter[str]) -> None:

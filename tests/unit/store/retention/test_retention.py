@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.leftovers import open_files, threads_since
 from tests.unit.store.samples import NEVER, ROOT, item, message, new_store, opened, read_all, split, tiny
 
 from rocketline.clock import ManualClock
@@ -649,7 +650,7 @@ class TestReaders:
         assert bytes(decode_record(record, 0, len(record), check_crc=True).body) == body(0)
 
     def test_a_closed_store_leaves_no_thread_and_no_descriptor(self, tmp_path: Path) -> None:
-        threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        before = threading.enumerate()
         clock = ManualClock(time.time_ns() // 1_000_000)
         store = opened(RealDisk(), keeping(replace(KEEP_A_DAY, file_pause_ms=3_600_000)), clock, tmp_path)
         fill(store, 5)
@@ -657,8 +658,7 @@ class TestReaders:
         store.delete_expired()
         store.clean_up()
         store.close()
-        assert threading.active_count() == threads
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert (threads_since(before), open_files(tmp_path)) == ([], [])
         assert log_files(RealDisk(), tmp_path) == [3, 4], "what had begun is finished, without its pauses"
 
     def test_appends_flushes_and_reads_go_on_meanwhile(self, tmp_path: Path) -> None:
@@ -845,10 +845,10 @@ class TestFullDisk:
         store = opened(faulty, keeping(), ManualClock(), tmp_path)
         fill(store, 1)
         faulty.fail("sync", errno.ENOSPC, part="commitlog", forever=True)
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(open_files(tmp_path))
         for _ in range(10):
             assert store.append(message(body(3))).status is AppendStatus.NOT_AVAILABLE
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(open_files(tmp_path)) == before
         faulty.heal()
         assert store.append(message(body(3))).status is AppendStatus.OK
         store.close()

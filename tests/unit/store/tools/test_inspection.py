@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.json import decode, encode
+from tests.support.patching import patch_here
 from tests.unit.store.samples import HOST, message, opened, tiny
 
 from rocketline.clock import ManualClock
@@ -344,7 +345,7 @@ class TestTheIndex:
     ) -> None:
         store = opened(RealDisk(), tiny(), ManualClock(), tmp_path / "old")
         store._index.put = _without_tags(store._index.put)  # type: ignore[method-assign, union-attr]
-        monkeypatch.setattr(IndexFile, "put_rows", lambda self, rows, start: start)
+        patch_here(monkeypatch, IndexFile, "put_rows", lambda self, rows, start: start)
         fill(store, 10).close()
         report = looked_at(tmp_path / "old")
         assert report.verdict is Verdict.SOUND

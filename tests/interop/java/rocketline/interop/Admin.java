@@ -193,7 +193,7 @@ final class Admin {
             admin = new DefaultMQAdminExt((long) Patience.MS);
             admin.setNamesrvAddr(args.string("namesrv"));
             admin.setInstanceName(name);
-            admin.start();
+            Patience.start(admin, admin::start);
             open.add(name, admin);
         }
         return admin;

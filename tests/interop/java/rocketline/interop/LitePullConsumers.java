@@ -27,7 +27,7 @@ final class LitePullConsumers {
         for (Map.Entry<String, String> entry : args.strings("subscriptions").entrySet()) {
             consumer.subscribe(entry.getKey(), entry.getValue());
         }
-        consumer.start();
+        Patience.start(consumer, consumer::start);
         open.add(name, consumer);
         if (args.has("assign")) {
             List<MessageQueue> queues = new ArrayList<>();

@@ -39,7 +39,7 @@ final class Producers {
         producer.setCompressMsgBodyOverHowmuch(args.integer("compress_over", 4096));
         producer.setDefaultTopicQueueNums(args.integer("default_queues", 4));
         producer.setMaxMessageSize(args.integer("max_message_size", 4 << 20));
-        producer.start();
+        Patience.start(producer, producer::start);
         open.add(name, producer);
         return null;
     }

@@ -28,7 +28,7 @@ final class PushConsumers {
     Object start(Args args) throws Exception {
         String name = args.string("name");
         Collecting consumer = new Collecting(args);
-        consumer.client.start();
+        Patience.start(consumer.client, consumer.client::start);
         open.add(name, consumer);
         return null;
     }

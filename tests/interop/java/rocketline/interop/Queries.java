@@ -91,7 +91,7 @@ final class Queries {
             consumer = new DefaultMQPullConsumer(group);
             consumer.setNamesrvAddr(args.string("namesrv"));
             consumer.setInstanceName(name);
-            consumer.start();
+            Patience.start(consumer, consumer::start);
             open.add(name, consumer);
         }
         return consumer;

@@ -55,8 +55,8 @@ final class Requests {
         }
 
         void start() throws Exception {
-            producer.start();
-            consumer.start();
+            Patience.start(producer, producer::start);
+            Patience.start(consumer, consumer::start);
         }
 
         void shutdown() {

@@ -18,7 +18,7 @@ final class Transactions {
     Object start(Args args) throws Exception {
         String name = args.string("name");
         Checked checked = new Checked(args);
-        checked.client.start();
+        Patience.start(checked.client, checked.client::start);
         open.add(name, checked);
         // A producer greets brokers only when it knows a route; one that never sends must still be found by checks.
         if (args.has("topic")) {
