@@ -26,6 +26,7 @@ from rocketline.errors import ProtocolError, RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.protocol.signing import ACCESS_KEY
+from rocketline.system.sockets import is_loopback
 from rocketline.transport import Channel, Reply
 from rocketline.transport.timed_router import HELD
 
@@ -86,6 +87,7 @@ class AccessGuard:
         """`serves` says whether there is a handler for a code: requests without one are told so once they are signed."""
         self._accounts = accounts
         self._authorizes = config.authorizes
+        self._reveals = config.reveals_passwords
         self._table = table
         self._server = server
         self._serves = serves
@@ -145,6 +147,12 @@ class AccessGuard:
     def caller(self, channel: Channel, request: Command) -> User | None:
         """The account of a request that passed; None for one that needed none."""
         return self._accounts.user((request.ext or {}).get(ACCESS_KEY) or channel.identity)
+
+    def sees_passwords(self, channel: Channel, request: Command) -> bool:
+        """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""
+        user = self.caller(channel, request)
+        is_private = channel.is_encrypted or is_loopback(channel.remote_ip)
+        return self._reveals and user is not None and user.type is UserType.SUPER and is_private
 
     def grant(self, channel: Channel, request: Command) -> User | None:
         """The account of a request that would pass; None when it would not, about which nothing is noted."""

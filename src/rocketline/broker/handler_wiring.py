@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from rocketline.auth.wiring import account_routes
 from rocketline.broker.durability import Durability
 from rocketline.broker.fastpath import fast_path_of
 from rocketline.broker.handlers.admin.configuration import ConfigurationHandlers
@@ -63,6 +64,7 @@ def install_handlers(router: Router, parts: BrokerParts) -> None:
     routes = {**sends.routes(), **pulls.routes()}
     for group in _other_handlers(parts, sends, selections):
         routes.update(group.routes())
+    routes.update(account_routes(parts.accounts, parts.access, parts.clock))
     router.take(audited(Router(with_busy_checks(routes, parts.store, parts.loop_delay))))
 
 

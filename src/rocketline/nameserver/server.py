@@ -14,6 +14,7 @@ from rocketline.auth.guard import AccessGuard
 from rocketline.auth.metrics import access_families
 from rocketline.auth.opening import open_accounts
 from rocketline.auth.posture import LocalOperators, refuse_open_bind
+from rocketline.auth.wiring import account_routes
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import TransportError
 from rocketline.metrics.exporter import MetricsExporter
@@ -98,6 +99,8 @@ class NameServer:
         router = timed or Router()
         router.take(audited(self._handlers.router()))
         self._access = await self._open_accounts(router)
+        if self._accounts is not None and not config.auth.is_follower:
+            router.take(audited(Router(account_routes(self._accounts, self._access, self._clock))))
         server = self._server = RemotingServer(
             router,
             config.host,
