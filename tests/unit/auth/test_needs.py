@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from tests.support.request_table import NOT_ANSWERED_CODES, served_by
+from tests.unit.auth.peers import peer
 
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.config import AuthConfig
@@ -30,8 +32,6 @@ from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.signing import Credentials
 from rocketline.store.files.disk import RealDisk
-from tests.support.request_table import NOT_ANSWERED_CODES, served_by
-from tests.unit.auth.peers import peer
 
 OWN = Server("here", "traces", {"old"}.__contains__)
 FIELDS = {
@@ -40,8 +40,8 @@ FIELDS = {
 }  # fmt: skip
 BODIES = {
     18: b'{"topicConfigList":[{"topicName":"t1"},{"topicName":"t2"}]}',
-    34: b'{"clientID":"c","consumerDataSet":[{"groupName":"cg","subscriptionDataSet":[{"topic":"t"},{"topic":"%RETRY%cg"}]}],'
-    b'"producerDataSet":[{"groupName":"pg"}]}',
+    34: b'{"clientID":"c","consumerDataSet":[{"groupName":"cg","subscriptionDataSet":'
+    b'[{"topic":"t"},{"topic":"%RETRY%cg"}]}],"producerDataSet":[{"groupName":"pg"}]}',
     41: b'{"consumerGroup":"cg","clientId":"c","mqSet":[{"topic":"t","brokerName":"b","queueId":0}]}',
     42: b'{"consumerGroup":"cg","clientId":"c","mqSet":[{"topic":"t","brokerName":"b","queueId":0}]}',
     46: b'{"clientId":"c","group":"g","subscriptionData":{"topic":"t"}}',

@@ -111,7 +111,7 @@ def test_the_field_that_old_versions_do_not_sign(version: int, covers: bool) -> 
 
 
 def test_a_second_password_counts_for_a_while() -> None:
-    user = User("root", "new", second_password="old", second_until_ms=NOW_MS + 1)  # noqa: S106
+    user = User("root", "new", second_password="old", second_until_ms=NOW_MS + 1)
     for password, now_ms, accepted in (("new", NOW_MS, True), ("old", NOW_MS, True), ("old", NOW_MS + 1, False)):
         request = signed(Command(10, {}), replace(user, password=password))
         assert is_signed(request, user, now_ms) is accepted
@@ -121,7 +121,7 @@ def test_a_changed_password_counts_at_once() -> None:
     signatures = Signatures()
     request = signed(Command(10, {}))
     assert signatures.is_signed(ROOT, request, NOW_MS)
-    assert not signatures.is_signed(replace(ROOT, password="changed"), request, NOW_MS)  # noqa: S106
+    assert not signatures.is_signed(replace(ROOT, password="changed"), request, NOW_MS)
 
 
 @pytest.mark.parametrize(
