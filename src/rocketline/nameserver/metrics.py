@@ -13,6 +13,7 @@ from rocketline.metrics.families import Family, gauge
 from rocketline.metrics.process import process_families
 from rocketline.nameserver.routes import RouteTable
 from rocketline.transport.request_families import request_family
+from rocketline.transport.server_tls import ServerTls
 from rocketline.transport.timed_router import TimedRouter
 
 CONSTANT = (("node_type", "nameserver"),)
@@ -20,20 +21,27 @@ CONSTANT = (("node_type", "nameserver"),)
 
 class NameServerMetrics:
     def __init__(
-        self, config: MetricsConfig, routes: RouteTable, timed: TimedRouter | None, connections: Callable[[], int]
+        self,
+        config: MetricsConfig,
+        routes: RouteTable,
+        timed: TimedRouter | None,
+        connections: Callable[[], int],
+        tls: ServerTls | None,
     ) -> None:
         self._config = config
         self._routes = routes
         self._timed = timed
         self._connections = connections
+        self._tls = tls
 
     def sources(self) -> list[Source]:
         """What is switched on."""
-        chosen, timed = self._config, self._timed
+        chosen, timed, tls = self._config, self._timed, self._tls
         sources: list[tuple[bool, Source]] = [
             (chosen.stats, ("the name server", self._tables)),
             (chosen.stats, ("the process", process_families)),
             (chosen.connections, ("connections", self._connection_families)),
+            (chosen.connections and tls is not None, ("TLS", lambda: tls.families() if tls else [])),
             (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
         ]
         return [source for wanted, source in sources if wanted]

@@ -16,7 +16,9 @@ from rocketline.nameserver.routes import MinBrokerIdChange, RouteTable
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Router
+from rocketline.transport.access import OPEN, Access
 from rocketline.transport.audit import audited
+from rocketline.transport.server_tls import ServerTls, own_access
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class NameServer:
         self._exporter: MetricsExporter | None = None
         self._notices: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._access = OPEN
 
     @property
     def config(self) -> NameServerConfig:
@@ -72,6 +75,8 @@ class NameServer:
         """Start to serve; ConfigError when the port or the key-value file cannot be used."""
         config, self._closing = self._config, False
         self._handlers = Handlers(config, self.routes, KvConfig.open(config.kv_config_path), self._clock)
+        tls = ServerTls.of(config.tls, config.host)
+        self._access = own_access(config.tls, tls)
         limits = Limits(idle_s=config.max_idle_s)
         timing = config.metrics
         timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
@@ -84,9 +89,11 @@ class NameServer:
             limits=limits,
             max_connections=config.max_connections,
             channel_type=TimedChannel if timed else Channel,
+            connections=config.connections,
+            tls=tls,
         )
-        metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels))
-        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "")
+        metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), tls)
+        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "", tls)
         await self._exporter.start()
         try:
             await self._server.start()
@@ -137,15 +144,15 @@ class NameServer:
             return
         for address in change.addresses:
             command = Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, change.header.encode())
-            notice = asyncio.get_running_loop().create_task(_send_notice(address, command))
+            notice = asyncio.get_running_loop().create_task(_send_notice(address, command, self._access))
             self._notices.add(notice)
             notice.add_done_callback(self._notices.discard)
 
 
-async def _send_notice(address: str, command: Command) -> None:
+async def _send_notice(address: str, command: Command, access: Access) -> None:
     """Send a notice over a new connection: Apache's brokers serve it on their port, not on the connection they opened
     to us."""
-    async with RemotingClient(connect_timeout_s=NOTICE_TIMEOUT_S) as client:
+    async with RemotingClient(connect_timeout_s=NOTICE_TIMEOUT_S, access=access) as client:
         try:
             await client.send_oneway(address, command, NOTICE_TIMEOUT_S)
         except TransportError as error:

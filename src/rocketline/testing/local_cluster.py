@@ -24,6 +24,7 @@ from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.cluster import Cluster, plan_cluster
 from rocketline.errors import ConfigError
 from rocketline.settings import load
+from rocketline.transport.tls import Tls
 
 SMALL_FILES = {
     "mappedFileSizeCommitLog": "8388608",
@@ -32,6 +33,8 @@ SMALL_FILES = {
     "maxIndexNum": "20000",
 }
 CALL_LIMIT_S = 60.0
+CERTIFICATES = "tls"
+"""Folder of certificates in that of the data."""
 
 
 class LocalCluster:
@@ -43,14 +46,17 @@ class LocalCluster:
         brokers: int = 1,
         config: Mapping[str, str | int | bool] | None = None,
         data: Path | None = None,
+        tls: bool = False,
     ) -> None:
-        """`config` holds RocketMQ settings by key; `data` is a folder to use and keep instead of a temporary one."""
+        """`config` holds RocketMQ settings by key; `data` is a folder to use and keep instead of a temporary one; with
+        `tls` the servers take only TLS, with certificates made for them (the extra `certs`)."""
         self._broker_count = brokers
         self._values = {**SMALL_FILES, **{key: _text(value) for key, value in (config or {}).items()}}
         _, unknown = load(BrokerConfig, self._values, "config")
         if unknown:
             raise ConfigError(f"config: there is no setting {', '.join(unknown)}; names are RocketMQ's, case included")
         self._given_data = data
+        self._has_tls = tls
         self._temporary: TemporaryDirectory[str] | None = None
         self._cluster: Cluster | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,6 +76,11 @@ class LocalCluster:
     def data(self) -> Path:
         """The folder of all data; with one broker also its store."""
         return self._running.data
+
+    @property
+    def tls(self) -> Tls | None:
+        """The TLS that clients of this cluster need; None when it is plain."""
+        return Tls(ca_file=self.data / CERTIFICATES / "ca.pem") if self._has_tls else None
 
     def start_broker(self, name: str) -> None:
         """Start a broker that was stopped, on the port it had."""
@@ -123,7 +134,8 @@ class LocalCluster:
         if data is None:
             self._temporary = TemporaryDirectory(prefix="rocketline-test-", ignore_cleanup_errors=True)
             data = Path(self._temporary.name)
-        return Cluster(plan_cluster(data, self._values, count=self._broker_count))
+        values = self._values | (_certificates(data / CERTIFICATES) if self._has_tls else {})
+        return Cluster(plan_cluster(data, values, count=self._broker_count))
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
@@ -146,6 +158,22 @@ class LocalCluster:
         if self._cluster is None:
             raise ConfigError("this cluster is not running: use it inside 'with' or 'async with'")
         return self._cluster
+
+
+def _certificates(folder: Path) -> dict[str, str]:
+    """The settings of servers that take only TLS, with certificates that are made now."""
+    from rocketline.transport.certificates import LOCAL_NAMES, Authority
+
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = Authority.make("rocketline test", 1)
+    authority.pair.save(folder / "ca.pem", folder / "ca.key")
+    authority.server(LOCAL_NAMES, 1).save(folder / "server.pem", folder / "server.key")
+    return {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(folder / "server.pem"),
+        "tls.server.keyPath": str(folder / "server.key"),
+        "tls.client.trustCertPath": str(folder / "ca.pem"),
+    }
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

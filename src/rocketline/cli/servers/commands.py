@@ -19,7 +19,7 @@ def nameserver(common: ServerFlags, *, port: int | None) -> None:
 
     log_to_stderr(common.logs)
     flags = given_settings(NameServerConfig, common.settings)
-    flags |= _given(bindAddress=common.host, listenPort=port) | metrics_settings(common.metrics_port)
+    flags |= _given(bindAddress=common.host, listenPort=port) | metrics_settings(common.metrics_port) | common.tls
     values = {"bindAddress": LOOPBACK, **merged_values(NameServerConfig, common.config, os.environ, flags)}
     name_server = NameServer(load(NameServerConfig, values)[0])
     run(serve(name_server, lambda running: f"ready namesrv={running.address}{_metrics(running.metrics_address)}"))
@@ -37,7 +37,7 @@ def broker(common: ServerFlags, *, namesrv: str | None, data: Path | None, name:
     flags |= _given(
         namesrvAddr=namesrv, storePathRootDir=data, brokerName=name, bindAddress=common.host, listenPort=port
     )
-    flags |= metrics_settings(common.metrics_port)
+    flags |= metrics_settings(common.metrics_port) | common.tls
     values = merged_values(BrokerConfig, common.config, os.environ, flags)
     if not values.get("storePathRootDir"):
         raise UsageProblem("the broker needs a folder for its messages: --data DIR, or storePathRootDir in the file")

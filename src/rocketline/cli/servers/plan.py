@@ -60,4 +60,11 @@ def plan_cluster(
         own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)
         brokers.append(load(BrokerConfig, own)[0])
     kv_config = str(data / "namesrv" / "kvConfig.json")
-    return ClusterPlan(data, NameServerConfig(host=host, port=namesrv_port, kv_config_path=kv_config), tuple(brokers))
+    name_server = NameServerConfig(
+        host=host,
+        port=namesrv_port,
+        kv_config_path=kv_config,
+        connections=brokers[0].connections,
+        tls=brokers[0].tls,
+    )
+    return ClusterPlan(data, name_server, tuple(brokers))
