@@ -32,7 +32,7 @@ from rocketline.errors import ConfigError, StoreError
 from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
-from rocketline.transport.access import Access
+from rocketline.transport.server_tls import ServerTls, own_access
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,16 @@ class Broker:
         timing = config.metrics
         self._timed = TimedRouter(clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
         self._router = self._timed or Router()
+        self._tls = ServerTls.of(config.tls, config.bind_host)
+        self._access = own_access(config.tls, self._tls, config.auth.credentials)
         self._server = RemotingServer(
             self._router,
             config.bind_host,
             config.port,
             max_connections=config.max_connections,
             channel_type=TimedChannel if self._timed else Channel,
+            connections=config.connections,
+            tls=self._tls,
         )
         self._background = BackgroundTasks()
         self._off_loop = OffLoop()
@@ -139,7 +143,7 @@ class Broker:
             # The port is part of every message id, so it is taken before the store is opened.
             await self._server.bind()
             undo.push_async_callback(self._server.close, grace_s=0)
-            self._client = RemotingClient(access=Access(self._configured.auth.credentials))
+            self._client = RemotingClient(access=self._access)
             self.parts = BrokerParts(self._configured, self._environment())
             self.parts.open_store()
             undo.callback(self.parts.store.close)
@@ -193,7 +197,7 @@ class Broker:
     def _build(self) -> None:
         self.parts.build()
         install_handlers(self._router, self.parts)
-        self._metrics = BrokerMetrics(self.parts, self._timed)
+        self._metrics = BrokerMetrics(self.parts, self._timed, self._tls)
         self._exporter = self._metrics.exporter()
 
     def _reconfigure(self, keys: frozenset[str]) -> None:

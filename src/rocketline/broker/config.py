@@ -19,6 +19,7 @@ from rocketline.protocol.pop_info import ORDER_REVIVE_QUEUE
 from rocketline.settings import load, parse_properties, section, setting
 from rocketline.store.config import StoreConfig
 from rocketline.system.sockets import is_loopback
+from rocketline.transport.server_config import ConnectionsConfig, TlsConfig
 
 MESSAGE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -318,6 +319,8 @@ class BrokerConfig:
     metrics: BrokerMetricsConfig = section(BrokerMetricsConfig)
     auth: AuthConfig = section(AuthConfig)
     store: StoreConfig = section(StoreConfig)
+    connections: ConnectionsConfig = section(ConnectionsConfig)
+    tls: TlsConfig = section(TlsConfig)
 
     def __post_init__(self) -> None:
         for key, name in (("brokerName", self.name), ("brokerClusterName", self.cluster)):

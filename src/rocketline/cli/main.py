@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from rocketline.cli.bench.commands import bench_app
+from rocketline.cli.certs import certs
 from rocketline.cli.context_commands import context_app
 from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
@@ -87,7 +88,7 @@ def _server(context: typer.Context) -> int:
 
 for server in SERVERS:
     app.command(server, help=HELP[server], context_settings=READ_ELSEWHERE, add_help_option=False)(_server)
-for command in (produce, consume, demo, completion, version):
+for command in (produce, consume, demo, certs, completion, version):
     app.command()(command)
 app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")

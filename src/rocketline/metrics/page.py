@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rocketline.errors import ConfigError
 from rocketline.metrics.exposition import OPENMETRICS, PROMETHEUS, wants_openmetrics
@@ -37,6 +38,12 @@ class PageAnswer(NamedTuple):
     kind: str = TEXT
 
 
+class PageTls(Protocol):
+    """The TLS of the server that the page belongs to."""
+
+    def for_page(self) -> ssl.SSLContext: ...
+
+
 class MetricsPage:
     """Serves between `start` and `close`."""
 
@@ -46,8 +53,10 @@ class MetricsPage:
         port: int,
         scrape: Callable[[bool], Awaitable[bytes]],
         problem: Callable[[], str],
+        tls: PageTls | None = None,
     ) -> None:
         """`scrape` makes the page, as OpenMetrics if True; `problem` returns the server's problem, or an empty text."""
+        self._tls = tls
         self._host = host
         self._port = port
         self._scrape = scrape
@@ -64,13 +73,20 @@ class MetricsPage:
 
     async def start(self) -> None:
         try:
-            self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=MAX_HEAD_BYTES)
+            self._server = await asyncio.start_server(
+                self._serve, self._host, self._port, limit=MAX_HEAD_BYTES, **self._tls_options()
+            )
         except OSError as error:
             raise ConfigError(
                 f"metrics cannot be served on {self.address}: {error.strerror or error}; choose another "
                 "metricsPromExporterPort (--metrics-port), or 0 for any free one"
             ) from error
         self._port = self._server.sockets[0].getsockname()[1]
+
+    def _tls_options(self) -> dict[str, Any]:
+        if self._tls is None:
+            return {}
+        return {"ssl": self._tls.for_page(), "ssl_handshake_timeout": HEAD_TIMEOUT_S}
 
     async def close(self) -> None:
         if self._server is None:

@@ -13,6 +13,7 @@ from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
 from rocketline.settings import parse_properties, section, setting, with_values
 from rocketline.system.sockets import is_loopback
+from rocketline.transport.server_config import ConnectionsConfig, TlsConfig
 
 RUNTIME_KEYS = frozenset(
     {
@@ -73,6 +74,8 @@ class NameServerConfig:
     max_connections: int = setting(10_000, None, "Connections served at once; further ones are closed.")
     metrics: MetricsConfig = section(MetricsConfig)
     auth: AuthConfig = section(AuthConfig)
+    connections: ConnectionsConfig = section(ConnectionsConfig)
+    tls: TlsConfig = section(TlsConfig)
 
     def __post_init__(self) -> None:
         _check_range("listenPort", self.port, 0, 65535)

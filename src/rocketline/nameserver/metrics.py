@@ -13,6 +13,7 @@ from rocketline.metrics.families import Family, gauge
 from rocketline.metrics.process import process_families
 from rocketline.nameserver.routes import RouteTable
 from rocketline.transport.request_families import request_family
+from rocketline.transport.server_tls import ServerTls
 from rocketline.transport.timed_router import TimedRouter
 
 CONSTANT = (("node_type", "nameserver"),)
@@ -26,21 +27,24 @@ class NameServerMetrics:
         timed: TimedRouter | None,
         connections: Callable[[], int],
         access: Callable[[], Iterable[Family]],
+        tls: ServerTls | None,
     ) -> None:
         self._config = config
         self._routes = routes
         self._timed = timed
         self._connections = connections
         self._access = access
+        self._tls = tls
 
     def sources(self) -> list[Source]:
         """What is switched on."""
-        chosen, timed = self._config, self._timed
+        chosen, timed, tls = self._config, self._timed, self._tls
         sources: list[tuple[bool, Source]] = [
             (chosen.stats, ("the name server", self._tables)),
             (chosen.stats, ("the process", process_families)),
             (chosen.stats, ("access control", self._access)),
             (chosen.connections, ("connections", self._connection_families)),
+            (chosen.connections and tls is not None, ("TLS", lambda: tls.families() if tls else [])),
             (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
         ]
         return [source for wanted, source in sources if wanted]

@@ -29,6 +29,7 @@ from rocketline.store.files.disk import RealDisk
 from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Router
 from rocketline.transport.access import Access
 from rocketline.transport.audit import audited
+from rocketline.transport.server_tls import ServerTls, own_access
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class NameServer:
         self._off_loop = OffLoop()
         self._reloader: asyncio.Task[None] | None = None
         self._closing = False
+        self._own_access = Access()
 
     @property
     def config(self) -> NameServerConfig:
@@ -93,6 +95,8 @@ class NameServer:
         """Start to serve; ConfigError when the port or the key-value file cannot be used."""
         config, self._closing = self._config, False
         self._handlers = Handlers(config, self.routes, KvConfig.open(config.kv_config_path), self._clock)
+        tls = ServerTls.of(config.tls, config.host)
+        self._own_access = own_access(config.tls, tls, config.auth.credentials)
         limits = Limits(idle_s=config.max_idle_s)
         timing = config.metrics
         timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
@@ -108,10 +112,12 @@ class NameServer:
             limits=limits,
             max_connections=config.max_connections,
             channel_type=TimedChannel if timed else Channel,
+            connections=config.connections,
+            tls=tls,
         )
         families = partial(access_families, self._access, is_open=config.is_open)
-        metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), families)
-        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "")
+        metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), families, tls)
+        self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "", tls)
         await self._exporter.start()
         try:
             await self._server.start()
@@ -178,8 +184,7 @@ class NameServer:
             return
         for address in change.addresses:
             command = Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, change.header.encode())
-            access = Access(self._config.auth.credentials)
-            notice = asyncio.get_running_loop().create_task(_send_notice(address, command, access))
+            notice = asyncio.get_running_loop().create_task(_send_notice(address, command, self._own_access))
             self._notices.add(notice)
             notice.add_done_callback(self._notices.discard)
 

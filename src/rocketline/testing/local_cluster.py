@@ -27,6 +27,7 @@ from rocketline.cli.servers.cluster import Cluster, plan_cluster
 from rocketline.errors import ConfigError
 from rocketline.files import OWNER_ONLY, replace_file
 from rocketline.settings import load
+from rocketline.transport.tls import Tls
 
 SMALL_FILES = {
     "mappedFileSizeCommitLog": "8388608",
@@ -35,6 +36,8 @@ SMALL_FILES = {
     "maxIndexNum": "20000",
 }
 CALL_LIMIT_S = 60.0
+CERTIFICATES = "tls"
+"""Folder of certificates in that of the data."""
 
 
 class LocalCluster:
@@ -47,9 +50,11 @@ class LocalCluster:
         config: Mapping[str, str | int | bool] | None = None,
         data: Path | None = None,
         users: Mapping[str, str] | None = None,
+        tls: bool = False,
     ) -> None:
         """`config` holds RocketMQ settings by key; `data` is a folder to use and keep instead of a temporary one. With
-        `users`, administrators by name with their passwords, all servers ask for accounts."""
+        `users`, administrators by name with their passwords, all servers ask for accounts. With `tls` they take only TLS,
+        with certificates made for them (the extra `certs`)."""
         self._broker_count = brokers
         self._values = {**SMALL_FILES, **{key: _text(value) for key, value in (config or {}).items()}}
         self._users = users or {}
@@ -59,6 +64,7 @@ class LocalCluster:
         if unknown:
             raise ConfigError(f"config: there is no setting {', '.join(unknown)}; names are RocketMQ's, case included")
         self._given_data = data
+        self._has_tls = tls
         self._temporary: TemporaryDirectory[str] | None = None
         self._cluster: Cluster | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,6 +84,11 @@ class LocalCluster:
     def data(self) -> Path:
         """The folder of all data; with one broker also its store."""
         return self._running.data
+
+    @property
+    def tls(self) -> Tls | None:
+        """The TLS that clients of this cluster need; None when it is plain."""
+        return Tls(ca_file=self.data / CERTIFICATES / "ca.pem") if self._has_tls else None
 
     def start_broker(self, name: str) -> None:
         """Start a broker that was stopped, on the port it had."""
@@ -131,7 +142,7 @@ class LocalCluster:
         if data is None:
             self._temporary = TemporaryDirectory(prefix="rocketline-test-", ignore_cleanup_errors=True)
             data = Path(self._temporary.name)
-        values = dict(self._values)
+        values = self._values | (_certificates(data / CERTIFICATES) if self._has_tls else {})
         if self._users:
             values["rocketline.initUserFile"] = str(_user_file(data, self._users))
         return Cluster(plan_cluster(data, values, count=self._broker_count))
@@ -165,6 +176,22 @@ def _user_file(data: Path, users: Mapping[str, str]) -> Path:
     accounts = [{"username": name, "password": password} for name, password in users.items()]
     replace_file(path, msgspec.json.encode(accounts), mode=OWNER_ONLY)
     return path
+
+
+def _certificates(folder: Path) -> dict[str, str]:
+    """The settings of servers that take only TLS, with certificates that are made now."""
+    from rocketline.transport.certificates import LOCAL_NAMES, Authority
+
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = Authority.make("rocketline test", 1)
+    authority.pair.save(folder / "ca.pem", folder / "ca.key")
+    authority.server(LOCAL_NAMES, 1).save(folder / "server.pem", folder / "server.key")
+    return {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(folder / "server.pem"),
+        "tls.server.keyPath": str(folder / "server.key"),
+        "tls.client.trustCertPath": str(folder / "ca.pem"),
+    }
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -80,8 +80,8 @@ class Channel(asyncio.Protocol):
     __slots__ = (
         "_calls", "_closed", "_connection", "_drained", "_frames", "_gathers", "_limits", "_loop", "_next_opaque",
         "_nonsense", "_on_open", "_requests", "_sign", "_stalled", "_transport", "_unfinished", "_unheard_hint",
-        "_waiting", "fast", "identity", "language", "last_active", "local", "lost_because", "on_close", "remote",
-        "remote_host", "remote_ip", "router", "version",
+        "_waiting", "fast", "identity", "language", "last_active", "local", "lost_because", "on_close", "peer",
+        "remote", "remote_host", "remote_ip", "router", "version",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +117,8 @@ class Channel(asyncio.Protocol):
         self.on_close: list[Callable[[Channel], None]] = [on_close] if on_close else []
         self.lost_because = ""
         """Why the connection ended, as far as is known."""
+        self.peer: tuple[str, int] | None = None
+        """Whom a load balancer connects for; None: whoever is at the other end of the socket."""
         self.remote = "?"
         self.remote_host = UNKNOWN_HOST
         self.remote_ip = ""
@@ -135,7 +137,7 @@ class Channel(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         if getattr(transport, "max_size", 0) > READ_BYTES:
             transport.max_size = READ_BYTES  # type: ignore[attr-defined]
-        peer = transport.get_extra_info("peername")
+        peer = self.peer or transport.get_extra_info("peername")
         self.remote, self.remote_host = _address(peer)
         self.remote_ip = peer[0] if isinstance(peer, tuple) else ""
         self._calls.remote = self.remote

@@ -8,8 +8,11 @@ import socket
 
 from rocketline.errors import ConfigError
 from rocketline.system.sockets import reuse_address
+from rocketline.transport.accepting import Acceptor, Admission
 from rocketline.transport.channel import DEFAULT_LIMITS, Channel, Limits
 from rocketline.transport.router import Router
+from rocketline.transport.server_config import ConnectionsConfig
+from rocketline.transport.server_tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +35,21 @@ class RemotingServer:
         limits: Limits | None = None,
         max_connections: int = 10_000,
         channel_type: type[Channel] = Channel,
+        connections: ConnectionsConfig | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._router = router
         self._host = host
         self._port = port
         self.limits = limits or DEFAULT_LIMITS
-        self._max_connections = max_connections
         self._channel_type = channel_type
+        self._tls = tls
+        connections = connections or ConnectionsConfig()
+        self._admission = Admission(max_connections, connections.per_address)
+        self._acceptor = Acceptor(self._new_channel, self._admission, connections, tls, self.limits.idle_s)
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.channels: set[Channel] = set()
 
     @property
@@ -76,15 +84,18 @@ class RemotingServer:
         if not self._sockets:
             await self.bind()
         loop = asyncio.get_running_loop()
-        self._servers = [await loop.create_server(self._accept, sock=listening) for listening in self._sockets]
-        self._sweeper = loop.create_task(self._close_idle())
+        self._servers = [await loop.create_server(self._acceptor.accept, sock=listening) for listening in self._sockets]
+        self._tasks = [loop.create_task(self._close_idle())]
+        if self._tls is not None:
+            self._tasks.append(loop.create_task(self._tls.watch()))
 
     async def close(self, grace_s: float = 1.0) -> None:
         for server in self._servers:
             server.close()
         self._close_sockets()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._acceptor.abort_arrivals()
         deadline = asyncio.get_running_loop().time() + grace_s
         while any(channel.waiting_count for channel in self.channels):
             if asyncio.get_running_loop().time() >= deadline:
@@ -118,15 +129,21 @@ class RemotingServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _accept(self) -> Channel:
-        return self._channel_type(self._router, self.limits, on_open=self._opened, on_close=self.channels.discard)
+    def _new_channel(self, router: Router | None) -> Channel:
+        kind = self._channel_type if router is None else Channel
+        return kind(router or self._router, self.limits, on_open=self._opened, on_close=self._closed)
 
     def _opened(self, channel: Channel) -> None:
-        if len(self.channels) >= self._max_connections:
-            log.warning("refusing %s: %d connections are open, the limit", channel.remote, len(self.channels))
+        if problem := self._admission.admit(channel.remote_ip):
+            log.warning("refusing %s: %s", channel.remote, problem)
             channel.abort()
             return
         self.channels.add(channel)
+
+    def _closed(self, channel: Channel) -> None:
+        if channel in self.channels:
+            self.channels.discard(channel)
+            self._admission.release(channel.remote_ip)
 
     async def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()

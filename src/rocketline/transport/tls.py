@@ -58,7 +58,7 @@ class Tls:
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:  # ssl.SSLError is one
-            raise ConfigError(f"TLS: ca_file {self.ca_file} cannot be used: {_file_problem(error)}") from error
+            raise ConfigError(f"TLS: ca_file {self.ca_file} cannot be used: {file_problem(error)}") from error
         context.check_hostname = self.check_host and self.verify
         if not self.verify:
             context.verify_mode = ssl.CERT_NONE
@@ -68,11 +68,12 @@ class Tls:
                 context.load_cert_chain(self.certificate, self.key, self.key_password or "")
             except (OSError, ValueError) as error:
                 files = f"{self.certificate}" + (f" with key {self.key}" if self.key is not None else "")
-                raise ConfigError(f"TLS: certificate {files} cannot be used: {_file_problem(error)}") from error
+                raise ConfigError(f"TLS: certificate {files} cannot be used: {file_problem(error)}") from error
         return context
 
 
-def _file_problem(error: Exception) -> str:
+def file_problem(error: Exception) -> str:
+    """Why a PEM file cannot be used."""
     if isinstance(error, ssl.SSLError) or not isinstance(error, OSError):
         return f"{error} (a PEM file is expected; is the key that of the certificate, and its password right?)"
     return os.strerror(error.errno) if error.errno else str(error)

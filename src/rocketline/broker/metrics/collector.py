@@ -18,19 +18,21 @@ from rocketline.metrics.exporter import MetricsExporter, Source
 from rocketline.metrics.families import Labels
 from rocketline.metrics.process import process_families
 from rocketline.transport.request_families import request_family
+from rocketline.transport.server_tls import ServerTls
 from rocketline.transport.timed_router import TimedRouter
 
 
 class BrokerMetrics:
-    def __init__(self, parts: BrokerParts, timed: TimedRouter | None) -> None:
+    def __init__(self, parts: BrokerParts, timed: TimedRouter | None, tls: ServerTls | None = None) -> None:
         """`timed` has the times of requests, if they are measured."""
         self._parts = parts
         self._timed = timed
+        self._tls = tls
         self._cleaned = parts.topics.version, parts.groups.version
 
     def exporter(self) -> MetricsExporter:
         config = self._parts.config
-        return MetricsExporter(config.metrics, self.sources, labels_of(config), self.problem)
+        return MetricsExporter(config.metrics, self.sources, labels_of(config), self.problem, self._tls)
 
     def problem(self) -> str:
         """Why the broker takes no messages; "" when it does."""
@@ -56,13 +58,14 @@ class BrokerMetrics:
         """What is switched on now."""
         config, parts = self._parts.config, self._parts
         chosen, limit = config.metrics, config.metrics.series_limit
-        timed = self._timed
+        timed, tls = self._timed, self._tls
         sources: list[tuple[bool, Source]] = [
             (chosen.stats, ("the broker", partial(broker_families, parts, config.permission))),
             (chosen.stats, ("the process", process_families)),
             (chosen.stats, ("access control", partial(access_families, parts.access, is_open=config.is_open))),
             (chosen.connections, ("connections", partial(connection_families, parts, limit))),
             (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
+            (chosen.connections and tls is not None, ("TLS", lambda: tls.families() if tls else [])),
             (chosen.requests, ("traffic", partial(traffic_families, parts, limit))),
             (chosen.lag, ("dead letters", partial(dead_letter_families, parts, limit))),
             (chosen.lag, ("lag", partial(lag_families, parts, limit))),

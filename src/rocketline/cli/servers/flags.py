@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from rocketline.cli.logs import LogFormat, LoggingOptions, LogLevel
 from rocketline.cli.usage import Parser, UsageProblem
 from rocketline.settings import describe, ignored_keys
+from rocketline.transport.server_config import ClientAuth
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -60,6 +61,8 @@ class ServerFlags:
     settings: list[str] | None
     metrics_port: int | None
     insecure: bool
+    tls: dict[str, str]
+    """The settings that the flags of TLS stand for."""
     logs: LoggingOptions
 
 
@@ -68,7 +71,8 @@ def read_flags(parser: Parser, arguments: Sequence[str]) -> tuple[ServerFlags, d
     flags = vars(parser.parse_args(arguments))
     logs = LoggingOptions(flags.pop("verbose"), flags.pop("log_level"), flags.pop("log_format"))
     common = {name: flags.pop(name) for name in ("host", "config", "settings", "metrics_port", "insecure")}
-    return ServerFlags(**common, logs=logs), flags
+    tls = _tls_settings(*(flags.pop(name) for name in ("tls_cert", "tls_key", "tls_ca", "tls_client_auth")))
+    return ServerFlags(**common, tls=tls, logs=logs), flags
 
 
 def parser_of(server: str) -> Parser:
@@ -127,6 +131,13 @@ def _add_common(parser: Parser) -> None:
         help="One setting by its RocketMQ name; wins over the file.",
     )  # fmt: skip
     add("--metrics-port", type=_port, metavar="PORT", help="Serve metrics for Prometheus there; 0: any free port.")
+    add("--tls-cert", type=Path, metavar="FILE", help="Certificate of the server (PEM); switches TLS on.")
+    add("--tls-key", type=Path, metavar="FILE", help="Its private key. Default: in the file of the certificate.")
+    add("--tls-ca", type=Path, metavar="FILE", help="Authorities of clients and of other servers (PEM).")
+    add(
+        "--tls-client-auth", type=_one_of(ClientAuth), metavar="|".join(ClientAuth),
+        help="Certificates of clients: not asked for, checked if there is one, or demanded. Default none.",
+    )  # fmt: skip
     add(
         "--log-level", type=_one_of(LogLevel), metavar="|".join(LogLevel),
         help="Least important level to log. Default warning.",
@@ -169,7 +180,21 @@ def common_settings(kind: type[Any], flags: ServerFlags) -> dict[str, str]:
         values |= {"metricsExporterType": "PROM", "metricsPromExporterPort": str(flags.metrics_port)}
     if flags.insecure:
         values["rocketline.insecure"] = "true"
-    return values
+    return values | flags.tls
+
+
+def _tls_settings(
+    certificate: Path | None, key: Path | None, authorities: Path | None, client_auth: ClientAuth | None
+) -> dict[str, str]:
+    given = {
+        "tls.server.certPath": certificate,
+        "tls.server.keyPath": key,
+        "tls.server.trustCertPath": authorities,
+        "tls.client.trustCertPath": authorities,
+        "tls.server.need.client.auth": client_auth,
+        "tls.server.authClient": None if client_auth is None else "true",
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def given_settings(kind: type[Any], given: Iterable[str] | None) -> dict[str, str]:

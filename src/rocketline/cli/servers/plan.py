@@ -69,6 +69,8 @@ def plan_cluster(
         host=host,
         port=namesrv_port,
         kv_config_path=str(data / "namesrv" / "kvConfig.json"),
+        connections=brokers[0].connections,
+        tls=brokers[0].tls,
         auth=replace(brokers[0].auth, path=brokers[0].auth_folder, is_follower=True),
     )
     return ClusterPlan(data, name_server, tuple(brokers))

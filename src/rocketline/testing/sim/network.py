@@ -275,6 +275,13 @@ class SimTransport(asyncio.Transport):
 
     # The interface for protocols
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self.protocol
+        return protocol
+
     def write(self, data: Any) -> None:
         if self._is_closing or self.is_lost or not data:
             return
