@@ -385,6 +385,8 @@ async def test_a_way_back_in_from_the_machine(tmp_path: Path) -> None:
         "authenticationEnabled": "true", "initAuthenticationUser": '{"username":"root","password":"forgotten"}',
     }  # fmt: skip
     config = broker_config(tmp_path, **values)
+    with pytest.raises(ConfigError, match=r"no users\.json"):
+        reset_admin(tmp_path, "root", "rootsecret")
     async with Broker(config):
         pass
     reset_admin(tmp_path / "config", "root", "rootsecret")
