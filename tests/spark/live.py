@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from tests.support.admin import create_topic, delete_old_files, eventually
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_MS, PATIENCE_S
 
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.bulk.writer import BulkWriter
@@ -80,7 +80,7 @@ class Stream:
     """A stream driven as Spark does it: positions as JSON texts, partitions in between."""
 
     def __init__(self, namesrv: str, start: str | None = None, **options: str) -> None:
-        self.source = LiveSource({"namesrv": namesrv, "pullTimeoutMs": "5000", **options})
+        self.source = LiveSource({"namesrv": namesrv, "pullTimeoutMs": str(PATIENCE_MS), **options})
         self.reader = self.source.streamReader(from_arrow_schema(COLUMNS))
         self.position = start if start is not None else json.dumps(self.reader.initialOffset())
 

@@ -54,6 +54,13 @@ def numbers(start: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, end)]
 
 
+def await_listed(apache: ApacheCluster, topic: str, count: int) -> None:
+    """Wait until the queues list this many messages: Apache's broker lists them after it acknowledged them."""
+    with BulkReader(apache.namesrv, group="look") as reader:
+        queues = reader.queues(topic)
+        eventually(lambda: sum(reader.bounds(queue)[1] for queue in queues) == count, f"{count} messages in {topic}")
+
+
 def test_a_stream_goes_on_with_new_queues_filters_and_progress(
     apache: ApacheCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +68,7 @@ def test_a_stream_goes_on_with_new_queues_filters_and_progress(
     group = f"G_{topic}"
     send(apache.namesrv, topic, numbers(0, 100), queue_id=0, tag="a", properties={"n": "1"})
     send(apache.namesrv, topic, numbers(100, 130), queue_id=1, tag="b", properties={"n": "2"})
+    await_listed(apache, topic, 130)
     options = {"subscribe": topic, "startingOffsets": "earliest", "group": group, "commitOffsets": "true"}
     with streaming(apache.namesrv, **options, maxOffsetsPerTrigger="80") as stream:
         rows = stream.step() + stream.step() + stream.step()
@@ -71,6 +79,7 @@ def test_a_stream_goes_on_with_new_queues_filters_and_progress(
         with BulkReader(apache.namesrv, group="look") as reader:
             eventually(lambda: _is_there(reader, topic, 3), "three queues")
         send(apache.namesrv, topic, numbers(200, 210), queue_id=2)
+        await_listed(apache, topic, 140)
         assert bodies(stream.step() + stream.step()) == list(range(200, 210))
     with streaming(apache.namesrv, subscribe=topic, startingOffsets="earliest", subExpression="b || c") as stream:
         assert bodies(stream.step()) == list(range(100, 130))
@@ -86,6 +95,7 @@ def test_a_table_is_written_and_streamed_with_spark(
 ) -> None:
     rows = spark.range(500).selectExpr("concat('body ', id) AS body", "concat('k', id) AS keys", "'t' AS tags")
     rows.write.format("rocketmq").options(namesrv=apache.namesrv, topic=topic).mode("append").save()
+    await_listed(apache, topic, 500)
     frame = spark.readStream.format("rocketmq").options(
         namesrv=apache.namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="300"
     )

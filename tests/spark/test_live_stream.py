@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.live import bodies, forget, send, streaming
 from tests.support.admin import consume_stats, create_topic, delete_topic, eventually
+from tests.support.patience import PATIENCE_MS
 
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.clock import ManualClock
@@ -41,7 +42,7 @@ def have_queues(cluster: LocalCluster, topic: str, count: int) -> None:
 
 
 def read(cluster: LocalCluster, **options: str) -> list[dict[str, Any]]:
-    source = LiveSource({"namesrv": cluster.namesrv, "pullTimeoutMs": "5000", **options})
+    source = LiveSource({"namesrv": cluster.namesrv, "pullTimeoutMs": str(PATIENCE_MS), **options})
     reader = source.reader(from_arrow_schema(COLUMNS))
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 

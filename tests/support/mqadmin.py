@@ -7,6 +7,7 @@ import re
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -16,6 +17,7 @@ from .java import classpath, compile_java, tool
 from .java_driver import JVM_OPTIONS, client_coordinates
 
 SOURCES = Path(__file__).parent / "mqadmin"
+TIMED_OUT = "RemotingTimeoutException"
 QUIET = [f"-D{key}={SOURCES}/logback.xml" for key in ("logback.configurationFile", "rmq.logback.configurationFile")]
 
 
@@ -54,8 +56,15 @@ class MqAdmin:
         self.close()
 
     def run(self, namesrv: str, verb: str, *arguments: object) -> Printed:
-        """What a verb prints; `~verb` is interrupted when it has printed something."""
-        return self._answer([verb, *map(str, arguments), "-n", namesrv])
+        """What a verb prints; `~verb` is interrupted when it has printed something.
+
+        The tools wait five seconds for an answer, and cannot be told otherwise: on a busy machine they are asked again.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            printed = self._answer([verb, *map(str, arguments), "-n", namesrv])
+            if TIMED_OUT not in printed.out + printed.err or time.monotonic() > deadline:
+                return printed
 
     def verbs(self) -> list[str]:
         """All there are."""
