@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketline.auth.accounts import Accounts
@@ -264,6 +264,7 @@ TABLES = st.dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(TABLES, TABLES)
 async def test_any_table_becomes_any_other(before: AccountTable, wanted: AccountTable) -> None:
     server = WireServer()

@@ -321,6 +321,12 @@ async def test_changes_that_come_together_are_checked_one_after_the_other(on_loo
         None, "16: The user is existed", None, "16: The subject of User:bob is not exist.",
     ]  # fmt: skip
     assert (accounts.user("amy"), accounts.acl("amy")) == (User("amy", "first"), Acl((right("Topic:orders"),)))
+    version = accounts.version
+    refused = accounts.create_user(User("amy", "second"))
+    assert refused is not None
+    with pytest.raises(RequestRejected):
+        await refused
+    assert accounts.version == version
 
 
 # Files that somebody else changes
