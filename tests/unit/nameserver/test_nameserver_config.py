@@ -90,7 +90,8 @@ def test_switches_and_intervals_may_change_at_runtime():
     keys = parse_properties(as_properties(CONFIG)).keys()
     assert keys >= RUNTIME_KEYS
     fixed = {"bindAddress", "listenPort", "kvConfigPath", "serverChannelMaxIdleTimeSeconds", "rocketline.slowRequestMs"}
-    assert {key for key in keys - RUNTIME_KEYS if "etrics" not in key and "metric" not in key} == fixed
+    fixed |= {"rocketline.maxConnectionsPerAddress", "rocketline.proxyProtocolFrom"}
+    assert {key for key in keys - RUNTIME_KEYS if "etric" not in key and "tls." not in key} == fixed
 
 
 def test_no_path_and_no_address_may_change_at_runtime():
