@@ -113,7 +113,11 @@ def _compile_c(source: Path) -> Path:
     program.parent.mkdir(parents=True, exist_ok=True)
     scratch = program.with_suffix(".tmp")
     flags = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"]
-    done = subprocess.run([compiler, *flags, str(source), "-o", str(scratch), *LIBRARIES.get(source.stem, [])], capture_output=True, text=True)
+    done = subprocess.run(
+        [compiler, *flags, str(source), "-o", str(scratch), *LIBRARIES.get(source.stem, [])],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
         raise LoadFailed(f"cc failed for {source}:\n{done.stderr}")
     scratch.rename(program)

@@ -121,7 +121,9 @@ def test_contexts_are_strict() -> None:
     assert context.options & ssl.OP_NO_RENEGOTIATION
     assert context.num_tickets == 0
     chosen = server_context(
-        replace(CERTIFIED, protocols="TLSv1.2", ciphers="TLS_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
+        replace(
+            CERTIFIED, protocols="TLSv1.2", ciphers="TLS_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+        )
     )
     assert chosen.maximum_version is ssl.TLSVersion.TLSv1_2
     names = {cipher["name"] for cipher in chosen.get_ciphers() if not cipher["name"].startswith("TLS_")}
@@ -261,9 +263,6 @@ class Rotation:
     def current(self) -> bytes:
         return ssl.PEM_cert_to_DER_cert((self.folder / "server.pem").read_text())
 
-    def is_trusted(self) -> Tls:
-        return Tls(ca_file=self.folder / "ca.pem")
-
     async def seen(self, server: RemotingServer) -> bytes:
         context = ssl.create_default_context(cafile=self.folder / "ca.pem")
         async with asyncio.timeout(PATIENCE_S):
@@ -318,7 +317,8 @@ async def test_changed_files_are_for_new_connections_and_old_ones_live_on(rotati
     tls = ServerTls.of(config, LOOPBACK)
     assert tls is not None
     page = tls.for_page()
-    async with serving(Scripted().router, tls=tls) as server, RemotingClient(access=Access(tls=rotation.is_trusted())) as old:
+    access = Access(tls=Tls(ca_file=rotation.folder / "ca.pem"))
+    async with serving(Scripted().router, tls=tls) as server, RemotingClient(access=access) as old:
         address = f"127.0.0.1:{server.port}"
         await old.call(address, Command(ECHO), PATIENCE_S)
         channel = old.connected(address)
@@ -342,15 +342,12 @@ async def test_changed_files_are_for_new_connections_and_old_ones_live_on(rotati
 
 
 async def test_the_authorities_alone_may_change(rotation: Rotation) -> None:
-    config = replace(rotation.config, need_client_auth="require")
-    tls = ServerTls.of(config, LOOPBACK)
-    assert tls is not None
     mine = {name: rotation.folder / f"mine.{kind}" for name, kind in (("certificate", "pem"), ("key", "key"))}
     other = Authority.make("other", 1)
     other.client("mine", 1).save(mine["certificate"], mine["key"])
     trust = rotation.folder / "clients.pem"
     trust.write_bytes((rotation.folder / "ca.pem").read_bytes())
-    tls = ServerTls.of(replace(config, trust_path=str(trust)), LOOPBACK)
+    tls = ServerTls.of(replace(rotation.config, need_client_auth="require", trust_path=str(trust)), LOOPBACK)
     assert tls is not None
     async with serving(Scripted().router, tls=tls) as server:
         with pytest.raises(TransportError):
