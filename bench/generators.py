@@ -20,6 +20,8 @@ from tests.support.java import BUILD, classpath, compile_java, tool
 
 HERE = Path(__file__).resolve().parent
 CLIENT_HEAP = "-Xmx1g"
+LIBRARIES = {"tls_load": ["-lssl", "-lcrypto"]}
+"""What programs of bench/raw are linked with."""
 OVERTIME_S = 60.0  # in addition to the duration, for set-up and late answers
 
 
@@ -111,7 +113,11 @@ def _compile_c(source: Path) -> Path:
     program.parent.mkdir(parents=True, exist_ok=True)
     scratch = program.with_suffix(".tmp")
     flags = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"]
-    done = subprocess.run([compiler, *flags, str(source), "-o", str(scratch)], capture_output=True, text=True)
+    done = subprocess.run(
+        [compiler, *flags, str(source), "-o", str(scratch), *LIBRARIES.get(source.stem, [])],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
         raise LoadFailed(f"cc failed for {source}:\n{done.stderr}")
     scratch.rename(program)

@@ -7,6 +7,10 @@
 
 #include "options.h"
 
+#ifdef WITH_TLS
+#include <openssl/ssl.h>
+#endif
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,12 +31,20 @@
 /* What is read at once. Requests that it brings forth leave before more is read: with all answers in one read server and load
  * would take turns, one of them idle at any time, and what is measured would be the sum of both. */
 #define READ_BYTES (32u << 10)
+#ifdef WITH_TLS
+#define FULL_READ_BYTES 1 /* a read gives one record, and there may be more that no epoll tells of */
+#else
+#define FULL_READ_BYTES READ_BYTES
+#endif
 
 struct connection {
     int fd, in_flight;
     bool wants_write;
     uint8_t *in, *out;
     size_t in_size, in_room, out_size, out_sent, out_room;
+#ifdef WITH_TLS
+    SSL *tls;
+#endif
 };
 
 static struct connection *connections;
@@ -75,6 +87,50 @@ static void pin(int core) {
         die("cannot pin to --core");
 }
 
+#ifdef WITH_TLS
+
+/* Shakes hands, while the socket still blocks. Certificates are not checked: the load is not what is measured. */
+static void secure(struct connection *c) {
+    static SSL_CTX *context;
+    if (context == NULL && (context = SSL_CTX_new(TLS_client_method())) == NULL)
+        die("no TLS");
+    c->tls = SSL_new(context);
+    if (c->tls == NULL || SSL_set_fd(c->tls, c->fd) != 1 || SSL_connect(c->tls) != 1)
+        die("TLS handshake failed");
+}
+
+static ssize_t tls_result(struct connection *c, int done) {
+    if (done > 0)
+        return done;
+    int why = SSL_get_error(c->tls, done);
+    errno = why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? EAGAIN : EIO;
+    return why == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
+static ssize_t take_bytes(struct connection *c, void *to, size_t most) {
+    return tls_result(c, SSL_read(c->tls, to, (int)most));
+}
+
+static ssize_t give_bytes(struct connection *c, const void *from, size_t size) {
+    return tls_result(c, SSL_write(c->tls, from, (int)size));
+}
+
+#else
+
+static void secure(struct connection *c) {
+    (void)c;
+}
+
+static ssize_t take_bytes(struct connection *c, void *to, size_t most) {
+    return read(c->fd, to, most);
+}
+
+static ssize_t give_bytes(struct connection *c, const void *from, size_t size) {
+    return write(c->fd, from, size);
+}
+
+#endif
+
 static uint8_t *out_room(struct connection *c, size_t size) {
     if (c->out_size + size > c->out_room) {
         c->out_room = (c->out_size + size) * 2;
@@ -89,7 +145,7 @@ static uint8_t *out_room(struct connection *c, size_t size) {
 
 static void flush_out(struct connection *c) {
     while (c->out_sent < c->out_size) {
-        ssize_t n = write(c->fd, c->out + c->out_sent, c->out_size - c->out_sent);
+        ssize_t n = give_bytes(c, c->out + c->out_sent, c->out_size - c->out_sent);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -127,7 +183,7 @@ static bool read_some(struct connection *c) {
         if (c->in == NULL)
             die("out of memory");
     }
-    ssize_t n = read(c->fd, c->in + c->in_size, READ_BYTES);
+    ssize_t n = take_bytes(c, c->in + c->in_size, READ_BYTES);
     if (n > 0) {
         c->in_size += (size_t)n;
         bytes_in += (uint64_t)n;
@@ -135,7 +191,7 @@ static bool read_some(struct connection *c) {
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         close_connection(c, n == 0 ? "connection closed by the server" : strerror(errno));
     }
-    return n == (ssize_t)READ_BYTES && c->fd >= 0;
+    return n >= (ssize_t)FULL_READ_BYTES && c->fd >= 0;
 }
 
 static void read_in(struct connection *c) {
@@ -178,6 +234,7 @@ static void connect_all(int count) {
         if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
             die("cannot connect");
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        secure(c);
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         c->in_room = 1 << 16;
         c->in = room(c->in_room);

@@ -41,6 +41,7 @@ LONG_S = {
     "test_access_on_apache.py": 25,
     "test_our_broker_on_apache_nameserver.py": 25,
     "test_ext_queue.py": 45,
+    "test_java_over_tls.py": 30,
     "test_sql_filters.py": 40,
     "test_pop_on_apache.py": 40,
     "test_pop.py": 35,

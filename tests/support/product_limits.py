@@ -20,7 +20,7 @@ from rocketline.client.producer import direct
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.testing import local_cluster
-from rocketline.transport import RemotingClient
+from rocketline.transport import RemotingClient, accepting
 
 from .patience import PATIENCE_MS, PATIENCE_S
 
@@ -38,6 +38,7 @@ LIMITS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (RemotingClient.__init__, ("connect_timeout_s",)),
 )
 CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
+    (accepting, ("FIRST_FRAME_S", "HANDSHAKE_S")),
     (child, ("START_LIMIT_S", "STOP_LIMIT_S")),
     (direct, ("CONNECT_S",)),
     (journey, ("OPEN_LIMIT_S", "READ_LIMIT_S")),

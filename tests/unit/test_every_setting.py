@@ -19,6 +19,7 @@ import pytest
 from tests.support.patience import PATIENCE_S
 from tests.support.scraping import scrape
 from tests.support.setting_reads import PACKAGE, all_settings, noted_reads, sections
+from tests.support.tls import CA_FILE, TLS_DATA
 from tests.unit.broker.parts import heartbeat, pull_request, send_request
 from tests.unit.broker.popper import pop_request
 from tests.unit.nameserver.brokers import body, header
@@ -42,6 +43,21 @@ COLLECTOR = {
     "metricGrpcExporterIntervalInMills": NEVER_MS,
     "metricsExporterType": "OTLP_GRPC",
     "metricsGrpcExporterTarget": "http://127.0.0.1:9",
+}
+
+
+SECURED = {
+    "rocketline.tls.identity": "san",
+    "tls.client.certPath": str(TLS_DATA / "client.pem"),
+    "tls.client.keyPassword": "rocketline",
+    "tls.client.keyPath": str(TLS_DATA / "client.key"),
+    "tls.client.trustCertPath": str(CA_FILE),
+    "tls.enable": "true",
+    "tls.server.certPath": str(TLS_DATA / "server.pem"),
+    "tls.server.keyPath": str(TLS_DATA / "server.key"),
+    "tls.server.mode": "permissive",
+    "tls.server.need.client.auth": "optional",
+    "tls.server.trustCertPath": str(CA_FILE),
 }
 
 
@@ -88,6 +104,7 @@ async def brokers_at_work(world: SimWorld) -> None:
     await world.start_name_server("n1")
     await world.start_broker("read-only", {"brokerPermission": "4"})
     await world.start_broker("reporting", COLLECTOR)
+    await world.start_broker("secured", SECURED)
     await world.start_broker("busy", BUSY)
     await world.inside(world.new_process("client"), keep_busy(world.broker_address("busy")))
 
@@ -124,7 +141,7 @@ async def test_those_of_a_name_server(tmp_path: Path) -> None:
     with noted_reads(NameServerConfig) as seen:
         await name_server_at_work(NameServerConfig, kvConfigPath=str(tmp_path / "kv.json"), needWaitForService="true")
         await name_server_at_work(NameServerConfig, **COLLECTOR)
-        await name_server_at_work(NameServerConfig, metricsExporterType="LOG")
+        await name_server_at_work(NameServerConfig, metricsExporterType="LOG", **SECURED)
     assert all_settings(NameServerConfig) - seen == set()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
@@ -165,7 +164,7 @@ class ConnectionsConfig:
             raise ConfigError(f"rocketline.maxConnectionsPerAddress={self.per_address} must not be negative")
         _ = self.proxy_networks
 
-    @cached_property
+    @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
         """The networks of `rocketline.proxyProtocolFrom`.
 

@@ -93,8 +93,9 @@ def test_switches_and_intervals_may_change_at_runtime():
     fixed = {
         "bindAddress", "listenPort", "kvConfigPath", "serverChannelMaxIdleTimeSeconds", "rocketline.slowRequestMs",
         "aclEnable", "rocketline.insecure", "rocketline.adminFrom", "rocketline.initUserFile",
+        "rocketline.maxConnectionsPerAddress", "rocketline.proxyProtocolFrom",
     }  # fmt: skip
-    assert {key for key in keys - RUNTIME_KEYS if "etrics" not in key and "metric" not in key} == fixed
+    assert {key for key in keys - RUNTIME_KEYS if "etric" not in key and "tls." not in key} == fixed
 
 
 def test_no_path_and_no_address_may_change_at_runtime():

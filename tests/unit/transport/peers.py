@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from tests.support.patience import PATIENCE_S
 
@@ -137,9 +138,9 @@ def request(code: int, *, opaque: int = 0, flag: int = 0, body: bytes = b"", **e
 
 @asynccontextmanager
 async def serving(
-    router: Router, limits: Limits | None = None, max_connections: int = 100
+    router: Router, limits: Limits | None = None, max_connections: int = 100, **more: Any
 ) -> AsyncIterator[RemotingServer]:
-    async with RemotingServer(router, "127.0.0.1", 0, limits=limits, max_connections=max_connections) as server:
+    async with RemotingServer(router, "127.0.0.1", 0, limits=limits, max_connections=max_connections, **more) as server:
         yield server
 
 

@@ -1,0 +1,127 @@
+"""A cluster that takes only TLS: servers and clients among themselves, certificates that change under load, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+from tests.support.patience import PATIENCE_S
+
+from rocketline.client import ClientOptions, ConsumeFrom, Producer, PushConsumer, Tls, blocking
+from rocketline.client.bulk.reader import BulkReader
+from rocketline.errors import NoPermission
+from rocketline.message import Message, MessageView
+from rocketline.testing import LocalCluster
+from rocketline.transport.certificates import LOCAL_NAMES, Authority
+
+ROTATIONS = 6
+PRODUCERS = 3
+
+
+async def test_messages_come_and_go_through_tls_only() -> None:
+    local = LocalCluster(tls=True, brokers=2)
+    got: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def handle(message: MessageView) -> None:
+        got.put_nowait(message.body)
+
+    async with local as cluster:
+        options = ClientOptions(tls=local.tls)
+        async with Producer(cluster.namesrv, group="p", options=options) as producer:
+            for number in range(16):
+                await producer.send(Message("orders", b"%d" % number))
+        async with PushConsumer(cluster.namesrv, group="c", from_where=ConsumeFrom.FIRST, options=options) as consumer:
+            consumer.subscribe("orders", "*", handle)
+            await consumer.start()
+            async with asyncio.timeout(PATIENCE_S):
+                assert {await got.get() for _ in range(16)} == {b"%d" % number for number in range(16)}
+        assert await asyncio.to_thread(read_all, cluster.namesrv, local.tls) == 16
+        async with Producer(cluster.namesrv, group="plain") as plain:
+            with pytest.raises(NoPermission, match="TLS required"):
+                await plain.send(Message("orders", b"x"))
+
+
+def read_all(namesrv: str, tls: Tls | None) -> int:
+    with BulkReader(namesrv, group="r", tls=tls or False) as reader:
+        return sum(
+            len(list(reply.messages()))
+            for queue in reader.queues("orders")
+            for reply in reader.read(queue, *reader.bounds(queue))
+        )
+
+
+def test_a_blocking_client() -> None:
+    with LocalCluster(tls=True) as cluster:
+        options = ClientOptions(tls=cluster.tls or False)
+        with blocking.Producer(cluster.namesrv, group="p", options=options) as producer:
+            assert producer.send(Message("orders", b"x")).message_id
+
+
+async def test_certificates_change_under_load_and_no_send_fails() -> None:
+    local = LocalCluster(tls=True, config={"rocketline.tls.reloadSeconds": "0.05"})
+    async with local as cluster:
+        folder = cluster.data / "tls"
+        authority = Authority.load(folder / "ca.pem", folder / "ca.key")
+        options = ClientOptions(tls=local.tls)
+        done = asyncio.Event()
+        sent = [0] * PRODUCERS
+
+        async def keep_sending(number: int) -> None:
+            """One long connection and many short ones."""
+            async with Producer(cluster.namesrv, group=f"steady-{number}", options=options) as steady:
+                while not done.is_set():
+                    await steady.send(Message("orders", b"steady"))
+                    async with Producer(cluster.namesrv, group=f"new-{number}", options=options) as new:
+                        await new.send(Message("orders", b"new"))
+                    sent[number] += 2
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(PRODUCERS):
+                group.create_task(keep_sending(number))
+            try:
+                for _ in range(ROTATIONS):
+                    before = sum(sent)
+                    await asyncio.to_thread(rotate, authority, folder)
+                    await until_shown(cluster.brokers[0].port, folder)
+                    async with asyncio.timeout(PATIENCE_S):
+                        while sum(sent) < before + 2 * PRODUCERS:
+                            await asyncio.sleep(0.01)
+            finally:
+                done.set()
+        stored = await asyncio.to_thread(read_all, cluster.namesrv, local.tls)
+    assert stored == sum(sent)
+
+
+def rotate(authority: Authority, folder: Path) -> None:
+    authority.server(LOCAL_NAMES, 1).save(folder / "server.pem", folder / "server.key")
+
+
+async def until_shown(port: int, folder: Path) -> None:
+    """Wait until new connections get the certificate of the file."""
+    wanted = ssl.PEM_cert_to_DER_cert((folder / "server.pem").read_text())
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            writer.transport.abort()
+            if shown == wanted:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_metrics_are_served_through_tls_and_tell_about_it() -> None:
+    local = LocalCluster(tls=True, config={"metricsExporterType": "PROM", "metricsPromExporterPort": 0})
+    async with local as cluster:
+        host, _, port = cluster.brokers[0].metrics_address.rpartition(":")
+        context = ssl.create_default_context(cafile=cluster.data / "tls" / "ca.pem")
+        async with asyncio.timeout(PATIENCE_S):
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            page = (await reader.read()).decode()
+        writer.transport.abort()
+    assert page.startswith("HTTP/1.1 200")
+    assert "rocketline_tls_reload_failures_total{" in page
+    assert "rocketline_tls_certificate_expiry_seconds{" in page
