@@ -19,9 +19,9 @@ from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNo
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, PERM_READ, ClusterInfo, TopicRouteData
 from rocketline.protocol.names import retry_topic
-from rocketline.protocol.signing import Credentials
 from rocketline.transport import RemotingClient, Router
 from rocketline.transport.access import Access, TlsOption
+from rocketline.transport.credentials import CredentialsOption
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,7 +38,7 @@ class Admin:
         *,
         timeout: float = 5.0,
         middleware: Middleware | None = None,
-        credentials: Credentials | None = None,
+        credentials: CredentialsOption = None,
         tls: TlsOption = False,
     ) -> None:
         access = Access.of(credentials, tls)
