@@ -20,8 +20,12 @@ LOOK_EVERY_S = 1.0
 """How often a file is looked at, at the most."""
 
 _NAMES = {
-    "accesskey": "access_key", "secretkey": "secret_key", "securitytoken": "security_token",
-}  # fmt: skip
+    "accesskey": "access_key",
+    "secretkey": "secret_key",
+    "securitytoken": "security_token",
+    "replayprotection": "replay_protection",
+}
+_FLAGS = {"true": True, "false": False}
 _LINE = re.compile(r"""\s*([A-Za-z_]+)\s*[:=]\s*(["']?)(.*?)\2\s*""")
 
 
@@ -31,7 +35,7 @@ class CredentialsFile:
         Producer("10.0.0.7:9876", group="shop", options=ClientOptions(credentials=CredentialsFile("shop.json")))
 
     The file is JSON, `{"accessKey": "shop", "secretKey": "..."}`, or has a line for each, `accessKey: shop`, as mqadmin's
-    `tools.yml`. `securityToken` is optional. A file that cannot be read when a client is opened is a ConfigError; later
+    `tools.yml`. `securityToken` and `replayProtection: true` are optional. A file that cannot be read when a client is opened is a ConfigError; later
     the last account that could be read stays in use.
     """
 
@@ -86,13 +90,17 @@ CredentialsOption = Credentials | Callable[[], Credentials] | None
 
 
 def _parse(path: Path, text: str) -> Credentials:
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     for name, value in _pairs(path, text):
         known = _NAMES.get(name.replace("_", "").lower())
         if known is None:
             # The name is not quoted: in a file of another kind it may be the secret.
-            raise ConfigError(f"credentials file {path}: it has names other than accessKey, secretKey and securityToken")
-        found[known] = value
+            raise ConfigError(
+                f"credentials file {path}: only accessKey, secretKey, securityToken and replayProtection are known"
+            )
+        found[known] = _FLAGS.get(str(value).lower()) if known == "replay_protection" else value
+    if found.get("replay_protection", False) is None:
+        raise ConfigError(f"credentials file {path}: replayProtection is neither true nor false")
     missing = [name for name in ("access_key", "secret_key") if name not in found]
     if missing:
         raise ConfigError(f"credentials file {path}: accessKey and secretKey are needed")
@@ -102,7 +110,7 @@ def _parse(path: Path, text: str) -> Credentials:
         raise ConfigError(f"credentials file {path}: {error}") from None
 
 
-def _pairs(path: Path, text: str) -> list[tuple[str, str]]:
+def _pairs(path: Path, text: str) -> list[tuple[str, Any]]:
     if text.lstrip().startswith("{"):
         try:
             return list(json.loads(text).items())
