@@ -217,7 +217,9 @@ class ClientSession:
         except RocketlineError as error:
             log.debug("the credentials were not checked: %s", error)
             return
-        masters = [item.broker_addrs[MASTER_ID] for item in info.broker_addr_table.values() if MASTER_ID in item.broker_addrs]
+        masters = [
+            item.broker_addrs[MASTER_ID] for item in info.broker_addr_table.values() if MASTER_ID in item.broker_addrs
+        ]
         if masters:
             await self._beat(masters[0], HeartbeatData(self.client_id, [ProducerData(group)], []))
             if masters[0] in self.refusals:

@@ -1,4 +1,4 @@
-"""Where a client's account comes from: a value, a function that gives it, or a file that may change while the client runs."""
+"""Where a client's account comes from: a value, a function, or a file that may change while the client runs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class CredentialsFile:
         Producer("10.0.0.7:9876", group="shop", options=ClientOptions(credentials=CredentialsFile("shop.json")))
 
     The file is JSON, `{"accessKey": "shop", "secretKey": "..."}`, or has a line for each, `accessKey: shop`, as mqadmin's
-    `tools.yml`. `securityToken` and `replayProtection: true` are optional. A file that cannot be read when a client is opened is a ConfigError; later
-    the last account that could be read stays in use.
+    `tools.yml`. `securityToken` and `replayProtection: true` are optional. A file that cannot be read when a client is
+    opened is a ConfigError; later the last account that could be read stays in use.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -316,7 +316,9 @@ def refuse_heartbeats(cluster: FakeCluster) -> None:
 async def test_a_producer_whose_account_is_refused_does_not_start(cluster: FakeCluster) -> None:
     """Name servers of Apache take everybody, so a broker is asked too."""
     info = ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: cluster.broker.address})}, {"c": ["broker-a"]})
-    cluster.name_server.on[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda request: request.reply(0, body=encode_body(info))
+    cluster.name_server.on[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda request: request.reply(
+        0, body=encode_body(info)
+    )
     options = ClientOptions(timing=QUICK, credentials=ACCOUNT)
     async with Producer(cluster.namesrv, group="p", options=options):
         pass
