@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from rocketline.auth.requests import SYSTEM_ERROR
 from rocketline.auth.words import subject_name, subject_of
-from rocketline.errors import ClientError
+from rocketline.errors import BrokerError, ClientError, NoPermission, RequestNotSupported
 from rocketline.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo, decode_body, encode_body
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
@@ -19,8 +21,14 @@ from rocketline.protocol.headers import (
     UpdateUserHeader,
     UserHeader,
 )
+from rocketline.protocol.signing import Credentials
+
+if TYPE_CHECKING:
+    from rocketline.admin.cluster import Admin
 
 T = TypeVar("T")
+
+ASK_AGAIN_S = 0.1
 
 
 class RemoteAccounts:
@@ -111,3 +119,30 @@ async def copy_user(source: RemoteAccounts, target: RemoteAccounts, name: str) -
         await target.create_user(user)
     else:
         await target.update_user(user)
+
+
+async def account_name_servers(admin: Admin) -> list[RemoteAccounts]:
+    """The name servers that manage accounts. Apache's do not, nor those that read the files of a broker."""
+    servers = [server.accounts for server in admin.name_servers]
+    answers = await admin.gather_or_errors(server.users("\0") for server in servers)
+    return [server for server, answer in zip(servers, answers) if not _has_no_accounts(answer)]
+
+
+def _has_no_accounts(answer: object) -> bool:
+    if isinstance(answer, RequestNotSupported):
+        return True
+    return isinstance(answer, BrokerError) and answer.remark == SYSTEM_ERROR
+
+
+async def wait_until_known(admin: Admin, name: str, password: str) -> bool:
+    """Wait until all name servers take an account, for as long as a request of `admin` may last; whether they do."""
+    async with admin.signed_by(Credentials(name, password)) as asking:
+        try:
+            async with asyncio.timeout(admin.timeout_s):
+                while True:
+                    answers = await asking.gather_or_errors(server.cluster_info() for server in asking.name_servers)
+                    if not any(isinstance(answer, NoPermission) for answer in answers):
+                        return True
+                    await asyncio.sleep(ASK_AGAIN_S)
+        except TimeoutError:
+            return False

@@ -56,6 +56,14 @@ class Admin:
         self.unreachable: dict[str, str] = {}
         """Brokers that did not answer, with the reason: their part is missing in combined answers."""
 
+    def signed_by(self, credentials: CredentialsOption) -> Admin:
+        """Requests to the same cluster from another account."""
+        options = self.client_options
+        addresses = [server.address for server in self.name_servers]
+        return Admin(
+            addresses, timeout=self.timeout_s, middleware=options.middleware, credentials=credentials, tls=options.tls
+        )
+
     @property
     def namesrv(self) -> str:
         return ";".join(server.address for server in self.name_servers)

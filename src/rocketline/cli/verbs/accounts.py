@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -39,17 +40,10 @@ ACL_COLUMNS = ("subject", "policy", "resource", "actions", "source ips", "decisi
 
 async def _servers(admin: Admin, args: Args) -> list[RemoteAccounts]:
     """The servers to ask: the one of `-b`; or all brokers of `-c`, and the name servers that have accounts."""
+    from rocketline.admin.accounts import account_name_servers
+
     brokers = [broker.accounts for broker in await chosen_brokers(admin, args, slaves=True)]
     return brokers if args.broker_addr else [*await account_name_servers(admin), *brokers]
-
-
-async def account_name_servers(admin: Admin) -> list[RemoteAccounts]:
-    """The name servers that have accounts; Apache's have none."""
-    from rocketline.errors import RequestNotSupported
-
-    servers = [server.accounts for server in admin.name_servers]
-    answers = await admin.gather_or_errors(server.users("\0") for server in servers)
-    return [server for server, answer in zip(servers, answers) if not isinstance(answer, RequestNotSupported)]
 
 
 async def _on_each(
@@ -58,6 +52,14 @@ async def _on_each(
     for server in await _servers(admin, args):
         await do(server)
         yield sentence(f"{server.address}: {done}")
+
+
+async def _wait_for_name_servers(admin: Admin, user: UserInfo) -> None:
+    """Return when the account can be used. A name server may read accounts from the files of a broker, a moment later."""
+    from rocketline.admin.accounts import wait_until_known
+
+    if user.username and user.password and not await wait_until_known(admin, user.username, user.password):
+        print(f"warning: not all name servers take the account {user.username} yet", file=sys.stderr)
 
 
 def _password(args: Args, *, needed: bool) -> str | None:
@@ -87,6 +89,7 @@ async def create_user(admin: Admin, args: Args) -> AsyncIterator[Table]:
         admin, args, lambda server: server.create_user(user), f"user {args.username} is created"
     ):
         yield table
+    await _wait_for_name_servers(admin, user)
 
 
 @verb(
@@ -112,6 +115,8 @@ async def update_user(admin: Admin, args: Args) -> AsyncIterator[Table]:
         admin, args, lambda server: server.update_user(user, args.keep_old), f"user {args.username} is changed"
     ):
         yield table
+    if user.user_status != "disable":
+        await _wait_for_name_servers(admin, user)
 
 
 @verb("deleteUser", "Delete an account and its rights.", BROKER, CLUSTER, USER)
