@@ -70,6 +70,12 @@ def _try_rights(verbs: Verbs) -> None:
     assert verbs.rights("verbs.one") == [("Topic:orders", ["Pub"], "Deny"), ("Group:bill*", ["Pub", "Sub"], "Allow")]
     (listed,) = verbs.run("listAcl", *at, "-s", "verbs.", "-r", "bill")
     assert [item["resource"] for item in listed["rights"]] == ["Group:bill*"]
+    asked = ("explainAcl", *at, "-u", "verbs.one", "-a", "Pub", "-r", "Topic:orders")
+    assert [verbs.run(*asked, "-i", ip)[0]["allowed"] for ip in ("10.1.2.3", "11.1.2.3")] == [False, False]
+    (explained,) = verbs.run("explainAcl", *at, "-u", "verbs.one", "-a", "sub", "-r", "Group:billing")
+    assert explained["allowed"] and explained["reason"] == "decided by: Allow Pub,Sub on Group:bill*"
+    (who,) = verbs.run("explainAcl", *at, "-a", "Sub", "-r", "Group:billing")
+    assert {"verbs.one", verbs.access_key} <= {item["user"] for item in who["allowed"]}
     verbs.run("deleteAcl", *at, *one, "-r", "Topic:orders")
     assert verbs.rights("User:verbs.one") == [("Group:bill*", ["Pub", "Sub"], "Allow")]
     verbs.run("copyAcl", "-f", verbs.broker, "-t", verbs.broker, "-s", "User:verbs.one")

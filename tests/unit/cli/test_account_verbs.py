@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.account_verbs import Verbs, try_all
 from tests.support.patience import PATIENCE_S
+from tests.unit.cli.conftest import Result
 
 from rocketline.cli.passwords import new_password
 from rocketline.cli.usage import UsageProblem
 from rocketline.client import ClientOptions, Credentials, blocking
+from rocketline.clock import SYSTEM_CLOCK
 from rocketline.errors import NoPermission
 from rocketline.message import Message
 from rocketline.testing import LocalCluster
@@ -87,3 +89,65 @@ def test_a_password_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe\n"))
     assert new_password("shop", "-", None, needed=True, environment={}) == "from a pipe"
     assert new_password("shop", None, None, needed=False, environment={}) is None
+
+
+USERS = """
+users:
+  team:
+    password_file: team.secret
+    rights:
+    - allow: Pub,Sub on Topic:team_* from 10.0.0.0/8
+    - deny: All on Topic:team_private
+"""
+OLD_ACCOUNTS = """
+globalWhiteRemoteAddresses:
+- 10.9.8.*
+accounts:
+- accessKey: old_shop
+  secretKey: old_shop_secret
+  topicPerms:
+  - old_orders=PUB
+"""
+
+
+def test_accounts_of_a_cluster_from_a_file(
+    cluster: LocalCluster, verbs: Verbs, called: Callable[..., Result], tmp_path: Path
+) -> None:
+    account = ("-n", cluster.namesrv, "--access-key", ADMIN, "--secret-key-file", verbs.secret_file)
+    file = tmp_path / "users.yaml"
+    file.write_text(USERS)
+    (tmp_path / "team.secret").write_text("team-secret\n")
+    planned = called("auth", "apply", file, "--dry-run", *account)
+    assert "+ user team (Normal, enable)" in planned.stdout and "--dry-run" in planned.stdout
+    assert "+ team: Deny All on Topic:team_private" in planned.stdout and "team-secret" not in planned.stdout
+    assert verbs.users("team") == []
+    assert called("auth", "apply", file, *account).returncode == 0
+    assert verbs.users("team") == [("team", "Normal", "enable")]
+    assert f"# {verbs.broker}: no changes" in called("auth", "apply", file, *account).stdout
+    exported = called("auth", "export", *account)
+    assert "deny: All on Topic:team_private" in exported.stdout and "secret" not in exported.stdout
+    (tmp_path / "plain_acl.yml").write_text(OLD_ACCOUNTS)
+    imported = called("auth", "import-v1", tmp_path / "plain_acl.yml", *account)
+    assert "note: " in imported.stderr and "10.9.8.*" in imported.stderr
+    assert "+ old_shop: Allow Pub on Topic:old_orders" in imported.stdout
+    pruned = called("auth", "apply", file, "--prune", *account)
+    assert "- user old_shop" in pruned.stdout, pruned.stderr
+    assert verbs.users("") == [(ADMIN, "Super", "enable"), ("team", "Normal", "enable")]
+
+
+def test_whoever_has_the_files_gets_in_again(
+    cluster: LocalCluster, verbs: Verbs, called: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "new").write_text("new-secret\n")
+    nowhere = called("auth", "reset-admin", "--store", tmp_path, "--password-file", tmp_path / "new")
+    assert nowhere.returncode == 2 and "neither users.json nor a folder `config`" in nowhere.stderr
+    done = called(
+        "auth", "reset-admin", "--store", cluster.data, "--user", "rescue", "--password-file", tmp_path / "new"
+    )
+    assert done.returncode == 0 and "new-secret" not in done.stdout
+    (tmp_path / "secret").write_text("new-secret")
+    rescued, deadline = verbs._replace(access_key="rescue"), SYSTEM_CLOCK.monotonic() + PATIENCE_S
+    while called("admin", "listUser", "-b", verbs.broker, "-n", cluster.namesrv, "--access-key", "rescue",
+                 "--secret-key-file", tmp_path / "secret").returncode:  # fmt: skip
+        assert SYSTEM_CLOCK.monotonic() < deadline, "the broker did not read its accounts again"
+    assert ("rescue", "Super", "enable") in rescued.users("rescue")

@@ -325,6 +325,9 @@ async def test_a_producer_whose_account_is_refused_does_not_start(cluster: FakeC
     refuse_heartbeats(cluster)
     with pytest.raises(NoPermission, match=f"answer 16 from {cluster.broker.address}: check signature failed"):
         await Producer(cluster.namesrv, group="p", options=options).__aenter__()
+    cluster.name_server.on[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda request: request.reply(16, remark="no.")
+    with pytest.raises(NoPermission, match=f"answer 16 from {cluster.namesrv}: no"):
+        await Producer(cluster.namesrv, group="p", options=options).__aenter__()
     assert not cluster.broker.requests_of(SEND)
 
 

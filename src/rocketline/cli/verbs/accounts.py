@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from rocketline.cli.passwords import PASSWORD_HELP, new_password
-from rocketline.cli.tables import Table, sentence
+from rocketline.cli.tables import Table, facts, sentence
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import BROKER, CLUSTER, chosen_brokers
@@ -16,9 +16,8 @@ from rocketline.cli.verbs.common import BROKER, CLUSTER, chosen_brokers
 if TYPE_CHECKING:
     from rocketline.admin import Admin
     from rocketline.admin.accounts import RemoteAccounts
+    from rocketline.auth.model import AccountTable, Need
     from rocketline.protocol.bodies import AclInfo, UserInfo
-
-T = TypeVar("T")
 
 USER = Flag("u", "username", "Name of the account.", required=True)
 PASSWORD = Flag("p", "password", PASSWORD_HELP)
@@ -289,3 +288,61 @@ async def copy_acls(admin: Admin, args: Args) -> AsyncIterator[Table]:
     for acl in acls:
         await target.put_acl(acl)
         yield sentence(f"{target.address}: {acl.subject} has the rights it has on {source.address}")
+
+
+@verb(
+    "explainAcl",
+    "Show whether an account may do something, and which entry says so; without -u, who may.",
+    BROKER,
+    CLUSTER,
+    Flag("u", "username", "Name of the account; default: show all who may."),
+    Flag("a", "actions", "Pub, Sub, ...; of several, commas between, any one suffices.", required=True),
+    Flag("r", "resource", "Topic:NAME, Group:NAME or Cluster:NAME.", required=True),
+    Flag("i", "sourceIp", "Address the account comes from; default: any."),
+    aliases=("who-may",),
+)
+async def explain_acl(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.auth.explain import parse_need
+    from rocketline.auth.files import fetch
+
+    try:
+        need = parse_need(args.actions, args.resource)
+    except ValueError as error:
+        raise UsageProblem(str(error)) from error
+    for server in await _servers(admin, args):
+        accounts = await fetch(server)
+        subject = {"address": server.address}
+        if args.username:
+            for table in _explained(accounts, args.username, need, args.source_ip or "", subject):
+                yield table
+        else:
+            yield _permitted(accounts, need, args.source_ip, subject)
+
+
+def _explained(accounts: AccountTable, name: str, need: Need, ip: str, subject: dict[str, str]) -> Iterator[Table]:
+    from rocketline.auth.explain import explain
+    from rocketline.auth.model import NO_RIGHTS
+    from rocketline.auth.words import entry_text, word
+
+    user = accounts.users.get(name)
+    if user is None:
+        yield facts([("allowed", False), ("reason", f"there is no user {name}")], subject=subject)
+        return
+    found = explain(user, accounts.acls.get(name, NO_RIGHTS), need, ip)
+    yield facts([("allowed", found.verdict.is_allowed), ("reason", found.reason)], subject=subject)
+    rows = [(word(item.policy), entry_text(item.entry), item.why) for item in found.looked]
+    yield Table(("policy", "entry", "why"), list(rows), "entries")
+
+
+def _permitted(accounts: AccountTable, need: Need, ip: str | None, subject: dict[str, str]) -> Table:
+    from rocketline.auth.explain import who_may
+    from rocketline.auth.model import NO_RIGHTS
+    from rocketline.auth.words import entry_text
+
+    pairs = [(user, accounts.acls.get(name, NO_RIGHTS)) for name, user in accounts.users.items()]
+    rows = [
+        (item.user.name, item.ip, entry_text(item.entry) if item.entry is not None else "is a super user")
+        for item in who_may(pairs, need, ip)
+    ]
+    about = "" if rows else "nobody may"
+    return Table(("user", "from", "because"), list(rows), "allowed", about, subject=subject)
