@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from tests.support.account_verbs import Verbs, try_all
 from tests.support.patience import PATIENCE_S
 from tests.unit.cli.conftest import Result
 
+from rocketline.admin import Admin
+from rocketline.admin.doctor_access import access_problems
+from rocketline.cli.contexts import CONFIG_VARIABLE
 from rocketline.cli.passwords import new_password
+from rocketline.cli.servers.secure import secured
 from rocketline.cli.usage import UsageProblem
 from rocketline.client import ClientOptions, Credentials, blocking
 from rocketline.clock import SYSTEM_CLOCK
@@ -151,3 +156,38 @@ def test_whoever_has_the_files_gets_in_again(
                  "--secret-key-file", tmp_path / "secret").returncode:  # fmt: skip
         assert SYSTEM_CLOCK.monotonic() < deadline, "the broker did not read its accounts again"
     assert ("rescue", "Super", "enable") in rescued.users("rescue")
+
+
+def test_up_secure_shows_a_client_and_a_context_that_get_in(
+    called: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = secured(tmp_path)
+    assert secured(tmp_path) == made, "the next start has the same administrator"
+    with LocalCluster(config=made.settings) as cluster:
+        shown = made.introduction(cluster.namesrv)
+        (tmp_path / "client.py").write_text(shown)
+        runpy.run_path(str(tmp_path / "client.py"))
+        assert "SEND_OK" in capsys.readouterr().out
+        monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "contexts.json"))
+        listed = called("admin", "listUser", "-c", "DefaultCluster")
+        assert "admin\tSuper\tenable" in listed.stdout, listed.stderr
+    assert made.account.secret_key not in shown + repr(made)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("admin.json", "contexts.json")] == [0o600, 0o600]
+
+
+async def test_the_doctor_sees_who_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def problems(config: dict[str, str], credentials: Credentials | None) -> list[str]:
+        async with LocalCluster(config=config) as cluster, Admin(cluster.namesrv, credentials=credentials) as admin:
+            if config:
+                (cluster.data / "config" / "users.json").chmod(0o644)
+            return [finding.problem async for finding in access_problems(admin, await admin.brokers())]
+
+    guarded = {"authenticationEnabled": "true", "initAuthenticationUser": '{"username":"admin","password":"admin"}'}
+    assert await problems({}, None) == [], "what only this machine reaches may be open"
+    monkeypatch.setattr("rocketline.admin.doctor_access.is_loopback", lambda host: False)
+    (found,) = await problems({}, None)
+    assert found.startswith("asks for no accounts: whoever reaches its port")
+    known, plain, readable = await problems(guarded, Credentials("admin", "admin"))
+    assert known == "the account admin has the password of an example that everybody knows"
+    assert plain.startswith("takes requests without TLS")
+    assert readable.startswith("other users of this machine can read") and "users.json" in readable
