@@ -119,6 +119,11 @@ class NoPermission(BrokerError):
     """Code 16, or 1 from an ACL of RocketMQ 4: the topic, group or credentials do not allow it."""
 
     @property
+    def retryable(self) -> bool:
+        """A refused account is told at once: more attempts would only hide the reason behind a longer wait."""
+        return super().retryable and not self.concerns_account
+
+    @property
     def concerns_account(self) -> bool:
         """Whether the credentials are the cause, judged by the remark."""
         return _ACL.search(self.remark) is not None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from tests.support.account_verbs import Verbs, try_all
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
 from tests.support.java import require_java
 from tests.support.patience import PATIENCE_S
 from tests.support.tls import CA_FILE, TLS_DATA
 
 from rocketline.admin import Admin
+from rocketline.admin.accounts import one_entry
 from rocketline.admin.messages import FOREVER_MS
 from rocketline.client import (
     ClientOptions,
@@ -25,13 +28,15 @@ from rocketline.client import (
 )
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.bulk.writer import BulkWriter
-from rocketline.errors import NoPermission, RouteNotFound, SendFailed
+from rocketline.errors import NoPermission, RouteNotFound
 from rocketline.message import Message, MessageView
+from rocketline.protocol.bodies import UserInfo
 from rocketline.spark.live.options import LiveOptions
 
 KEY, SECRET = "rocketline", "12345678"
 ACCOUNT = Credentials(KEY, SECRET)
 PROVIDERS = "org.apache.rocketmq.auth.authentication.provider"
+AUTHORIZATION = "org.apache.rocketmq.auth.authorization.provider"
 
 CONNECTIONS = {
     "plain": {},
@@ -55,6 +60,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]
             "authenticationProvider": f"{PROVIDERS}.DefaultAuthenticationProvider",
             "authenticationMetadataProvider": f"{PROVIDERS}.LocalAuthenticationMetadataProvider",
             "initAuthenticationUser": f'{{"username":"{KEY}","password":"{SECRET}"}}',
+            "authorizationEnabled": "true",
+            "authorizationProvider": f"{AUTHORIZATION}.DefaultAuthorizationProvider",
+            "authorizationMetadataProvider": f"{AUTHORIZATION}.LocalAuthorizationMetadataProvider",
         },
         jvm_options=(
             *QUICK_START,
@@ -149,13 +157,50 @@ async def test_whoever_is_not_let_in_is_told_why(guarded: ApacheCluster, stored:
         with BulkReader(guarded.namesrv, group="r", credentials=credentials) as reader:
             reader.bounds(reader.queues(stored)[0])
 
-    async with Producer(guarded.namesrv, group="p", options=ClientOptions(credentials=credentials)) as producer:
-        with pytest.raises(SendFailed, match=said) as caught:
+    with pytest.raises(NoPermission, match=said) as caught:
+        async with Producer(guarded.namesrv, group="p", options=ClientOptions(credentials=credentials)) as producer:
+            assert credentials is None, "a wrong account is told at the start"
             await producer.send(Message(stored, b"x"))
     assert "no route" not in str(caught.value) and "87654321" not in str(caught.value)
     for work in (write, read):
         with pytest.raises(NoPermission, match=said):
             await asyncio.to_thread(work)
+
+
+def test_the_verbs_about_accounts(
+    guarded: ApacheCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    verbs = Verbs(guarded.namesrv, guarded.broker, KEY, tmp_path / "secret", capsys.readouterr)
+    try_all(verbs, tmp_path, monkeypatch)
+    verbs.run("createUser", "-b", guarded.broker, "-u", "copied", "-p", "known")
+    verbs.run("copyUser", "-f", guarded.broker, "-t", guarded.broker, "-u", "copied")
+    assert verbs.users("copied") == [("copied", "Normal", "enable")]
+
+
+async def test_a_consumer_without_rights_says_so_at_the_start(guarded: ApacheCluster, stored: str) -> None:
+    async with Admin(guarded.namesrv, credentials=ACCOUNT) as admin:
+        (broker,) = await admin.brokers()
+        await broker.accounts.create_user(UserInfo("reader-secret", username="reader"))
+        await broker.accounts.put_acl(one_entry("User:reader", [f"Topic:{stored}"], ["Sub"], "Allow"))
+        # Apache ignores the two fields of replay protection, which are signed like all others.
+        options = ClientOptions(credentials=Credentials("reader", "reader-secret", replay_protection=True))
+        with pytest.raises(
+            NoPermission, match=f"answer 16 from {guarded.broker}: User:reader has no permission .*Group:g"
+        ):
+            await _read_one(guarded.namesrv, stored, options)
+        await broker.accounts.put_acl(one_entry("User:reader", ["Group:g"], ["Sub"], "Allow"))
+    assert await _read_one(guarded.namesrv, stored, options) == b"stored"
+
+
+async def _read_one(namesrv: str, topic: str, options: ClientOptions) -> bytes:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        PushConsumer(namesrv, group="g", from_where=ConsumeFrom.FIRST, options=options) as consumer,
+    ):
+        async for message in consumer.messages(topic):
+            return message.body
+    raise AssertionError("unreachable")
 
 
 async def test_a_certificate_that_is_not_trusted(guarded: ApacheCluster, stored: str) -> None:

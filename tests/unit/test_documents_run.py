@@ -52,7 +52,7 @@ async def test_a_document_runs_from_top_to_bottom(
     document = ROOT / name
     namespace: dict[str, Any] = {"__name__": "__main__"}
     monkeypatch.chdir(tmp_path)
-    for variable in ("NAMESRV_ADDR", "BROKER", "ROCKETLINE_CONFIG"):
+    for variable in ("NAMESRV_ADDR", "BROKER", "ROCKETLINE_CONFIG", "ROCKETLINE_CREDENTIALS_FILE"):
         monkeypatch.setenv(variable, "set by the document")  # and taken back afterwards
     try:
         for kind, block in blocks(document):

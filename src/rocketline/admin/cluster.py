@@ -19,9 +19,9 @@ from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNo
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, PERM_READ, ClusterInfo, TopicRouteData
 from rocketline.protocol.names import retry_topic
-from rocketline.protocol.signing import Credentials
 from rocketline.transport import RemotingClient, Router
 from rocketline.transport.access import Access, TlsOption
+from rocketline.transport.credentials import CredentialsOption
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,7 +38,7 @@ class Admin:
         *,
         timeout: float = 5.0,
         middleware: Middleware | None = None,
-        credentials: Credentials | None = None,
+        credentials: CredentialsOption = None,
         tls: TlsOption = False,
     ) -> None:
         access = Access.of(credentials, tls)
@@ -55,6 +55,14 @@ class Admin:
         self._routes: dict[str, TopicRouteData] = {}
         self.unreachable: dict[str, str] = {}
         """Brokers that did not answer, with the reason: their part is missing in combined answers."""
+
+    def signed_by(self, credentials: CredentialsOption) -> Admin:
+        """Requests to the same cluster from another account."""
+        options = self.client_options
+        addresses = [server.address for server in self.name_servers]
+        return Admin(
+            addresses, timeout=self.timeout_s, middleware=options.middleware, credentials=credentials, tls=options.tls
+        )
 
     @property
     def namesrv(self) -> str:

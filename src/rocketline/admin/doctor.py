@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Literal
 
 from rocketline.admin.cluster import Admin
+from rocketline.admin.diagnosis import Diagnosis
+from rocketline.admin.doctor_access import access_problems
 from rocketline.admin.progress import all_progress
 from rocketline.admin.remote import AdminBroker
 from rocketline.errors import RocketlineError
@@ -28,14 +28,6 @@ LAG_PAUSE_S = 2.0
 MANY_BEHIND = 1000
 MAX_MEMBERS_ASKED = 50
 """Members are asked one by one, so of a large group only some."""
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    level: Literal["error", "warning"]
-    where: str
-    problem: str
-    advice: str
 
 
 async def examine(admin: Admin, lag_pause_s: float = LAG_PAUSE_S) -> AsyncIterator[Diagnosis]:
@@ -67,6 +59,8 @@ async def examine(admin: Admin, lag_pause_s: float = LAG_PAUSE_S) -> AsyncIterat
         shown = ", ".join(f"{where} is {version}" for where, version in versions.items())
         yield Diagnosis("warning", "brokers", f"their versions differ: {shown}", "bring all to one version")
     if healthy:
+        async for finding in access_problems(admin, healthy):
+            yield finding
         async for finding in _topics(admin, healthy):
             yield finding
         async for finding in _subscriptions(admin, healthy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from rocketline.admin.accounts import RemoteAccounts
 from rocketline.client.consumer_info import ConsumeDirectlyResult
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.errors import BrokerError
@@ -86,6 +87,10 @@ class AdminBroker(RemoteBroker):
 
     async def _get(self, kind: type[T], code: int, header: Header | None, doing: str) -> T:
         return decode_body(kind, (await self._ask(code, header, doing)).body)
+
+    @property
+    def accounts(self) -> RemoteAccounts:
+        return RemoteAccounts(lambda code, header, doing, body: self._ask(code, header, doing, body=body), self.address)
 
     # The broker itself
 
@@ -281,6 +286,11 @@ class AdminNameServer:
 
     async def _get(self, kind: type[T], code: int, header: Header | None, doing: str) -> T:
         return decode_body(kind, (await self._ask(code, header, doing)).body)
+
+    @property
+    def accounts(self) -> RemoteAccounts:
+        """Only our name servers have accounts; Apache's do not know these requests."""
+        return RemoteAccounts(self._ask, self.address)
 
     async def cluster_info(self) -> ClusterInfo:
         return await self._get(ClusterInfo, RequestCode.GET_BROKER_CLUSTER_INFO, None, "list of brokers")

@@ -5,8 +5,8 @@ name servers that it names: with `--namesrv` or NAMESRV_ADDR its account goes no
 `rocketline up` on this machine is tried.
 
 A secret key is never an argument, because everybody on the machine can see arguments and they stay in the shell's
-history. It is read from a file, or from ROCKETLINE_SECRET_KEY. The client is imported only if an account or TLS is
-asked for.
+history. It is read from a file, or from ROCKETLINE_SECRET_KEY. ROCKETLINE_CREDENTIALS_FILE names a file with account and
+secret key together. The client is imported only if an account or TLS is asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketline.cli.contexts import Context, current_context
 from rocketline.cli.usage import UsageProblem
+from rocketline.errors import ConfigError
 
 if TYPE_CHECKING:
     from rocketline.client import Credentials, Tls
@@ -28,6 +29,7 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 ACCESS_KEY_VARIABLE = "ROCKETLINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "ROCKETLINE_SECRET_KEY"  # noqa: S105
 TOKEN_VARIABLE = "ROCKETLINE_SECURITY_TOKEN"  # noqa: S105
+CREDENTIALS_VARIABLE = "ROCKETLINE_CREDENTIALS_FILE"
 
 _SECRET_OPTIONS = {
     "rocketmq.secretkey": SECRET_KEY_VARIABLE,
@@ -36,7 +38,7 @@ _SECRET_OPTIONS = {
 }
 
 NAMESRV_HELP = f"Name servers, separated by `;`; also {NAMESRV_VARIABLE}, or `rocketline context`."
-ACCESS_KEY_HELP = f"Account that signs the requests; also {ACCESS_KEY_VARIABLE}."
+ACCESS_KEY_HELP = f"Account that signs the requests; also {ACCESS_KEY_VARIABLE}, or {CREDENTIALS_VARIABLE}."
 SECRET_KEY_HELP = f"File with the account's secret key; also {SECRET_KEY_VARIABLE}."
 TLS_HELP = "Connect through TLS."
 CA_FILE_HELP = "Trust certificates of these authorities (PEM); means --tls."
@@ -67,14 +69,20 @@ def cluster_access(
     """The cluster that a command works with; UsageProblem when the flags do not fit together."""
     given, context = name_servers_and_context(namesrv, environment)
     if context is not None:
-        if not access_key and not environment.get(ACCESS_KEY_VARIABLE) and secret_key_file is None:
+        if not access_key and not _names_account(environment) and secret_key_file is None:
             access_key, secret_key_file = context.access_key, _path(context.secret_key_file)
+            if context.credentials_file is not None:
+                environment = {**environment, CREDENTIALS_VARIABLE: context.credentials_file}
         if not tls and ca_file is None and not insecure:
             tls, ca_file, insecure = context.tls, _path(context.ca_file), context.insecure
     access = client_access(
         access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure, environment=environment
     )
     return ClusterAccess(given or DEFAULT_NAMESRV, access, is_default=given is None)
+
+
+def _names_account(environment: Mapping[str, str]) -> bool:
+    return bool(environment.get(ACCESS_KEY_VARIABLE) or environment.get(CREDENTIALS_VARIABLE))
 
 
 def name_servers_and_context(
@@ -138,6 +146,9 @@ def _context_options(context: Context) -> dict[str, str]:
     if context.access_key and context.secret_key_file:
         secret = _secret_in(Path(context.secret_key_file))
         options |= {"rocketmq.accessKey": context.access_key, "rocketmq.secretKey": secret}
+    if context.credentials_file:
+        account = _in_file(context.credentials_file)
+        options |= {"rocketmq.accessKey": account.access_key, "rocketmq.secretKey": account.secret_key}
     if context.tls or context.ca_file or context.insecure:
         options["rocketmq.tls"] = "true"
     if context.ca_file:
@@ -150,6 +161,9 @@ def _context_options(context: Context) -> dict[str, str]:
 def _credentials(
     access_key: str | None, secret_key_file: Path | None, environment: Mapping[str, str]
 ) -> Credentials | None:
+    file = environment.get(CREDENTIALS_VARIABLE)
+    if file and not access_key and secret_key_file is None and not environment.get(ACCESS_KEY_VARIABLE):
+        return _in_file(file)
     access_key = access_key or environment.get(ACCESS_KEY_VARIABLE)
     secret_key = _secret_in(secret_key_file) if secret_key_file is not None else environment.get(SECRET_KEY_VARIABLE)
     if not access_key and not secret_key:
@@ -163,6 +177,15 @@ def _credentials(
     from rocketline.client import Credentials
 
     return Credentials(access_key, secret_key, environment.get(TOKEN_VARIABLE) or None)
+
+
+def _in_file(path: str) -> Credentials:
+    from rocketline.client import CredentialsFile
+
+    try:
+        return CredentialsFile(path)()
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from error
 
 
 def _secret_in(path: Path) -> str:

@@ -31,6 +31,7 @@ GROUPS = {
     "messages": "messages",
     "sending": "sending",
     "dead_letters": "dead letters",
+    "accounts": "accounts and rights",
     "doctor": "health and exports",
 }
 

@@ -25,6 +25,9 @@ def add(
     ],
     access_key: AccessKey = None,
     secret_key_file: SecretKeyFile = None,
+    credentials_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of the two: a file with accessKey and secretKey.")
+    ] = None,
     tls: TlsSwitch = False,
     ca_file: CaFile = None,
     insecure: Insecure = False,
@@ -35,13 +38,21 @@ def add(
     parse_name_servers(namesrv)
     if (access_key is None) != (secret_key_file is None):
         raise UsageProblem("--access-key NAME and --secret-key-file FILE belong together")
+    if access_key is not None and credentials_file is not None:
+        raise UsageProblem("--access-key and --credentials-file both name an account: leave one out")
     if insecure and ca_file is not None:
         raise UsageProblem(f"--insecure trusts any certificate, so --ca-file {ca_file} has no effect: leave one out")
     path = contexts_path()
     known = load_contexts(path)
     known.contexts[name] = Context(
-        namesrv, access_key, _absolute(secret_key_file), tls, _absolute(ca_file), insecure
-    )  # fmt: skip
+        namesrv,
+        access_key,
+        _absolute(secret_key_file),
+        _absolute(credentials_file),
+        tls=tls,
+        ca_file=_absolute(ca_file),
+        insecure=insecure,
+    )
     known.current = known.current or name
     save_contexts(path, known)
     print(f"context {name} is in {path}" + (", and in use" if known.current == name else ""))
@@ -92,6 +103,7 @@ def show_context(
         ("namesrv", item.namesrv),
         ("access key", item.access_key),
         ("secret key file", item.secret_key_file),
+        ("credentials file", item.credentials_file),
         ("tls", _has_tls(item)),
         ("ca file", item.ca_file),
         ("insecure", item.insecure),

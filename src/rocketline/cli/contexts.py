@@ -25,6 +25,8 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     namesrv: str
     access_key: str | None = None
     secret_key_file: str | None = None
+    credentials_file: str | None = None
+    """Instead of the two: a file with both, see `CredentialsFile`."""
     tls: bool = False
     ca_file: str | None = None
     insecure: bool = False

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from rocketline.cli.auth_commands import auth_app
 from rocketline.cli.bench.commands import bench_app
 from rocketline.cli.certs import certs
 from rocketline.cli.context_commands import context_app
@@ -93,6 +94,7 @@ for command in (produce, consume, demo, certs, completion, version):
 app.add_typer(store_app, name="store")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(context_app, name="context")
+app.add_typer(auth_app, name="auth")
 app.add_typer(bench_app, name="bench")
 app.add_typer(examples_app, name="examples")
 

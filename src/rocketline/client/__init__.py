@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rocketline.client.timing import ClientTiming
     from rocketline.protocol.signing import Credentials
     from rocketline.protocol.transactions import Transaction
+    from rocketline.transport.credentials import CredentialsFile
     from rocketline.transport.tls import Tls
 
 _HOMES = {
@@ -56,6 +57,7 @@ _HOMES = {
     "ConsumeFrom": "client.consumer.group.start_offset",
     "ConsumeOutcome": "client.hooks",
     "Credentials": "protocol.signing",
+    "CredentialsFile": "transport.credentials",
     "LATENCY_STEPS": "client.producer.broker_health",
     "MessageModel": "client.consumer.push.push_member",
     "Middleware": "client.middleware",
@@ -109,6 +111,7 @@ __all__ = [
     "ConsumeFrom",
     "ConsumeOutcome",
     "Credentials",
+    "CredentialsFile",
     "MessageModel",
     "Middleware",
     "OrderedResult",

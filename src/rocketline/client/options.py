@@ -12,8 +12,8 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError
 from rocketline.protocol.names import topic_problem
 from rocketline.protocol.namespaces import TRACE_TOPIC
-from rocketline.protocol.signing import Credentials
 from rocketline.transport.access import Access, TlsOption
+from rocketline.transport.credentials import CredentialsOption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class ClientOptions:
 
     namespace: str | None = None
     """Put before topics and the group on the wire, and removed from what comes back."""
-    credentials: Credentials | None = None
-    """The account that signs every request."""
+    credentials: CredentialsOption = None
+    """The account that signs every request: Credentials, a CredentialsFile, or a function that returns Credentials."""
     tls: TlsOption = False
     """True, a Tls or an ssl.SSLContext; for connections to name servers and brokers."""
     instance_name: str | None = None

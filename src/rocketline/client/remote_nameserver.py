@@ -73,7 +73,7 @@ class RemoteNameServer:
         raise route_not_found(topic, failures)
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers that are registered."""
+        """All brokers that are registered; NoPermission when a name server refuses to tell."""
 
         def request() -> Command:
             return Command(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -81,6 +81,8 @@ class RemoteNameServer:
         failures: dict[str, RocketlineError] = {}
         answer = await self._first_success(request, "list of brokers", self._timeout_s, failures)
         if answer is None:
+            if (refused := _refusal(failures)) is not None:
+                raise refused
             raise ClientError(f"no name server says which brokers there are: {'; '.join(map(str, failures.values()))}")
         return decode_body(ClusterInfo, answer[1].body)
 
@@ -135,8 +137,7 @@ def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNo
     Its cause is a TopicNotExist when somebody knows that the topic does not exist, else the last failure. A name server
     that refuses to tell is not one that knows no route: its refusal is the error then.
     """
-    refused = next((error for error in failures.values() if isinstance(error, NoPermission)), None)
-    if refused is not None:
+    if (refused := _refusal(failures)) is not None:
         doing, remark = f"asking where topic {topic!r} is", refused.remark
         if not refused.hint:
             remark += ". Hint: check the credentials of this client and their rights on the topic"
@@ -157,6 +158,10 @@ def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNo
     error = RouteNotFound(f"no route to topic {topic!r}: {said or 'nobody was asked'}. Hint: {hint}")
     error.__cause__ = absent or next(reversed(failures.values()), None)
     return error
+
+
+def _refusal(failures: dict[str, RocketlineError]) -> NoPermission | None:
+    return next((error for error in failures.values() if isinstance(error, NoPermission)), None)
 
 
 def _short(error: RocketlineError) -> str:

@@ -7,6 +7,8 @@ ends it. It keeps these rules:
 * A heartbeat goes to all brokers every 30 s, and at once to a broker that a route newly names: a broker refuses pulls
   of a group it has not heard of. Two heartbeats never run at the same time.
 * Brokers that no route names any more are forgotten and their connections closed.
+* A heartbeat that a broker refuses because of the account, or of its rights, is no failure of the moment: a client that
+  starts raises it, and one that runs logs it as an error.
 * Offsets are committed every 5 s.
 * No failure inside a timer ends the timer.
 """
@@ -29,7 +31,7 @@ from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.route_cache import RouteCache
 from rocketline.client.routes import TopicRoute
 from rocketline.client.tasks import OwnedTasks, repeat
-from rocketline.errors import ClientError, ConfigError, RocketlineError, RouteNotFound
+from rocketline.errors import ClientError, ConfigError, NoPermission, RocketlineError, RouteNotFound
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, HeartbeatData, ProducerData
 from rocketline.protocol.message_ids import UniqueIds
@@ -72,6 +74,8 @@ class ClientSession:
         self.routes = RouteCache(self.name_server, self._route_changed, self._introduce_new)
         self._brokers: dict[str, RemoteBroker] = {}
         self._silent: set[str] = set()
+        self.refusals: dict[str, NoPermission] = {}
+        """By address: why a broker refuses the heartbeats of this client."""
         self._conflicts: dict[str, str | None] = {}
         self._lost: set[str] = set()
         self._introduced: dict[str, Channel | None] = {}
@@ -192,16 +196,48 @@ class ClientSession:
             targets = {address} if address is not None else self.routes.addresses(slaves=bool(self.consumers))
             await asyncio.gather(*(self._beat(target, data) for target in targets))
 
+    async def join(self) -> None:
+        """Send a first heartbeat to all brokers; NoPermission when one refuses it."""
+        await self.heartbeat()
+        if self.refusals:
+            raise next(iter(self.refusals.values()))
+
+    async def check_account(self, group: str) -> None:
+        """Whether name server and a broker take the credentials of a producer; NoPermission when one does not.
+
+        Without this, a wrong secret would be noticed by the first send only. Servers that do not answer say nothing about
+        the account: the client starts without them, as it does without credentials.
+        """
+        if self.access.credentials is None:
+            return
+        try:
+            info = await self.name_server.cluster_info()
+        except NoPermission:
+            raise
+        except RocketlineError as error:
+            log.debug("the credentials were not checked: %s", error)
+            return
+        masters = [
+            item.broker_addrs[MASTER_ID] for item in info.broker_addr_table.values() if MASTER_ID in item.broker_addrs
+        ]
+        if masters:
+            await self._beat(masters[0], HeartbeatData(self.client_id, [ProducerData(group)], []))
+            if masters[0] in self.refusals:
+                raise self.refusals[masters[0]]
+
     async def _beat(self, address: str, data: HeartbeatData) -> None:
         try:
             broker = self.broker_at(address, self.routes.name_at(address))
             self.broker_versions[address], conflict = await broker.heartbeat(data)
         except RocketlineError as error:
-            level = logging.DEBUG if address in self._silent else logging.WARNING
+            level = logging.ERROR if isinstance(error, NoPermission) else logging.WARNING
+            log.log(logging.DEBUG if address in self._silent else level, "heartbeat to %s failed: %s", address, error)
             self._silent.add(address)
-            log.log(level, "heartbeat to %s failed: %s", address, error)
+            if isinstance(error, NoPermission):
+                self.refusals[address] = error
         else:
             self._silent.discard(address)
+            self.refusals.pop(address, None)
             self._introduced[address] = self.remoting.connected(address)
             if conflict is not None and conflict not in self._conflicts.values():
                 log.warning("%s (says the broker at %s)", conflict, address)
@@ -245,6 +281,7 @@ class ClientSession:
             self._conflicts.pop(address, None)
             self._introduced.pop(address, None)
             self._silent.discard(address)
+            self.refusals.pop(address, None)
             self._lost.discard(address)
             self.remoting.drop(address)
         await self.heartbeat()

@@ -9,7 +9,8 @@ too; answers never are. The secret appears in no text: not in `repr`, and not in
 
 Two fields of ours are signed like any other, and only our servers look at them: `_rl_code`, the request code, and
 `_rl_time`, the milliseconds since 1970 at which the request was signed. With them a request that somebody recorded can be
-sent neither again later nor as another request.
+sent neither again later nor as another request. They are added only where it was asked for: they make a client whose clock
+is wrong fail.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import hmac
 from base64 import b64encode
 from dataclasses import dataclass, field
 
+from rocketline.clock import SYSTEM_CLOCK
 from rocketline.errors import ConfigError
 from rocketline.protocol.command import Command
 
@@ -46,6 +48,8 @@ class Credentials:
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
+    replay_protection: bool = field(default=False, repr=False)
+    """Sign the time and the request code too. Apache's servers accept that, and ignore it."""
 
     def __post_init__(self) -> None:
         given = {"access_key": self.access_key, "secret_key": self.secret_key, "security_token": self.security_token}
@@ -64,6 +68,8 @@ class Credentials:
         fields[ACCESS_KEY] = self.access_key
         if self.security_token is not None:
             fields[SECURITY_TOKEN] = self.security_token
+        if self.replay_protection:
+            fields[SIGNED_CODE], fields[SIGNED_MS] = str(int(command.code)), str(SYSTEM_CLOCK.now_ms())
         if _UNSIGNED in fields:
             command.version = _UNSIGNED_VERSION
         body = command.body if command.chunks is None else b"".join(command.chunks)

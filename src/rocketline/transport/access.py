@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rocketline.errors import ConfigError
 from rocketline.protocol.command import Command
 from rocketline.protocol.signing import Credentials
+from rocketline.transport.credentials import CredentialsOption
 from rocketline.transport.tls import Tls
 
 TlsOption = bool | Tls | ssl.SSLContext
@@ -17,17 +18,18 @@ Sign = Callable[[Command], None]
 
 @dataclass(frozen=True)
 class Access:
-    """Credentials and TLS of a client; can be pickled unless `tls` is an SSLContext."""
+    """Credentials and TLS of a client; can be pickled unless `tls` is an SSLContext or `credentials` a local function."""
 
-    credentials: Credentials | None = None
+    credentials: CredentialsOption = None
     tls: Tls | ssl.SSLContext | None = None
 
     @staticmethod
-    def of(credentials: Credentials | None, tls: TlsOption) -> Access:
+    def of(credentials: CredentialsOption, tls: TlsOption) -> Access:
         """The access from a user's options; `tls=True` is TLS with all checks."""
-        if not isinstance(credentials, Credentials | None):
+        if not (isinstance(credentials, Credentials | None) or callable(credentials)):
             raise ConfigError(
-                f"credentials: Credentials(access_key, secret_key) expected, not {type(credentials).__name__}"
+                f"credentials: Credentials(access_key, secret_key), a CredentialsFile or a function that returns "
+                f"Credentials expected, not {type(credentials).__name__}"
             )
         if isinstance(tls, bool) or tls is None:
             return Access(credentials, Tls() if tls else None)
@@ -37,11 +39,23 @@ class Access:
 
     @property
     def sign(self) -> Sign | None:
-        return None if self.credentials is None else self.credentials.sign
+        """Signs a request; None without an account. The account is asked for once here, so that a mistake is told early."""
+        given = self.credentials
+        if given is None or isinstance(given, Credentials):
+            return None if given is None else given.sign
+        _called(given)
+        return lambda command: _called(given).sign(command)
 
     def context(self) -> ssl.SSLContext | None:
         """The TLS context, None without TLS; ConfigError when a file cannot be used."""
         return self.tls.context() if isinstance(self.tls, Tls) else self.tls
+
+
+def _called(function: Callable[[], Credentials]) -> Credentials:
+    found = function()
+    if not isinstance(found, Credentials):
+        raise ConfigError(f"credentials: the function must return Credentials, not {type(found).__name__}")
+    return found
 
 
 OPEN = Access()

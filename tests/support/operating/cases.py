@@ -39,7 +39,7 @@ class Case:
 
 OURS_ONLY = "mqadmin_"
 NO_REPLICATION = "replication and controllers are absent"
-NO_ACL = "users and ACL are absent"
+NO_ACL = "these clusters ask for no accounts; with accounts: tests/support/account_verbs.py"
 NO_COLD = "there is no cold-data control"
 
 MQADMIN = [
@@ -229,5 +229,18 @@ OURS = [
     Case(f"exportMetadata -c {CLUSTER} -f {{folder}}"),
     Case(f"exportConfigs -c {CLUSTER} -f {{folder}}"),
     Case(f"exportMetrics -c {CLUSTER} -f {{folder}}"),
+    Case("createUser -b {broker} -u someone -p secret", BOTH_REFUSE, NO_ACL),
+    Case("updateUser -b {broker} -u someone -p secret", BOTH_REFUSE, NO_ACL),
+    Case("deleteUser -b {broker} -u someone", BOTH_REFUSE, NO_ACL),
+    Case("getUser -b {broker} -u someone", BOTH_REFUSE, NO_ACL),
+    Case("listUser -b {broker}", BOTH_REFUSE, NO_ACL),
+    Case("copyUser -f {broker} -t {broker} -u someone", BOTH_REFUSE, NO_ACL),
+    Case("createAcl -b {broker} -s User:someone -r Topic:x -a Pub -d Allow", BOTH_REFUSE, NO_ACL),
+    Case("updateAcl -b {broker} -s User:someone -r Topic:x -a Pub -d Allow", BOTH_REFUSE, NO_ACL),
+    Case("deleteAcl -b {broker} -s User:someone", BOTH_REFUSE, NO_ACL),
+    Case("getAcl -b {broker} -s User:someone", BOTH_REFUSE, NO_ACL),
+    Case("listAcl -b {broker}", BOTH_REFUSE, NO_ACL),
+    Case("copyAcl -f {broker} -t {broker} -s User:someone", BOTH_REFUSE, NO_ACL),
+    Case("explainAcl -b {broker} -u someone -a Pub -r Topic:x", BOTH_REFUSE, NO_ACL),
     Case("doctor --pause 0", WORKS, "finds what is wrong with each"),
 ]

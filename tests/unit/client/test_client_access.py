@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE_S
@@ -19,6 +20,7 @@ from rocketline.client import (
     ClientOptions,
     ConsumeFrom,
     Credentials,
+    CredentialsFile,
     PopConsumer,
     Producer,
     PullConsumer,
@@ -40,10 +42,10 @@ from rocketline.errors import (
     NoPermission,
     RemoteProtocolError,
     RouteNotFound,
-    SendFailed,
     TlsFailed,
 )
 from rocketline.message import Message, MessageQueue, MessageView
+from rocketline.protocol.bodies import BrokerData, ClusterInfo, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.testing import LocalCluster
@@ -273,9 +275,8 @@ async def test_a_refused_account_reads_as_what_it_is(cluster: FakeCluster, code:
     async with Producer(
         cluster.namesrv, group="p", options=ClientOptions(timing=QUICK, credentials=ACCOUNT)
     ) as producer:
-        with pytest.raises(SendFailed, match=rf"answer {int(code)} from .*nothing is wrong with the route") as caught:
+        with pytest.raises(NoPermission, match=said) as caught:
             await producer.send(Message("T", b"x"))
-    assert isinstance(caught.value.__cause__, NoPermission)
     assert str(caught.value).count("check the credentials of this client") == 1
     assert "no route" not in str(caught.value) and "secret-12345678" not in str(caught.value)
 
@@ -308,10 +309,115 @@ def test_a_topic_that_may_not_be_written_is_not_blamed_on_the_account() -> None:
     assert not isinstance(BrokerError.of(1, "service not available now"), NoPermission)
 
 
+def refuse_heartbeats(cluster: FakeCluster) -> None:
+    cluster.broker.on[RequestCode.HEART_BEAT] = lambda request: request.reply(16, remark="check signature failed.")
+
+
+async def test_a_producer_whose_account_is_refused_does_not_start(cluster: FakeCluster) -> None:
+    """Name servers of Apache take everybody, so a broker is asked too."""
+    info = ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: cluster.broker.address})}, {"c": ["broker-a"]})
+    cluster.name_server.on[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda request: request.reply(
+        0, body=encode_body(info)
+    )
+    options = ClientOptions(timing=QUICK, credentials=ACCOUNT)
+    async with Producer(cluster.namesrv, group="p", options=options):
+        pass
+    refuse_heartbeats(cluster)
+    with pytest.raises(NoPermission, match=f"answer 16 from {cluster.broker.address}: check signature failed"):
+        await Producer(cluster.namesrv, group="p", options=options).__aenter__()
+    cluster.name_server.on[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda request: request.reply(16, remark="no.")
+    with pytest.raises(NoPermission, match=f"answer 16 from {cluster.namesrv}: no"):
+        await Producer(cluster.namesrv, group="p", options=options).__aenter__()
+    assert not cluster.broker.requests_of(SEND)
+
+
+async def test_a_consumer_whose_heartbeat_is_refused_does_not_wait_in_silence(cluster: FakeCluster) -> None:
+    cluster.add_topic("T", 1)
+    options = ClientOptions(timing=replace(QUICK, heartbeat_s=0.02), credentials=ACCOUNT)
+    told = f"answer 16 from {cluster.broker.address}: check signature failed"
+
+    async def handle(message: MessageView) -> None:
+        pass
+
+    async with PushConsumer(cluster.namesrv, group="running", options=options) as running:
+        running.subscribe("T", handle)
+        await running.start()
+        assert not running.problems
+        refuse_heartbeats(cluster)
+        await until(lambda: any(told in problem for problem in running.problems), "the refusal among the problems")
+    async with (
+        PushConsumer(cluster.namesrv, group="push", options=options) as push,
+        PullConsumer(cluster.namesrv, group="pull", options=options) as pull,
+        PopConsumer(cluster.namesrv, group="pop", options=options) as pop,
+    ):
+        push.subscribe("T", handle)
+        for begin in (push.start, lambda: pull.subscribe("T"), lambda: pop.subscribe("T")):
+            with pytest.raises(NoPermission, match=told):
+                await begin()
+
+
+async def test_an_account_in_a_file_may_change_while_a_client_runs(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketline.transport.credentials.LOOK_EVERY_S", 0.0)
+    cluster.add_topic("T", 1)
+    path = tmp_path / "account"
+    path.write_text('{"accessKey": "shop", "secretKey": "first"}')
+    options = ClientOptions(timing=QUICK, credentials=CredentialsFile(path))
+    async with Producer(cluster.namesrv, group="p", options=options) as producer:
+        for secret, text in [
+            ("first", None), ("second", "accessKey: shop\nsecretKey: second\n"), ("second", "cut o"),
+        ]:  # fmt: skip
+            if text is not None:
+                path.write_text(text)
+            await producer.send(Message("T", b"x"))
+            assert is_signed_by(cluster.broker.requests_of(SEND)[-1], "shop", secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "No such file"),
+        ("hidden-secret", "line 1 is not like"),
+        ("accessKey: shop", "accessKey and secretKey are needed"),
+        ('{"accessKey": "shop", "secretKey": "hidden-secret"', "is not JSON"),
+        ('{"accessKey": "shop", "secretKey": 7}', "secret_key must be a string"),
+        ("hidden: secret", "only accessKey, secretKey"),
+        ("accessKey: shop\nsecretKey: x\nreplayProtection: maybe", "replayProtection is neither true nor false"),
+    ],
+)
+def test_a_file_without_an_account_is_told_when_a_client_is_opened(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    path = tmp_path / "account"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        Admin("127.0.0.1:9876", credentials=CredentialsFile(path))
+    assert str(path) in str(caught.value) and "hidden" not in str(caught.value)
+
+
+async def test_a_function_gives_the_account_of_every_request(cluster: FakeCluster) -> None:
+    cluster.add_topic("T", 1)
+    accounts = [Credentials("shop", "one"), Credentials("shop", "two", replay_protection=True)]
+    options = ClientOptions(timing=QUICK, credentials=lambda: accounts[0])
+    async with Producer(cluster.namesrv, group="p", options=options) as producer:
+        await producer.send(Message("T", b"x"))
+        accounts.reverse()
+        await producer.send(Message("T", b"x"))
+    first, second = cluster.broker.requests_of(SEND)
+    assert is_signed_by(first, "shop", "one") and is_signed_by(second, "shop", "two")
+    assert first.ext is not None and second.ext is not None
+    assert "_rl_code" not in first.ext and second.ext["_rl_code"] == str(int(SEND))
+    assert abs(int(second.ext["_rl_time"]) - SYSTEM_CLOCK.now_ms()) < PATIENCE_S * 1000
+    with pytest.raises(ConfigError, match="must return Credentials, not str"):
+        Admin("127.0.0.1:9876", credentials=lambda: "shop")  # type: ignore[arg-type, return-value]
+
+
 async def test_credentials_are_in_no_log(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     cluster.add_topic("T", 1)
-    cluster.broker.on[RequestCode.HEART_BEAT] = lambda request: request.reply(16, remark="check signature failed.")
+    refuse_heartbeats(cluster)
     async with Producer(
         cluster.namesrv, group="p", options=ClientOptions(timing=QUICK, credentials=ACCOUNT)
     ) as producer:

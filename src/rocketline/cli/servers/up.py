@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES
 from pathlib import Path
@@ -30,6 +30,7 @@ def up(
     namesrv_port: int,
     broker_port: int | None,
     brokers: int,
+    secure: bool,
     processes: bool,
     flush: FlushMode | None,
 ) -> None:
@@ -40,25 +41,39 @@ def up(
         flags["flushDiskType"] = flush.disk_type
     values = merged_values(BrokerConfig, common.config, os.environ, flags)
     with _data_folder(data, values) as folder:
+        ready: ReadyLine = ready_line
+        if secure:
+            values, ready = _secured(folder, values)
         plan = _plan(folder, values, common.host, namesrv_port, broker_port, brokers)
         if processes:
-            _run_processes(plan, common.logs)
+            _run_processes(plan, ready, common.logs)
         else:
-            _run_here(plan)
+            _run_here(plan, ready)
 
 
-def _run_here(plan: ClusterPlan) -> None:
+def _secured(folder: Path, values: Mapping[str, str]) -> tuple[dict[str, str], ReadyLine]:
+    """The settings with accounts, and a ready line that shows how to get in."""
+    from rocketline.cli.servers.secure import secured
+
+    account = secured(folder)
+    return {
+        **values,
+        **account.settings,
+    }, lambda cluster: f"{ready_line(cluster)}\n{account.introduction(cluster.namesrv)}"
+
+
+def _run_here(plan: ClusterPlan, ready: ReadyLine) -> None:
     from rocketline.cli.servers.cluster import Cluster
     from rocketline.cli.servers.serving import run, serve
 
-    run(serve(Cluster(plan), ready_line))
+    run(serve(Cluster(plan), ready))
 
 
-def _run_processes(plan: ClusterPlan, logs: LoggingOptions) -> None:
+def _run_processes(plan: ClusterPlan, ready: ReadyLine, logs: LoggingOptions) -> None:
     from rocketline.cli.servers.processes import ProcessCluster
     from rocketline.cli.servers.serving import run, serve
 
-    run(serve(ProcessCluster(plan, logs), ready_line, ProcessCluster.watch))
+    run(serve(ProcessCluster(plan, logs), ready, ProcessCluster.watch))
 
 
 class RunningBroker(Protocol):
@@ -82,6 +97,9 @@ class RunningCluster(Protocol):
 
     @property
     def brokers(self) -> Sequence[RunningBroker]: ...
+
+
+ReadyLine = Callable[[RunningCluster], str]
 
 
 def ready_line(cluster: RunningCluster) -> str:

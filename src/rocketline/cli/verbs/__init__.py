@@ -1,6 +1,7 @@
 """The verbs of `rocketline admin`, grouped by what they are about; importing this declares them all."""
 
 from rocketline.cli.verbs import (
+    accounts,
     brokers,
     clients,
     dead_letters,
@@ -14,6 +15,7 @@ from rocketline.cli.verbs import (
 )
 
 __all__ = [
+    "accounts",
     "brokers",
     "clients",
     "dead_letters",

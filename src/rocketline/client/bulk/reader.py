@@ -38,8 +38,8 @@ from rocketline.protocol.headers import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
-from rocketline.protocol.signing import Credentials
 from rocketline.transport.access import Access, TlsOption
+from rocketline.transport.credentials import CredentialsOption
 
 MAX_ASKED = 65_536
 UNDER_WAY = 256
@@ -56,7 +56,7 @@ class BulkReader:
         group: str,
         batch: int = 2048,
         timeout: float = 30.0,
-        credentials: Credentials | None = None,
+        credentials: CredentialsOption = None,
         tls: TlsOption = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -49,8 +49,8 @@ from rocketline.errors import (
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.message_ids import UniqueIds
 from rocketline.protocol.names import is_derived
-from rocketline.protocol.signing import Credentials
 from rocketline.transport.access import Access, TlsOption
+from rocketline.transport.credentials import CredentialsOption
 
 BATCH_MESSAGES = 1000
 
@@ -106,7 +106,7 @@ class BulkWriter:
         timeout: float = 30.0,
         options: SendOptions | None = None,
         first_queue: int = 0,
-        credentials: Credentials | None = None,
+        credentials: CredentialsOption = None,
         tls: TlsOption = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -128,10 +128,11 @@ class Producer(GroupClient):
         session = self._new_session()
         try:
             session.add_producer(self._wire_group)
+            self._session = session
+            await session.check_account(self._wire_group)
         except BaseException:
-            await session.release()
+            await self._leave() if self._session is not None else await session.release()
             raise
-        self._session = session
         self._loop = asyncio.get_running_loop()
         sender = self._sender = Sender(session, self._options, self._client_options.chance, self._health)
         self._maker = RequestMaker(self._wire_group, self._options, session.unique_ids.next, session.clock.now_ms)

@@ -17,7 +17,7 @@ from rocketline.client.consumer.pop.pop_receipts import UNSEEN_DELAY_S, Receipts
 from rocketline.client.consumer.pop.pop_sources import PopSources
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo
 from rocketline.client.session import ClientSession
-from rocketline.errors import ClientError, RequestRejected, RocketlineError, RouteNotFound, TopicNotExist
+from rocketline.errors import ClientError, NoPermission, RequestRejected, RocketlineError, RouteNotFound, TopicNotExist
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 from rocketline.protocol.bodies import ConsumerData
 from rocketline.protocol.codes import ResponseCode
@@ -92,7 +92,11 @@ class PopMember:
             log.warning("group %s waits for topic %s: %s", self.group, topic, error)
         await check_expressions(self._session, self.group, [subscription])
         self._subscriptions[topic] = subscription
-        await self._session.heartbeat()
+        try:
+            await self._session.join()
+        except NoPermission:
+            del self._subscriptions[topic]
+            raise
 
     async def unsubscribe(self, topic: str) -> None:
         if self._subscriptions.pop(topic, None) is not None:

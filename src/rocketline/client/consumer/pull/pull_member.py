@@ -23,7 +23,7 @@ from rocketline.client.consumer.push.queue_buffer import MIB
 from rocketline.client.consumer_info import ConsumeDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
 from rocketline.client.session import ClientSession
 from rocketline.client.tasks import OwnedTasks
-from rocketline.errors import ClientError, GroupNotExist, RequestRejected, RouteNotFound, TopicNotExist
+from rocketline.errors import ClientError, GroupNotExist, NoPermission, RequestRejected, RouteNotFound, TopicNotExist
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView
 from rocketline.protocol.bodies import ConsumerData, queue_key
 from rocketline.protocol.codes import ResponseCode
@@ -116,7 +116,11 @@ class PullMember:
         self._subscriptions[topic] = subscription
         if known is not None and not known.selects_like(subscription):
             self.queues.select_anew(topic)
-        await self._session.heartbeat()
+        try:
+            await self._session.join()
+        except NoPermission:
+            self._subscriptions.pop(topic)
+            raise
         if self._rebalancer is not None:
             self._rebalancer.wake()
             return

@@ -332,9 +332,10 @@ class PushConsumer(GroupClient):
 
     @property
     def problems(self) -> list[str]:
-        """Queues that stand still at a message nobody can read."""
+        """Queues that stand still at a message nobody can read, and brokers that refuse this consumer's account."""
         loops = self._running.queues.loops() if self._running is not None else []
-        return [loop.stuck_at for loop in loops if loop.stuck_at is not None]
+        refusals = self._session.refusals.values() if self._session is not None else ()
+        return [*(loop.stuck_at for loop in loops if loop.stuck_at is not None), *map(str, refusals)]
 
     @property
     def _started(self) -> PushMember:

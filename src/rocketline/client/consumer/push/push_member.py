@@ -198,7 +198,7 @@ class PushMember:
         self.queues.start()
         if self.popping is not None:
             self.popping.start()
-        await self._session.heartbeat()
+        await self._session.join()
         await self._rebalancer.rebalance()
         self._tasks.start(self._rebalancer.run(), f"rebalance {self.group}")
         self._tasks.start(repeat(self._options.consume_timeout_s, self._expire, "expiry"), f"expire {self.group}")

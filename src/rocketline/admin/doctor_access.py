@@ -1,0 +1,123 @@
+"""What `doctor` finds out about access: who gets in without an account, without TLS, or with a password everybody knows.
+
+It only asks: requests without a signature, and signatures with accounts from examples. Servers that only this machine
+reaches may be open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from rocketline.admin.cluster import Admin
+from rocketline.admin.diagnosis import Diagnosis
+from rocketline.admin.remote import AdminBroker
+from rocketline.errors import RocketlineError
+from rocketline.protocol.signing import Credentials
+from rocketline.system.sockets import is_loopback
+from rocketline.transport.client import split_address
+
+EXAMPLES = (("rocketmq2", "12345678"), ("RocketMQ", "12345678"), ("admin", "admin"))
+"""Accounts of RocketMQ's sample files and of many tutorials."""
+USERS_FILE = Path("config", "users.json")
+OTHERS = 0o077
+
+
+async def access_problems(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
+    """All that is open to people who should not get in."""
+    async with admin.signed_by(None) as nobody:
+        plain_tls = admin.client_options.tls is False
+        asks = {broker.address: not await _answers(nobody.broker_at(broker.address)) for broker in brokers}
+        for broker in brokers:
+            where = f"{broker.name} {broker.address}"
+            if asks[broker.address]:
+                async for finding in _known_passwords(admin, broker, where):
+                    yield finding
+                if plain_tls and _is_public(broker.address):
+                    yield Diagnosis(
+                        "warning",
+                        where,
+                        "takes requests without TLS: whoever listens on the way reads messages and can send them again",
+                        "give it certificates (tls.server.certPath) and set tls.server.mode=enforcing",
+                    )
+            elif _is_public(broker.address):
+                yield await _open_broker(broker, where)
+            for finding in await _readable_passwords(broker, where):
+                yield finding
+        if any(asks.values()):
+            async for finding in _open_name_servers(nobody):
+                yield finding
+
+
+async def _answers(broker: AdminBroker) -> bool:
+    try:
+        await broker.runtime_info()
+    except RocketlineError:
+        return False
+    return True
+
+
+def _is_public(address: str) -> bool:
+    return not is_loopback(split_address(address)[0])
+
+
+async def _open_broker(broker: AdminBroker, where: str) -> Diagnosis:
+    is_wanted = await _setting(broker, "rocketline.insecure") == "true"
+    return Diagnosis(
+        "warning" if is_wanted else "error",
+        where,
+        f"asks for no accounts{', as rocketline.insecure=true wants it' if is_wanted else ''}: whoever reaches its port "
+        "may read and write all messages",
+        "set authenticationEnabled=true and initAuthenticationUser, or let it listen on 127.0.0.1 only",
+    )
+
+
+async def _setting(broker: AdminBroker, key: str) -> str:
+    try:
+        return (await broker.config()).get(key, "")
+    except RocketlineError:
+        return ""
+
+
+async def _known_passwords(admin: Admin, broker: AdminBroker, where: str) -> AsyncIterator[Diagnosis]:
+    for name, password in EXAMPLES:
+        async with admin.signed_by(Credentials(name, password)) as somebody:
+            if await _answers(somebody.broker_at(broker.address)):
+                yield Diagnosis(
+                    "error",
+                    where,
+                    f"the account {name} has the password of an example that everybody knows",
+                    f"change it: rocketline admin updateUser -b {broker.address} -u {name} -p -",
+                )
+
+
+async def _open_name_servers(nobody: Admin) -> AsyncIterator[Diagnosis]:
+    for server in nobody.name_servers:
+        try:
+            await server.cluster_info()
+        except RocketlineError:
+            continue
+        if _is_public(server.address):
+            yield Diagnosis(
+                "warning",
+                server.address,
+                "asks for no accounts, though brokers do: whoever reaches this name server may register and remove brokers",
+                "set authenticationEnabled=true there too, or keep strangers away from its port; Apache's cannot ask",
+            )
+
+
+async def _readable_passwords(broker: AdminBroker, where: str) -> list[Diagnosis]:
+    """Of a broker whose folder is on this machine."""
+    folder = await _setting(broker, "storePathRootDir")
+    return list(_readable(Path(folder) / USERS_FILE, where)) if folder else []
+
+
+def _readable(path: Path, where: str) -> Iterator[Diagnosis]:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if mode & OTHERS:
+        yield Diagnosis(
+            "error", where, f"other users of this machine can read {path}, with all passwords", f"chmod 600 {path}"
+        )
