@@ -1,0 +1,102 @@
+"""Apache's Java clients on our broker with access control: the right account works, and every other is told why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+from tests.interop.conftest import JavaClients
+from tests.support.access.frames import Account
+from tests.support.access.world import NOBODY, Side, account, allow
+from tests.support.java_client import JavaClient, Outgoing, Seen
+from tests.support.java_driver import JavaCallError
+
+pytestmark = pytest.mark.interop
+
+VERSIONS = ["5.4.0", "4.9.7"]
+
+
+@pytest.fixture(params=VERSIONS)
+def java(request: pytest.FixtureRequest, java_clients: JavaClients) -> JavaClient:
+    return java_clients(request.param)
+
+
+@pytest.fixture
+def shop(ours: Side, name: Callable[[str], str]) -> Account:
+    """An account with a topic and a group of its own, each called as it is."""
+    who = account(name("shop"))
+    ours.create_topic(who.name)
+    ours.create_group(who.name)
+    return ours.admit(who, allow(f"Topic:{who.name}", "Pub", "Sub"), allow(f"Group:{who.name}", "Sub"))
+
+
+def test_the_right_account(java: JavaClient, ours: Side, shop: Account) -> None:
+    topic = group = shop.name
+    with java.signing_as(shop.name, shop.secret):
+        with java.producer(ours.namesrv, "producers") as producer:
+            producer.send(topic, "grüße".encode(), keys=["1"])
+            producer.send(topic, b"async", mode="async")
+            producer.send(topic, b"one way", mode="oneway")
+            producer.send_batch([Outgoing(topic, b"together 1"), Outgoing(topic, b"together 2")])
+        with java.push_consumer(ours.namesrv, group, {topic: "*"}, fail_first=1, retry_level=1) as consumer:
+            seen = []
+            while len([message for message in seen if message.accepted]) < 5:
+                seen += consumer.poll(1)
+    bodies = sorted(message.body for message in seen if message.accepted)
+    assert bodies == sorted(["grüße".encode(), b"async", b"one way", b"together 1", b"together 2"])
+
+
+def test_transactions_end_though_they_are_checked(java: JavaClient, ours: Side, shop: Account) -> None:
+    topic = shop.name
+    with java.signing_as(shop.name, shop.secret):
+        with java.transactional_producer(ours.namesrv, "payers", check="COMMIT_MESSAGE") as producer:
+            producer.send(topic, b"at once", "COMMIT_MESSAGE")
+            producer.send(topic, b"never", "ROLLBACK_MESSAGE")
+            producer.send(topic, b"when asked", "UNKNOW")
+            with java.push_consumer(ours.namesrv, shop.name, {topic: "*"}) as consumer:
+                seen = consumer.poll(2)
+    assert sorted(message.body for message in seen) == [b"at once", b"when asked"]
+
+
+def test_a_popped_message_is_acknowledged_after_it_came_again(
+    java_clients: JavaClients, ours: Side, shop: Account
+) -> None:
+    """It is on another topic then, which has the group's name and the topic's in its own."""
+    java, topic, group = java_clients("5.4.0"), shop.name, shop.name
+    with java.signing_as(shop.name, shop.secret):
+        with java.producer(ours.namesrv, "producers") as producer:
+            producer.send(topic, b"popped")
+        (first,) = _popped(java, ours, topic, invisible_ms=1)
+        (again,) = _popped(java, ours, topic, invisible_ms=60_000)
+        assert (first.msg_id, again.body) == (again.msg_id, b"popped")
+        assert again.reconsume_times == 1
+        handle = java.change_invisible(ours.namesrv, again.topic, group, again.properties["POP_CK"], 60_000)
+        assert java.ack(ours.namesrv, again.topic, group, handle) == "OK"
+
+
+def _popped(java: JavaClient, ours: Side, topic: str, *, invisible_ms: int) -> list[Seen]:
+    while not (found := java.pop(ours.namesrv, topic, topic, invisible_ms=invisible_ms, poll_ms=5000)):
+        pass
+    return found
+
+
+REFUSED = {
+    "another secret": (lambda shop: Account(shop.name, "wrong"), "check signature failed."),
+    "an unknown account": (lambda shop: account("stranger"), "User:stranger is not found."),
+    "no right": (lambda shop: NOBODY, "User:nobody has no permission to access Topic:{topic} from 127.0.0.1"),
+    "no account": (lambda shop: None, "username cannot be null."),
+}
+
+
+@pytest.mark.parametrize("who", REFUSED)
+def test_others_are_told_why_not(java: JavaClient, ours: Side, shop: Account, who: str) -> None:
+    choose, remark = REFUSED[who]
+    signer = choose(shop)
+    with java.signing_as(signer.name, signer.secret) if signer else nullcontext():
+        with java.producer(ours.namesrv, "producers", retries=0) as producer:
+            with pytest.raises(JavaCallError) as caught:
+                producer.send(shop.name, b"x")
+    told = str(caught.value)
+    assert "code=16" in told
+    assert remark.format(topic=shop.name) in told
