@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from rocketline.errors import RequestRejected
+from rocketline.errors import ProtocolError, RequestRejected
+from rocketline.protocol.bodies import AclInfo, UserInfo, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import Command
 from rocketline.settings import parse_properties
@@ -57,9 +58,14 @@ CHANGES = frozenset(
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
     }
 )
-_SETTINGS = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
 
 
 def audited(router: Router) -> Router:
@@ -101,20 +107,25 @@ def _log_change(channel: Channel, request: Command, code: int, remark: str | Non
     ext = request.ext or {}
     fields = {
         "who": channel.remote,
-        "access_key": _short(ext.get(ACCESS_KEY, "-")),
+        "access_key": shortened(ext.get(ACCESS_KEY, "-")),
         "what": code_name(RequestCode, request.code).upper(),
         "object": _object_of(request, ext),
         "result": code_name(ResponseCode, code).upper(),
     }
     if remark and code != ResponseCode.SUCCESS:
-        fields["why"] = _short(remark)
+        fields["why"] = shortened(remark)
+    write_line(fields)
+
+
+def write_line(fields: dict[str, Any]) -> None:
+    """Write a line of these fields."""
     text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
     log.info("%s", text, extra={"fields": fields})
 
 
 def _object_of(request: Command, ext: dict[str, str]) -> dict[str, Any]:
     shown = [(name, value) for name, value in ext.items() if name not in _NOT_SHOWN][:MAX_FIELDS]
-    found: dict[str, Any] = {_short(name): _short(value) for name, value in shown}
+    found: dict[str, Any] = {shortened(name): shortened(value) for name, value in shown}
     if names := list(_names_in(request)):
         found["names"] = names[:MAX_NAMES]
     return found
@@ -124,17 +135,47 @@ def _names_in(request: Command) -> Iterator[str]:
     """Names of what a body changes; none when it cannot be read, which shows in the result."""
     if not request.body:
         return
-    if request.code in _SETTINGS:
-        yield from map(_short, parse_properties(request.body[:65536].decode("utf-8", "replace")))
-        return
     try:
-        body = msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, RecursionError):
+        yield from map(shortened, _READERS.get(request.code, _object_names)(request.body))
+    except (msgspec.DecodeError, RecursionError, ProtocolError):
         return
-    for item in _objects_in(body):
+
+
+def _setting_names(body: bytes) -> Iterable[str]:
+    return parse_properties(body[:65536].decode("utf-8", "replace"))
+
+
+def _user_changes(body: bytes) -> Iterable[str]:
+    """What an order says about an account; of a password only that there is one."""
+    user = decode_body(UserInfo, body)
+    return filter(None, (user.user_type, user.user_status, user.password and "password"))
+
+
+def _right_changes(body: bytes) -> Iterable[str]:
+    for policy in decode_body(AclInfo, body).policies:
+        for entry in policy.entries:
+            words = [policy.policy_type, entry.decision, ",".join(entry.actions), "on", entry.resource]
+            if entry.source_ips:
+                words += ["from", ",".join(entry.source_ips)]
+            yield " ".join(filter(None, words))
+
+
+def _object_names(body: bytes) -> Iterable[str]:
+    for item in _objects_in(msgspec.json.decode(body)):
         for key in ("topicName", "groupName", "topic", "consumerGroup"):
             if isinstance(value := item.get(key), str):
-                yield _short(value)
+                yield value
+
+
+_READERS: dict[int, Callable[[bytes], Iterable[str]]] = {
+    RequestCode.UPDATE_BROKER_CONFIG: _setting_names,
+    RequestCode.UPDATE_NAMESRV_CONFIG: _setting_names,
+    RequestCode.AUTH_CREATE_USER: _user_changes,
+    RequestCode.AUTH_UPDATE_USER: _user_changes,
+    RequestCode.AUTH_CREATE_ACL: _right_changes,
+    RequestCode.AUTH_UPDATE_ACL: _right_changes,
+}
+"""Bodies that are not objects with the name of a topic or group."""
 
 
 def _objects_in(body: object) -> list[dict[str, Any]]:
@@ -144,5 +185,5 @@ def _objects_in(body: object) -> list[dict[str, Any]]:
     return [body, *(item for value in lists for item in value if isinstance(item, dict))]
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
     return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."
