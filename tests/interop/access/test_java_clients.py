@@ -49,13 +49,15 @@ def test_the_right_account(java: JavaClient, ours: Side, shop: Account) -> None:
 
 def test_transactions_end_though_they_are_checked(java: JavaClient, ours: Side, shop: Account) -> None:
     topic = shop.name
-    with java.signing_as(shop.name, shop.secret):
-        with java.transactional_producer(ours.namesrv, "payers", check="COMMIT_MESSAGE") as producer:
-            producer.send(topic, b"at once", "COMMIT_MESSAGE")
-            producer.send(topic, b"never", "ROLLBACK_MESSAGE")
-            producer.send(topic, b"when asked", "UNKNOW")
-            with java.push_consumer(ours.namesrv, shop.name, {topic: "*"}) as consumer:
-                seen = consumer.poll(2)
+    with (
+        java.signing_as(shop.name, shop.secret),
+        java.transactional_producer(ours.namesrv, "payers", check="COMMIT_MESSAGE") as producer,
+        java.push_consumer(ours.namesrv, shop.name, {topic: "*"}) as consumer,
+    ):
+        producer.send(topic, b"at once", "COMMIT_MESSAGE")
+        producer.send(topic, b"never", "ROLLBACK_MESSAGE")
+        producer.send(topic, b"when asked", "UNKNOW")
+        seen = consumer.poll(2)
     assert sorted(message.body for message in seen) == [b"at once", b"when asked"]
 
 
@@ -93,10 +95,12 @@ REFUSED = {
 def test_others_are_told_why_not(java: JavaClient, ours: Side, shop: Account, who: str) -> None:
     choose, remark = REFUSED[who]
     signer = choose(shop)
-    with java.signing_as(signer.name, signer.secret) if signer else nullcontext():
-        with java.producer(ours.namesrv, "producers", retries=0) as producer:
-            with pytest.raises(JavaCallError) as caught:
-                producer.send(shop.name, b"x")
+    with (
+        java.signing_as(signer.name, signer.secret) if signer else nullcontext(),
+        java.producer(ours.namesrv, "producers", retries=0) as producer,
+        pytest.raises(JavaCallError) as caught,
+    ):
+        producer.send(shop.name, b"x")
     told = str(caught.value)
     assert "code=16" in told
     assert remark.format(topic=shop.name) in told

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.interop
 TRACES, SCHEDULE = "RMQ_SYS_TRACE_TOPIC", "SCHEDULE_TOPIC_XXXX"
 UNREADABLE = Said(16, "parse authorization context error.")
 FORBIDDEN = Said(16, f"Sending message to topic[{SCHEDULE}] is forbidden.")
+FORBIDDEN_HERE = Said(16, f"sending to the system topic {SCHEDULE} is forbidden")
 
 
 def _lock(who: Account, group: str, *topics: str) -> bytes:
@@ -51,6 +52,11 @@ def _lock(who: Account, group: str, *topics: str) -> bytes:
 def _offset(who: Account, topic: str, group: str) -> bytes:
     fields = {"consumerGroup": group, "topic": topic, "queueId": "0"}
     return signed(who, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+
+
+def _commit(who: Account, topic: str, group: str) -> bytes:
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "0"}
+    return signed(who, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
 
 CASES = [
@@ -71,8 +77,9 @@ CASES = [
     Case("a lock that is no JSON", signed(SUB_BOTH, RequestCode.LOCK_BATCH_MQ, {}, b"{{"), UNREADABLE),
     Case("send to the group's retry topic", send(SUB_GROUP, RETRY_G1), PASSED),
     Case("send to another group's", send(SUB_GROUP, RETRY_G2), no_right(SUB_GROUP, f"Group:{G2}")),
-    Case("hand a message back", send_back(SUB_GROUP, G1), PASSED),
-    Case("hand it to another group", send_back(SUB_GROUP, G2), no_right(SUB_GROUP, f"Group:{G2}")),
+    Case("hand a message back", send_back(SUB_BOTH, G1), PASSED),
+    Case("hand it to another group", send_back(SUB_BOTH, G2), no_right(SUB_BOTH, f"Group:{G2}")),
+    Case("note how far the retries are read", _commit(SUB_GROUP, RETRY_G1, G1), PASSED),
     Case("how far the retries are read", _offset(SUB_GROUP, RETRY_G1, G1), PASSED),
     Case("read the group's retries", pull(SUB_GROUP, RETRY_G1, G1), PASSED),
     Case("read another group's as it", pull(SUB_GROUP, RETRY_G2, G2), no_right(SUB_GROUP, f"Group:{G2}")),
@@ -81,7 +88,7 @@ CASES = [
     Case("send dead letters", send(SUB_GROUP, DEAD), no_right(SUB_GROUP, f"Topic:{DEAD}")),
     Case("traces, by whom may send everywhere", send(PUB_ALL, TRACES), PASSED),
     Case("traces, by any account", send(NOBODY, TRACES), no_right(NOBODY, f"Topic:{TRACES}"), PASSED),
-    Case("the topic of delays", send(PUB_ALL, SCHEDULE), FORBIDDEN),
+    Case("the topic of delays", send(PUB_ALL, SCHEDULE), FORBIDDEN, FORBIDDEN_HERE),
 ]
 
 

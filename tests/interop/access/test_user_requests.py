@@ -278,4 +278,4 @@ def test_a_step(sides: Sides, step: Step) -> None:
     if step.ours is not None:
         assert said(ours) == step.ours
     else:
-        assert _facts(ours) == _facts(theirs)[:3] + (_without_passwords(theirs.body),)
+        assert _facts(ours) == (*_facts(theirs)[:3], _without_passwords(theirs.body))

@@ -114,7 +114,6 @@ ALSO = {215: {"topic": DOOMED_TOPIC}, 11: {"sysFlag": "4"}, 361: {"sysFlag": "4"
 LONG_SENDS, REPLIES = (10, 324), (324, 325)
 REPLY_TOPIC = f"{CLUSTER}_REPLY_TOPIC"
 """Replies are for any account there, and a send like others elsewhere."""
-ACCOUNT_FIELDS = dict.fromkeys((3001, 3002, 3003, 3004), ("username",)) | dict.fromkeys((3006, 3007, 3008, 3009), ("subject",))
 
 BY_HANDLER = (33, 36, 37, 309, 323)
 """They name a message and not its topic: tests/interop/access/test_messages_by_place.py."""
@@ -161,7 +160,7 @@ def rows() -> list[Row]:
     found = []
     for codes, rights in RIGHTS.items():
         for code in codes:
-            valid = known[code].valid() if code in known else dict.fromkeys(ACCOUNT_FIELDS.get(code, ()), "")
+            valid = known[code].valid() if code in known else {}
             fields = {name: NAMES.get(name, value) for name, value in valid.items()}
             if "b" in fields:
                 topic = REPLY_TOPIC if code in REPLIES else T
@@ -172,7 +171,7 @@ def rows() -> list[Row]:
 
 def every_code() -> set[int]:
     """Every number that RocketMQ has a name for."""
-    return {item.code for item in requests()} | set(NOT_ANSWERED_CODES) | set(range(3001, 3011))
+    return {item.code for item in requests()} | set(NOT_ANSWERED_CODES)
 
 
 def _other_actions(code: int) -> tuple[str, ...]:
