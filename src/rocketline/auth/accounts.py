@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rocketline.async_table import AsyncTable, Edit, OffLoop, Saving
 from rocketline.auth import decisions
-from rocketline.auth.account_files import AccountFiles, AccountTable, NoFiles
-from rocketline.auth.model import NO_RIGHTS, Acl, Entry, Need, PolicyType, Target, User, Verdict
+from rocketline.auth.account_files import AccountFiles, NoFiles
+from rocketline.auth.model import NO_RIGHTS, AccountTable, Acl, Entry, Need, PolicyType, Target, User, Verdict
 from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.store.files.disk import Disk
