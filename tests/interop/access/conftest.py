@@ -25,6 +25,9 @@ SETTINGS = {
 }
 """The same file works for both."""
 
+EARLY_CHECKS = {"transactionTimeOut": "500", "transactionCheckInterval": "500"}
+"""Of transactions whose producers did not say how they ended."""
+
 
 class Sides(NamedTuple):
     theirs: Side
@@ -46,7 +49,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
 
 @pytest.fixture(scope="session")
 def ours() -> Iterator[Side]:
-    with LocalCluster(config=SETTINGS) as cluster:
+    with LocalCluster(config={**SETTINGS, **EARLY_CHECKS}) as cluster:
         yield furnish(Side(cluster.namesrv, cluster.brokers[0].address))
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
+from tests.interop.access.conftest import SETTINGS
 from tests.interop.conftest import JavaClients
 from tests.support.access.frames import Account
-from tests.support.access.world import NOBODY, Side, account, allow
+from tests.support.access.world import NOBODY, ORDERS, PUB, Side, account, allow, furnish
 from tests.support.java_client import JavaClient, Outgoing, Seen
 from tests.support.java_driver import JavaCallError
+
+from rocketline.broker import Broker, BrokerConfig
+from rocketline.nameserver import NameServer, NameServerConfig
+from rocketline.settings import load
+from rocketline.testing.local_cluster import SMALL_FILES
 
 pytestmark = pytest.mark.interop
 
@@ -26,9 +34,11 @@ def java(request: pytest.FixtureRequest, java_clients: JavaClients) -> JavaClien
 def shop(ours: Side, name: Callable[[str], str]) -> Account:
     """An account with a topic and a group of its own, each called as it is."""
     who = account(name("shop"))
-    ours.create_topic(who.name)
+    ours.create_topic(who.name, queues=4)  # as many as Java's producer supposes where it got no route in time
     ours.create_group(who.name)
-    return ours.admit(who, allow(f"Topic:{who.name}", "Pub", "Sub"), allow(f"Group:{who.name}", "Sub"))
+    ours.admit(who, allow(f"Topic:{who.name}", "Pub", "Sub"), allow(f"Group:{who.name}", "Sub"))
+    ours.await_route(who, who.name)
+    return who
 
 
 def test_the_right_account(java: JavaClient, ours: Side, shop: Account) -> None:
@@ -84,23 +94,42 @@ def _popped(java: JavaClient, ours: Side, topic: str, *, invisible_ms: int) -> l
 
 
 REFUSED = {
-    "another secret": (lambda shop: Account(shop.name, "wrong"), "check signature failed."),
-    "an unknown account": (lambda shop: account("stranger"), "User:stranger is not found."),
-    "no right": (lambda shop: NOBODY, "User:nobody has no permission to access Topic:{topic} from 127.0.0.1"),
-    "no account": (lambda shop: None, "username cannot be null."),
+    "another secret": (Account(PUB.name, "wrong"), "check signature failed."),
+    "an unknown account": (account("stranger"), "User:stranger is not found."),
+    "no right": (
+        NOBODY,
+        f"User:nobody has no permission to access Topic:{ORDERS} from 127.0.0.1, no matched policies.",
+    ),
+    "no account": (None, "username cannot be null."),
 }
 
 
-@pytest.mark.parametrize("who", REFUSED)
-def test_others_are_told_why_not(java: JavaClient, ours: Side, shop: Account, who: str) -> None:
-    choose, remark = REFUSED[who]
-    signer = choose(shop)
+async def test_others_are_told_why_not(java: JavaClient, tmp_path: Path) -> None:
+    """By the broker: its name server is one of those that give routes to everybody, as Apache's are."""
+    async with NameServer(NameServerConfig(port=0)) as names:
+        here = {"namesrvAddr": names.address, "listenPort": "0", "storePathRootDir": str(tmp_path)}
+        async with Broker(load(BrokerConfig, {**SETTINGS, **SMALL_FILES, **here})[0]) as broker:
+            side = Side(names.address, broker.address)
+            await asyncio.to_thread(furnish, side)
+            await asyncio.to_thread(side.await_route, PUB, ORDERS)
+            told = {who: await asyncio.to_thread(_told, java, side, signer) for who, (signer, _) in REFUSED.items()}
+            await asyncio.to_thread(java.release, names.address)
+    for who, (_, remark) in REFUSED.items():
+        assert f"CODE: 16  DESC: {remark}" in told[who]
+
+
+def _told(java: JavaClient, side: Side, who: Account | None) -> str:
     with (
-        java.signing_as(signer.name, signer.secret) if signer else nullcontext(),
-        java.producer(ours.namesrv, "producers", retries=0) as producer,
+        java.signing_as(who.name, who.secret) if who else nullcontext(),
+        java.producer(side.namesrv, "producers", retries=0) as producer,
         pytest.raises(JavaCallError) as caught,
     ):
-        producer.send(shop.name, b"x")
-    told = str(caught.value)
-    assert "code=16" in told
-    assert remark.format(topic=shop.name) in told
+        producer.send(ORDERS, b"x")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("who", ["another secret", "no account"])
+def test_a_name_server_with_accounts_gives_them_no_route(java: JavaClient, ours: Side, who: str) -> None:
+    before = ours.mark(ORDERS)
+    assert "No route info of this topic" in _told(java, ours, REFUSED[who][0])
+    assert ours.mark(ORDERS) == before + 1

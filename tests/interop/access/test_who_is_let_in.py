@@ -196,7 +196,9 @@ REPLAYED = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "says_apache", "says_ours"), [row[1:] for row in REPLAYED], ids=[row[0] for row in REPLAYED])
+@pytest.mark.parametrize(
+    ("fields", "says_apache", "says_ours"), [row[1:] for row in REPLAYED], ids=[row[0] for row in REPLAYED]
+)
 def test_requests_that_say_when_and_what_they_are_for(
     sides: Sides, fields: Callable[[int], dict[str, str]], says_apache: Said, says_ours: Said
 ) -> None:

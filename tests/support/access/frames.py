@@ -104,6 +104,12 @@ class Peer:
             return True
 
 
+def ask(address: str, request: bytes) -> Command:
+    """One request on a connection of its own."""
+    with Peer(address) as peer:
+        return peer.ask(request)
+
+
 def _text(value: object) -> str:
     """A value as servers sign it: as its JSON text."""
     return value if isinstance(value, str) else json.dumps(value)

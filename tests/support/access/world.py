@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tests.support.access.frames import Account, Peer, frame, signed
+from tests.support.access.frames import Account, ask, frame, signed
 
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
@@ -81,8 +82,7 @@ class Side:
 
     def ask(self, request: bytes) -> Command:
         """One request on a connection of its own."""
-        with Peer(self.broker) as peer:
-            return peer.ask(request)
+        return ask(self.broker, request)
 
     def order(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
         """A request of the first account; it must succeed."""
@@ -108,14 +108,25 @@ class Side:
         self.grant(who, Rights(entries))
         return who
 
-    def create_topic(self, topic: str) -> None:
-        numbers = {"readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "topicSysFlag": "0", "order": "false"}
+    def create_topic(self, topic: str, queues: int = 1) -> None:
+        numbers = {
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
         fields = {"topic": topic, "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", **numbers}
         self.order(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     def create_group(self, group: str) -> None:
         config = {"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
         self.order(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(config).encode())
+
+    def await_route(self, who: Account, topic: str) -> None:
+        """Until the name server knows both: clients that ask too early try again late."""
+        while ask(self.namesrv, signed(who, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})).code != 0:
+            time.sleep(0.25)  # an account that is not known yet counts as a guess
 
     def mark(self, topic: str) -> int:
         """Send a message and tell its place: what was stored between two marks is seen at once, as a broker may tell the
