@@ -101,8 +101,8 @@ class AuthConfig:
     migrates_v1: bool = setting(
         False, "migrateAuthFromV1Enabled", "At every start, create the accounts of plain_acl.yml that do not exist yet."
     )
-    v1_path: str = setting(
-        "", "rocketline.auth.v1Path", "The folder with conf/plain_acl.yml and conf/acl, or such a file."
+    v1_folder: str = setting(
+        "", "rocketline.auth.v1Folder", "RocketMQ's folder `conf`, with plain_acl.yml and the folder acl in it."
     )
     acl_v1: bool = setting(False, "aclEnable", "Access control of RocketMQ 4: with true the server does not start.")
     authentication_provider: str = setting("", "authenticationProvider", "Only RocketMQ's default can be named.")
@@ -142,6 +142,10 @@ class AuthConfig:
         if self.authorization == "true" and not self.enabled:
             raise ConfigError(
                 "authorizationEnabled=true without authenticationEnabled=true would believe every account name: set both"
+            )
+        if self.migrates_v1 and not self.v1_folder:
+            raise ConfigError(
+                "migrateAuthFromV1Enabled=true: say where plain_acl.yml is, with rocketline.auth.v1Folder=/path/to/conf"
             )
         networks_of(self.admin_from)
         self._check_classes()
