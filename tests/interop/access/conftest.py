@@ -25,6 +25,35 @@ SETTINGS = {
 }
 """The same file works for both."""
 
+OLD_ACCOUNTS = """
+globalWhiteRemoteAddresses:
+- 127.0.0.1
+accounts:
+- accessKey: old-shop
+  secretKey: old-shop-secret
+  whiteRemoteAddress: 127.0.0.1
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - orders=PUB|SUB
+  - other=DENY
+  groupPerms:
+  - g1=SUB
+- accessKey: old-boss
+  secretKey: old-boss-secret
+  admin: true
+- accessKey: old-guest
+  secretKey: old-guest-secret
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: DENY
+- accessKey: old-odd
+  secretKey: old-odd-secret
+  topicPerms:
+  - orders=ALL
+"""
+"""A file of RocketMQ 4, from which both take over accounts. White addresses are not taken over."""
+
 EARLY_CHECKS = {"transactionTimeOut": "500", "transactionCheckInterval": "500"}
 """Of transactions whose producers did not say how they ended."""
 
@@ -37,9 +66,13 @@ class Sides(NamedTuple):
 @pytest.fixture(scope="session")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     require_java(*server_coordinates(SERVER_VERSION))
+    folder = tmp_path_factory.mktemp("guarded")
+    old = folder / "home" / "conf" / "plain_acl.yml"
+    old.parent.mkdir(parents=True)
+    old.write_text(OLD_ACCOUNTS, "utf-8")
     cluster = ApacheCluster(
-        tmp_path_factory.mktemp("guarded"),
-        broker_conf=SETTINGS,
+        folder,
+        broker_conf={**SETTINGS, "migrateAuthFromV1Enabled": "true"},
         jvm_options=QUICK_START,
         account=(ROOT.name, ROOT.secret),
     ).start()
@@ -48,8 +81,11 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
 
 
 @pytest.fixture(scope="session")
-def ours() -> Iterator[Side]:
-    with LocalCluster(config={**SETTINGS, **EARLY_CHECKS}) as cluster:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    old = tmp_path_factory.mktemp("old") / "plain_acl.yml"
+    old.write_text(OLD_ACCOUNTS, "utf-8")
+    migration = {"migrateAuthFromV1Enabled": "true", "rocketline.auth.v1Folder": str(old.parent)}
+    with LocalCluster(config={**SETTINGS, **EARLY_CHECKS, **migration}) as cluster:
         yield furnish(Side(cluster.namesrv, cluster.brokers[0].address))
 
 

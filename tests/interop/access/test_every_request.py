@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 from tests.interop.access.conftest import SETTINGS
 from tests.support.access.cases import NO_ACCOUNT, said
-from tests.support.access.frames import Account, Peer, frame, signed
+from tests.support.access.frames import Account, Peer, ask, frame, signed
 from tests.support.access.rights import (
     BY_HANDLER,
     DOOMED_GROUP,
@@ -27,8 +27,10 @@ from tests.support.access.rights import (
     rows,
 )
 from tests.support.access.world import ROOT, Side, account, allow
+from tests.support.request_table import requests, served_by
 
 from rocketline.auth import needs
+from rocketline.auth.needs import ACCOUNT_CODES
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.testing import LocalCluster
 
@@ -142,3 +144,35 @@ def test_this_walk_notices_a_mistake_in_the_products_table(
             assert walk.problems(row), row.code
         tried += 1
     assert tried > 70
+
+
+# The name server
+
+
+NAMES_FOR_ALL = (105, 106, 206, 224, 304, 311, 312, 313, 901)
+"""Routes, and who is there."""
+
+
+def _ask_names(walk: Walk, code: int, fields: dict[str, str], who: Account) -> str:
+    answer = ask(walk.side.namesrv, signed(who, code, fields))
+    if answer.code == NOT_SERVED:
+        return "not served"
+    return "refused" if answer.code == 16 and is_refusal(answer.remark) else "passed"
+
+
+def test_a_name_server_gives_routes_to_accounts_and_the_rest_to_super_users(walk: Walk) -> None:
+    who = walk.who_has(("*", "All"))
+    walk.side.await_route(who, "TBW102")
+    served = served_by("name server") - ACCOUNT_CODES  # it has the accounts of the broker, who changes them
+    known = {item.code: item.valid() for item in requests()}
+    for code in sorted(every_code()):
+        end = tuple(_ask_names(walk, code, known.get(code, {}), asker) for asker in (who, ROOT))
+        expected = "not served" if code not in served else "passed" if code in NAMES_FOR_ALL else "refused"
+        assert end == (expected, "passed" if code in served else "not served"), code
+    assert len(served) > 20
+
+
+def test_a_name_server_serves_nobody_without_an_account(walk: Walk) -> None:
+    with Peer(walk.side.namesrv) as peer:
+        for code in sorted(every_code()):
+            assert said(peer.ask(frame(code, {}))) == NO_ACCOUNT, code
