@@ -47,10 +47,10 @@ accounts:
   secretKey: old-guest-secret
   defaultTopicPerm: PUB|SUB
   defaultGroupPerm: DENY
-- accessKey: old-odd
-  secretKey: old-odd-secret
+- accessKey: old-reader
+  secretKey: old-reader-secret
   topicPerms:
-  - orders=ALL
+  - orders=SUB
 """
 """A file of RocketMQ 4, from which both take over accounts. White addresses are not taken over."""
 

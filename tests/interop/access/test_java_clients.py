@@ -17,6 +17,7 @@ from tests.support.java_driver import JavaCallError
 
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.nameserver import NameServer, NameServerConfig
+from rocketline.protocol.pop_info import pop_retry_topic
 from rocketline.settings import load
 from rocketline.testing.local_cluster import SMALL_FILES
 
@@ -83,8 +84,10 @@ def test_a_popped_message_is_acknowledged_after_it_came_again(
         (again,) = _popped(java, ours, topic, invisible_ms=60_000)
         assert (first.msg_id, again.body) == (again.msg_id, b"popped")
         assert again.reconsume_times == 1
-        handle = java.change_invisible(ours.namesrv, again.topic, group, again.properties["POP_CK"], 60_000)
-        assert java.ack(ours.namesrv, again.topic, group, handle) == "OK"
+        lies_on = pop_retry_topic(group, topic, int(again.properties["POP_CK"].split(" ")[4]))
+        assert lies_on.startswith("%RETRY%")
+        handle = java.change_invisible(ours.namesrv, lies_on, group, again.properties["POP_CK"], 60_000)
+        assert java.ack(ours.namesrv, lies_on, group, handle) == "OK"
 
 
 def _popped(java: JavaClient, ours: Side, topic: str, *, invisible_ms: int) -> list[Seen]:
