@@ -48,8 +48,9 @@ class Accounts:
         return Accounts(NoFiles() if folder is None else AccountFiles(disk, folder), off_loop)
 
     def _use(self, table: AccountTable) -> None:
-        self._table = table
-        self.version += 1
+        if table is not self._table:  # changes that were refused change nothing
+            self._table = table
+            self.version += 1
 
     def user(self, name: str) -> User | None:
         return self._table.users.get(name)

@@ -137,9 +137,9 @@ class AuthConfig:
                 "everything. Take its accounts over with authenticationEnabled=true and migrateAuthFromV1Enabled=true, or "
                 "set authenticationEnabled=true and make new accounts; then remove aclEnable"
             )
-        if self.authorization not in ("", "true", "false"):
+        if self.authorization.lower() not in ("", "true", "false"):
             raise ConfigError(f"authorizationEnabled={self.authorization!r} is neither true nor false")
-        if self.authorization == "true" and not self.enabled:
+        if self.authorization.lower() == "true" and not self.enabled:
             raise ConfigError(
                 "authorizationEnabled=true without authenticationEnabled=true would believe every account name: set both"
             )
@@ -170,7 +170,7 @@ class AuthConfig:
     @property
     def authorizes(self) -> bool:
         """Whether rights count."""
-        return self.enabled and self.authorization != "false"
+        return self.enabled and self.authorization.lower() != "false"
 
     @property
     def credentials(self) -> Credentials | None:

@@ -76,6 +76,8 @@ def reset_admin(folder: Path, name: str, password: str) -> None:
     cannot be done.
 
     `folder` is the one with users.json: `config` in the folder of a broker's store, or rocketline.authPath."""
+    if not (folder / "users.json").exists():
+        raise ConfigError(f"there is no users.json in {folder}: is this the folder `config` of a broker with accounts?")
     accounts = Accounts.open(folder, RealDisk())
     if accounts.user(name) is None:
         accounts.add_missing({name: User(name, password, UserType.SUPER)}, {})

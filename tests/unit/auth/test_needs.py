@@ -185,6 +185,7 @@ def test_a_hole_is_found() -> None:
     assert holes(forgotten, served_by("broker")) == {361: "no row"}
     everything = Entry(EVERYTHING, (Action.ALL,), Decision.ALLOW)
     assert not Walk(forgotten).passes(361, [everything])
+    assert not Walk(forgotten).passes_as_super(361)
     too_little: Table = {**BROKER, 11: BROKER[29]}
     for table in (forgotten, too_little):
         assert rows_of(table) != SERVED_BY_BROKERS
