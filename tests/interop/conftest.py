@@ -28,6 +28,7 @@ LANES = 3
 """How many worker processes run these tests: they wait for other processes most of the time, and each has a cluster of
 Apache's, so that more of them than cores are quicker, and one for every worker would cost too much memory."""
 LONG_S = {
+    "access": 90,
     "test_timers.py": 110,
     "test_store_exchange.py": 110,
     "test_transactions_and_requests.py": 110,
@@ -47,22 +48,30 @@ LONG_S = {
     "test_pop.py": 35,
     "test_apache_baseline.py": 35,
 }
-"""About how long a file takes; all others are quick."""
+"""About how long a file or folder takes; all others are quick."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Share the files out to the lanes, the long ones first, each to the lane that has least."""
+    """Share files and folders out to the lanes, the long ones first, each to the lane that has least."""
     here = Path(__file__).parent
-    files = sorted({item.path for item in items if item.path.parent == here}, key=lambda path: (-_seconds(path), path))
+    files = sorted(
+        {_shared(item) for item in items if here in item.path.parents}, key=lambda path: (-_seconds(path), path)
+    )
     lanes = dict.fromkeys((f"interop {number}" for number in range(LANES)), 0)
     lane_of: dict[Path, str] = {}
     for path in files:
         lane = lane_of[path] = min(lanes, key=lambda name: lanes[name])
         lanes[lane] += _seconds(path)
     for item in items:
-        if item.path in lane_of:
-            item.add_marker(pytest.mark.xdist_group(lane_of[item.path]))
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(lane_of[_shared(item)]))
+
+
+def _shared(item: pytest.Item) -> Path:
+    """What goes to one lane as a whole: a file, or a folder of files that share their servers."""
+    here = Path(__file__).parent
+    return here / item.path.relative_to(here).parts[0]
 
 
 def _seconds(path: Path) -> int:

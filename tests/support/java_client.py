@@ -10,7 +10,8 @@ Every call has a time limit and raises `JavaCallError` for an exception on the J
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -364,6 +365,15 @@ class JavaClient(JavaDriver):
     def __init__(self, version: str, serialize: str = "JSON", jvm_options: Sequence[str] = ()) -> None:
         super().__init__(version, serialize, jvm_options=jvm_options)
         self._numbers = itertools.count(1)
+
+    @contextmanager
+    def signing_as(self, access_key: str, secret_key: str) -> Iterator[None]:
+        """Clients that are made inside sign their requests as this account, as long as they live."""
+        self.call("sign_as", access_key=access_key, secret_key=secret_key)
+        try:
+            yield
+        finally:
+            self.call("sign_as")
 
     def producer(
         self,

@@ -32,14 +32,22 @@ class Printed(NamedTuple):
 
 
 class MqAdmin:
-    """The tools of one version; a context manager. Nobody waits for a verb for ever: the JVM is killed then."""
+    """The tools of one version; a context manager. Nobody waits for a verb for ever: the JVM is killed then.
 
-    def __init__(self, version: str) -> None:
+    `account` is the access key and secret key that they sign with; they read both from a file of their own.
+    """
+
+    def __init__(self, version: str, account: tuple[str, str] | None = None) -> None:
         jars = classpath(*client_coordinates(version))
         classes = compile_java(SOURCES, jars, "mqadmin")
-        command = [tool("java"), *JVM_OPTIONS, *QUIET, "-cp", f"{classes}:{jars}", "rocketline.support.Verbs"]
         # Some verbs leave files where they are run.
         self._folder = tempfile.TemporaryDirectory(prefix="mqadmin")
+        home = Path(self._folder.name)
+        if account is not None:
+            (home / "conf").mkdir()
+            (home / "conf" / "tools.yml").write_text("accessKey: {}\nsecretKey: {}\n".format(*account), "utf-8")
+        command = [tool("java"), *JVM_OPTIONS, *QUIET, f"-Drocketmq.home.dir={home}"]
+        command += ["-cp", f"{classes}:{jars}", "rocketline.support.Verbs"]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -32,6 +32,7 @@ from rocketline.protocol.bodies import (
 from rocketline.protocol.bodies.filters import CheckClientBody
 from rocketline.protocol.command import Command
 from rocketline.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
+from rocketline.protocol.replies import reply_topic
 
 PUB, SUB, GET = (Action.PUB,), (Action.SUB,), (Action.GET,)
 CREATE, UPDATE, DELETE = (Action.CREATE,), (Action.UPDATE,), (Action.DELETE,)
@@ -189,14 +190,21 @@ def needs(actions: Actions, *sources: Source) -> Rule:
     return ask
 
 
-def sends(field: str) -> Rule:
-    """Pub on the topic of a message."""
+def traces(server: Server) -> str:
+    return server.trace_topic
+
+
+def replies(server: Server) -> str:
+    return reply_topic(server.cluster)
+
+
+def sends(field: str, open_topic: Callable[[Server], str] = traces) -> Rule:
+    """Pub on the topic of a message; every account may send to the open one."""
     usual = needs(PUB, topic(field))
 
     def ask(request: Command, server: Server) -> Needs:
-        if server.trace_topic and _field(request, field) == server.trace_topic:
-            return Level.ACCOUNT
-        return usual(request, server)
+        name = _field(request, field)
+        return Level.ACCOUNT if name and name == open_topic(server) else usual(request, server)
 
     return ask
 
@@ -237,7 +245,8 @@ BROKER = _table(
     ((310, 320), sends("b")),
     ((370,), needs(PUB, topic())),
     ((37,), ACCOUNT),  # the handler asks for Pub on the topic of the half message
-    ((324, 325), ACCOUNT),  # a reply reaches only the client that asked
+    ((324,), sends("topic", replies)),  # a reply reaches only the client that asked, but is stored where it says
+    ((325,), sends("b", replies)),
     ((36,), needs(SUB, group("group"))),  # the handler asks for Sub on the topic of the message
     # Messages out
     ((11, 361), needs(SUB, topic(), group())),

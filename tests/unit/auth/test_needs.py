@@ -53,9 +53,9 @@ BODIES = {
 }
 
 SERVED_BY_BROKERS = {
-    "any account": {37, 324, 325},
+    "any account": {37},
     "a super user": {25},
-    "Topic:t Pub": {10, 310, 320, 370},
+    "Topic:t Pub": {10, 310, 320, 324, 325, 370},
     "Group:g Sub": {36},
     "Topic:t Sub, Group:cg Sub": {11, 361, 200052},
     "Group:cg Sub, Topic:t Sub": {34, 41, 42, 309, 400, 200050, 200051, 200053, 200054, 200151},
@@ -203,6 +203,10 @@ def test_every_number_that_rocketmq_knows_has_a_row() -> None:
         (10, {"topic": "%RETRY%g1", "producerGroup": "x"}, "Group:g1 Sub"),
         (310, {"b": "%DLQ%g1"}, "Topic:%DLQ%g1 Pub"),
         (310, {"b": "traces"}, "any account"),
+        (325, {"b": "here_REPLY_TOPIC"}, "any account"),
+        (324, {"topic": "here_REPLY_TOPIC"}, "any account"),
+        (324, {"b": "here_REPLY_TOPIC"}, "Topic: Pub"),
+        (325, {"b": "there_REPLY_TOPIC"}, "Topic:there_REPLY_TOPIC Pub"),
         (310, {}, "Topic: Pub"),
         (310, {"topic": "t"}, "Topic: Pub"),
         (11, {"topic": "%RETRY%g1", "consumerGroup": "g1"}, "Group:g1 Sub"),

@@ -187,10 +187,10 @@ final class Admin {
     }
 
     private DefaultMQAdminExt admin(Args args) throws Exception {
-        String name = Open.sharedName("admin", args.string("namesrv"));
+        String name = Open.sharedName("admin" + Signing.account(), args.string("namesrv"));
         DefaultMQAdminExt admin = open.find(name);
         if (admin == null) {
-            admin = new DefaultMQAdminExt((long) Patience.MS);
+            admin = new DefaultMQAdminExt(Signing.hook(), (long) Patience.MS);
             admin.setNamesrvAddr(args.string("namesrv"));
             admin.setInstanceName(name);
             Patience.start(admin, admin::start);

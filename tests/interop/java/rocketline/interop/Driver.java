@@ -35,6 +35,7 @@ public final class Driver {
 
     private Driver() {
         commands.put("ping", args -> "pong");
+        commands.put("sign_as", Signing::use);
         commands.put("start_producer", producers::start);
         commands.put("send", producers::send);
         commands.put("recall", producers::recall);

@@ -50,7 +50,7 @@ final class Producers {
         System.setProperty(property, args.string("compress_type", "ZLIB"));
         try {
             return new DefaultMQProducer(
-                args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
+                args.string("group"), Signing.hook(), args.flag("trace", false), args.string("trace_topic", null));
         } finally {
             System.clearProperty(property);
         }

@@ -79,15 +79,14 @@ final class PushConsumers {
             failFirst = args.integer("fail_first", 0);
             retryLevel = args.integer("retry_level", 0);
             workMs = args.integer("work_ms", 0);
-            client = new DefaultMQPushConsumer(
-                args.string("group"), args.flag("trace", false), args.string("trace_topic", null));
+            client = new DefaultMQPushConsumer(args.string("group"), Signing.hook(), Allocations.strategy(args),
+                args.flag("trace", false), args.string("trace_topic", null));
             if (args.has("namespace")) {
                 client.setNamespace(args.string("namespace"));
             }
             client.setUnitName(args.string("unit_name", null));
             client.setUnitMode(args.has("unit_name"));
             client.setNamesrvAddr(args.string("namesrv"));
-            client.setAllocateMessageQueueStrategy(Allocations.strategy(args));
             if (args.flag("heartbeat_v2", false)) {
                 Reflect.call(client, "setUseHeartbeatV2", true);
             }

@@ -56,7 +56,7 @@ final class Transactions {
         private List<Map<String, Object>> asked = new ArrayList<>();
 
         Checked(Args args) {
-            client = new TransactionMQProducer(args.string("group"));
+            client = new TransactionMQProducer(args.string("group"), Signing.hook());
             client.setNamesrvAddr(args.string("namesrv"));
             client.setInstanceName(args.string("name"));
             client.setHeartbeatBrokerInterval(2000);
