@@ -272,7 +272,7 @@ class PullLoop:
         try:
             answer = await self._pull(broker, broker_id)
         except TransportError:
-            self._session.connection_failed(broker.address)
+            self._session.connection_failed(broker.address, self.queue.topic)
             raise
         except BrokerError as error:
             if error.code in _UNKNOWN_SUBSCRIPTION:
