@@ -73,7 +73,7 @@ class _Share:
     topic: str
     queues: list[MessageQueue]
     members: list[str]
-    """Empty when it is not we who share out."""
+    """Empty when no other member can have had our queues."""
     mine: set[MessageQueue]
     is_smaller: bool = False
     """Whether some that were ours are not any more."""
@@ -240,7 +240,10 @@ class Rebalancer:
         if self._ask is not None:
             try:
                 asked = await self._ask(topic)
-                return _Share(topic, queues, [], set(asked)) if asked is not None else None
+                # Whoever had a queue before is asked to let go of it. Popped queues, number -1, belong to nobody.
+                is_pulled = asked is not None and any(queue.queue_id >= 0 for queue in asked)
+                ids = java_order(await self._members(topic)) if is_pulled else []
+                return _Share(topic, queues, ids, set(asked)) if asked is not None else None
             except RequestNotSupported as error:
                 log.warning("group %s shares topic %s out by itself: %s", self._group, topic, error)
         if self._fixed is not None:
