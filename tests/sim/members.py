@@ -11,6 +11,7 @@ from typing import Any
 from tests.sim.ledger import GroupLedger, OrderJudge, Sends, Sent
 
 from rocketline.client import (
+    ByBrokers,
     ClientOptions,
     ClientTiming,
     ConsumeFrom,
@@ -44,6 +45,8 @@ class GroupPlan:
     """Members at once."""
     ordered: bool = False
     broadcasting: bool = False
+    by_brokers: bool = False
+    """Whether brokers share the queues out."""
     failing: float = 0.0
     """Share of calls that raise."""
     poison: float = 0.0
@@ -90,6 +93,7 @@ class Member:
             "from_where": ConsumeFrom.FIRST,
             "model": MessageModel.BROADCASTING if plan.broadcasting else MessageModel.CLUSTERING,
             "ordered": plan.ordered,
+            "strategy": ByBrokers() if plan.by_brokers else "AVG",
             "concurrency": 4,
             "max_reconsume_times": -1 if plan.ordered else MAX_RECONSUME_TIMES,
             "pull": PullSettings(suspend_s=SUSPEND_S, timeout_s=PULL_TIMEOUT_S),

@@ -7,6 +7,7 @@ bound can be broken.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -23,9 +24,10 @@ from rocketline.testing.sim import SimWorld, run_world
 MEMBERS, CHANGES = 3, 4
 SENDERS, SEND_EVERY_S = 2, 0.3
 MOST_AGAIN = 0.005
+PLAN = GroupPlan("bill", most=MEMBERS)
 
 
-async def deploy(world: SimWorld, folder: Path, *, ordered: bool) -> tuple[Sends, GroupLedger]:
+async def deploy(world: SimWorld, folder: Path, plan: GroupPlan) -> tuple[Sends, GroupLedger]:
     """Members are replaced one after the other; a hand-over has ended before the next change."""
     chance, sends, ledger, judge = Random(world.seed), Sends(), GroupLedger("bill"), OrderJudge()
     operator = Operator(world, sends, QUEUES)
@@ -34,10 +36,8 @@ async def deploy(world: SimWorld, folder: Path, *, ordered: bool) -> tuple[Sends
     for host in BROKERS:
         await world.start_broker(host, SETTINGS)
         await operator.create_topic(host)
-    plan = GroupPlan("bill", most=MEMBERS, ordered=ordered)
-
     async def join(number: int) -> Member:
-        member = Member(world, plan, f"bill-{number}", ledger, judge if ordered else None, folder)
+        member = Member(world, plan, f"bill-{number}", ledger, judge if plan.ordered else None, folder)
         await member.start()
         return member
 
@@ -63,17 +63,19 @@ async def deploy(world: SimWorld, folder: Path, *, ordered: bool) -> tuple[Sends
     return sends, ledger
 
 
-def share_again(folder: Path, *, ordered: bool) -> float:
-    sends, ledger = run_world(lambda world: deploy(world, folder, ordered=ordered), 11)
+def share_again(folder: Path, plan: GroupPlan) -> float:
+    sends, ledger = run_world(lambda world: deploy(world, folder, plan), 11)
     assert not ledger.objections
     assert len(sends.acked) > 100
     return ledger.again / len(sends.acked)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ordered", [False, True])
-def test_hardly_anything_comes_twice(tmp_path: Path, ordered: bool) -> None:
-    assert share_again(tmp_path, ordered=ordered) < MOST_AGAIN
+@pytest.mark.parametrize(
+    "plan", [PLAN, replace(PLAN, ordered=True), replace(PLAN, by_brokers=True)], ids=["usual", "ordered", "by brokers"]
+)
+def test_hardly_anything_comes_twice(tmp_path: Path, plan: GroupPlan) -> None:
+    assert share_again(tmp_path, plan) < MOST_AGAIN
 
 
 @pytest.mark.slow
@@ -81,4 +83,4 @@ def test_the_wait_of_a_new_owner_is_what_makes_the_difference(tmp_path: Path, mo
     async def at_once(self: FormerOwner, queue: MessageQueue) -> None: ...
 
     monkeypatch.setattr(FormerOwner, "let_go", at_once)
-    assert share_again(tmp_path, ordered=False) > MOST_AGAIN
+    assert share_again(tmp_path, PLAN) > MOST_AGAIN

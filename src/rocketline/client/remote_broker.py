@@ -158,6 +158,8 @@ class RemoteBroker:
         status = _PULL_STATUSES.get(answer.code)
         if status is None:
             doing = f"pull of {header.topic}@{self.name}:{header.queue_id} at {header.queue_offset}"
+            if header.subscription is not None:
+                doing += f" with {header.expression_type} {header.subscription[:200]!r}"
             raise BrokerError.of(answer.code, answer.remark, self.address, doing)
         fields = PullMessageResponseHeader.decode(answer)
         return PullAnswer(

@@ -2,7 +2,8 @@
 
 A fetch that fails leaves the old route in place. Callers that want the same topic at the same time share one fetch. A
 topic that does not exist yet can be written through a route borrowed from the template topic (the broker then creates
-it); borrowed routes are never shown to readers.
+it); borrowed routes are never shown to readers. A route in doubt, because a broker that it names cannot be reached, is
+fetched again at once, but at most once a second: the broker may have come back at another address.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.routes import TopicRoute, borrowed_route, topic_route
-from rocketline.client.tasks import cancel_and_wait
-from rocketline.errors import ClientError, RouteNotFound, TopicNotExist
+from rocketline.client.tasks import OwnedTasks, cancel_and_wait
+from rocketline.errors import ClientError, RocketlineError, RouteNotFound, TopicNotExist
 from rocketline.protocol.names import DEFAULT_TOPIC, is_derived
 
 log = logging.getLogger(__name__)
 
 _NO_IDS: Mapping[int, str] = {}
+
+DOUBT_S = 1.0
+"""Least time between two fetches of one route because it is in doubt."""
 
 
 class RouteCache:
@@ -38,6 +42,8 @@ class RouteCache:
         self._borrowed: dict[str, TopicRoute] = {}
         self._addresses: dict[str, dict[int, str]] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._doubted: set[str] = set()
+        self._tasks = OwnedTasks()
         self._closed = False
 
     def get(self, topic: str) -> TopicRoute | None:
@@ -87,6 +93,20 @@ class RouteCache:
             if fetch.cancelled() and self._closed:
                 raise ClientError(f"the client was closed while it looked for topic {topic!r}") from None
             raise
+
+    def doubt(self, topic: str) -> None:
+        """Fetch the route of a topic again in the background, unless that was done a moment ago."""
+        if topic not in self._doubted and not self._closed:
+            self._doubted.add(topic)
+            self._tasks.start(self._fetch_again(topic), f"route of {topic} again")
+
+    async def _fetch_again(self, topic: str) -> None:
+        try:
+            await self.refresh(topic)
+        except RocketlineError as error:
+            log.debug("the route of topic %s stays as it was: %s", topic, error)
+        finally:
+            asyncio.get_running_loop().call_later(DOUBT_S, self._doubted.discard, topic)
 
     async def refresh_all(self, more: Iterable[str] = ()) -> None:
         """Fetch every known route anew, and the routes of `more` topics."""
@@ -165,4 +185,5 @@ class RouteCache:
 
     async def close(self) -> None:
         self._closed = True
+        await self._tasks.cancel()
         await cancel_and_wait(*self._fetches.values())

@@ -3,7 +3,7 @@
 A session lives on one event loop and is counted: the first client that opens it starts it, the last one that leaves
 ends it. It keeps these rules:
 
-* Every known route is fetched anew every 30 s.
+* Every known route is fetched anew every 30 s, and at once when a broker of it cannot be reached.
 * A heartbeat goes to all brokers every 30 s, and at once to a broker that a route newly names: a broker refuses pulls
   of a group it has not heard of. Two heartbeats never run at the same time.
 * Brokers that no route names any more are forgotten and their connections closed.
@@ -243,9 +243,11 @@ class ClientSession:
                 log.warning("%s (says the broker at %s)", conflict, address)
             self._conflicts[address] = conflict
 
-    def connection_failed(self, address: str) -> None:
-        """Note a lost connection: a broker forgets its clients with their connection."""
+    def connection_failed(self, address: str, topic: str) -> None:
+        """Note that a broker could not be reached for a topic: it forgets its clients with their connection, and may come
+        back at another address."""
         self._lost.add(address)
+        self.routes.doubt(topic)
 
     async def reintroduce(self, address: str) -> None:
         """Send a heartbeat to a broker that may have forgotten this client; does nothing otherwise."""

@@ -138,6 +138,15 @@ async def test_a_pull_consumer_selects_by_properties_too() -> None:
             assert sorted(bodies) == [b"8", b"9"]
             with pytest.raises(BrokerError, match="n >"):
                 await consumer.subscribe("orders", Sql("n >"))
+        async with PullConsumer(cluster.namesrv, group="readers") as consumer:
+            queues = await consumer.queues("orders")
+            consumer.assign(queues, Sql("n >"))
+            with pytest.raises(BrokerError, match=r"pull of orders@.* with SQL92 'n >': answer 23 from") as caught:
+                await consumer.poll(timeout=PATIENCE_S)
+            assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            consumer.assign(queues, Sql("n > 8"))
+            await consumer.seek(queues[0], 0)
+            assert [message.body for message in await consumer.poll(timeout=PATIENCE_S)] == [b"9"]
 
 
 def allowed(request: Command) -> Reply:

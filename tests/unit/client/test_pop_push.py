@@ -91,7 +91,6 @@ async def test_a_share_to_be_popped_is_popped_and_acknowledged(
     asked = next(item for item in shares.asked if item.topic == T)
     assert (asked.consumer_group, asked.strategy_name, asked.message_model) == (G, "AVG", "CLUSTERING")
     assert not pulls_of(cluster, T)
-    assert not cluster.broker.requests_of(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 
 
 async def test_by_default_no_broker_is_asked(cluster: FakeCluster, pops: FakePops, shares: Assignments) -> None:

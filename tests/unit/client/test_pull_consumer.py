@@ -12,7 +12,7 @@ from tests.unit.client.fakes import QUICK, QUICK_OPTIONS, FakeCluster, own_tasks
 
 from rocketline.client import ClientOptions, ConsumeFrom, PullConsumer, PullSettings, SeekTo
 from rocketline.client.consumer_info import ConsumerRunningInfo
-from rocketline.errors import ClientError, ConsumerClosed, InvalidMessage, RouteNotFound
+from rocketline.errors import BrokerError, ClientError, ConsumerClosed, InvalidMessage, RouteNotFound
 from rocketline.message import MessageQueue, MessageView
 from rocketline.protocol.bodies import ResetOffsetBody, decode_body, encode_body, queue_key
 from rocketline.protocol.codes import RequestCode
@@ -251,6 +251,57 @@ async def test_a_failing_queue_does_not_keep_the_others_from_being_read(
     assert [message.body for message in await polled(consumer, 1)] == [b"1-0"]
     del cluster.broker.on[PULL]
     assert [message.body for message in await polled(consumer, 1)] == [b"0-0"]
+
+
+@pytest.mark.parametrize("code", [16, 17, 23])
+@pytest.mark.parametrize("request_code", [PULL, RequestCode.QUERY_CONSUMER_OFFSET])
+async def test_a_topic_that_brokers_refuse_is_an_exception_until_they_serve_it(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue], code: int, request_code: int
+) -> None:
+    fill(cluster, 0, 1)
+    cluster.broker.on[request_code] = lambda request: request.reply(code, remark="not for you")
+    consumer.assign(queues)
+    for _ in range(2):
+        with pytest.raises(BrokerError, match=r"T@broker-a.*not for you") as caught:
+            await consumer.poll(timeout=PATIENCE_S)
+        assert caught.value.code == code
+    del cluster.broker.on[request_code]
+    while True:
+        try:
+            assert [message.body for message in await polled(consumer, 1)] == [b"0-0"]
+            break
+        except BrokerError:
+            continue  # of a pull from before
+
+
+@pytest.mark.parametrize("code", [1, 2, 14, 24, 215])
+async def test_a_refusal_that_passes_is_waited_for(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue], code: int
+) -> None:
+    fill(cluster, 0, 1)
+    cluster.broker.script(PULL, *[code] * 3 * len(queues))
+    consumer.assign(queues)
+    assert [message.body for message in await polled(consumer, 1)] == [b"0-0"]
+
+
+async def test_one_queue_that_is_refused_does_not_hide_the_others(
+    consumer: PullConsumer, cluster: FakeCluster, queues: list[MessageQueue]
+) -> None:
+    cluster.broker.on[PULL] = lambda request: (
+        request.reply(16, remark="no") if (request.ext or {})["queueId"] == "0" else cluster.broker._pull(request)
+    )
+    consumer.assign(queues)
+    await cluster.broker.request(PULL, 3, lambda request: (request.ext or {})["queueId"] == "0")
+    assert await consumer.poll(timeout=0) == []
+
+
+async def test_topics_that_do_not_exist_are_told_when_the_time_is_over(
+    consumer: PullConsumer, cluster: FakeCluster
+) -> None:
+    consumer.assign([MessageQueue("nowhere", "broker-a", 0)])
+    with pytest.raises(RouteNotFound, match=r"no route to topic 'nowhere'.*create it"):
+        while not await consumer.poll(timeout=0.001):
+            continue
 
 
 async def test_an_unreadable_message_is_reported(

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from tests.support.virtual import LoopClock, VirtualLoop
-from tests.unit.client.test_flat_memory import BROKERS, loop_with_servers
+from tests.unit.client.test_flat_memory import BROKERS, NAMESRV, loop_with_servers, route
 
 from rocketline.client import ClientOptions, Producer, Retries
 from rocketline.client.producer.attempts import first_attempt
+from rocketline.client.route_cache import DOUBT_S
 from rocketline.errors import ClientClosed, ConnectFailed, SendFailed, TlsFailed, TransportError
 from rocketline.message import Message, MessageQueue
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.transport import Channel, Router
 
 LIMIT_S = 3.0
 ON_FIRST = MessageQueue("T", f"broker-{BROKERS[0][1]}", 0)
@@ -54,6 +59,13 @@ def test_a_broker_that_comes_back_in_time_gets_all(
 
 def test_one_that_stays_away_is_told_when_the_time_is_over_after_few_attempts(loop: VirtualLoop) -> None:
     started = loop.time()
+    asked: list[float] = []
+
+    def counted_route(channel: Channel, request: Command) -> Command:
+        asked.append(loop.time())
+        return route(channel, request)
+
+    loop.servers[NAMESRV] = Router({RequestCode.GET_ROUTEINFO_BY_TOPIC: counted_route})
     with pytest.raises(SendFailed) as failed:
         loop.run_until_complete(sent_while_away(loop, 60.0, None))
     assert loop.time() - started == pytest.approx(LIMIT_S, abs=0.1)
@@ -61,6 +73,9 @@ def test_one_that_stays_away_is_told_when_the_time_is_over_after_few_attempts(lo
     assert attempts is not None and 8 <= int(attempts[1]) <= 40
     for host, port in BROKERS:
         assert str(failed.value).count(f"@{host}:{port}") == 1
+    again = asked[1:]
+    assert len(again) >= 3, "the brokers may be elsewhere"
+    assert all(later - earlier >= DOUBT_S for earlier, later in pairwise(again)), "however many sends fail"
 
 
 def test_closing_a_producer_ends_its_sends(loop: VirtualLoop) -> None:

@@ -330,7 +330,7 @@ async def test_a_broker_that_left_all_routes_is_forgotten() -> None:
         await session.routes.find("T")
         await cluster.brokers[1].request(BEAT)
         cluster.brokers[1].script(BEAT, *[1] * 100)
-        session.connection_failed(cluster.brokers[1].address)
+        session.connection_failed(cluster.brokers[1].address, "T")
         await until(lambda: cluster.brokers[1].address in session._silent, "a heartbeat that fails")
         cluster.add_topic("T", brokers=cluster.brokers[:1])
         await session.routes.refresh("T")

@@ -86,6 +86,8 @@ class Sender:
             except (TransportError, BrokerError) as error:
                 if health is not None:
                     health.failed(queue.broker_name, error)
+                if isinstance(error, TransportError):
+                    session.connection_failed(broker.address, topic)
                 attempts.failed(queue, broker.address, error)
             else:
                 if health is not None:
@@ -98,7 +100,11 @@ class Sender:
         """Hand the message to the socket; nothing tells whether it arrived."""
         route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, timeout_s)
         queue, broker = self.target(route, first_attempt(self._options.retries, timeout_s, self._time, choice))
-        await broker.send_oneway(outgoing.command(queue), timeout_s)
+        try:
+            await broker.send_oneway(outgoing.command(queue), timeout_s)
+        except TransportError:
+            self._session.connection_failed(broker.address, outgoing.topic)
+            raise
 
     async def select(self, topic: str, selector: Selector, timeout_s: float) -> MessageQueue:
         """The queue a selector chooses among those that can be written now."""

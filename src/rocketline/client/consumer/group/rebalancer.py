@@ -62,6 +62,9 @@ class QueueOwner(Protocol):
 
     def assignment_changed(self, topic: str) -> None: ...
 
+    def after_round(self, problems: Mapping[str, RocketlineError]) -> None:
+        """A round has ended; `problems` says, by topic, why queues of it could not be taken."""
+
 
 @dataclass
 class _Share:
@@ -70,7 +73,7 @@ class _Share:
     topic: str
     queues: list[MessageQueue]
     members: list[str]
-    """Empty when it is not we who share out."""
+    """Empty when no other member can have had our queues."""
     mine: set[MessageQueue]
     is_smaller: bool = False
     """Whether some that were ours are not any more."""
@@ -108,6 +111,7 @@ class Rebalancer:
         self._wanted = asyncio.Event()
         self._urgent = asyncio.Event()
         self._complete = False
+        self._problems: dict[str, RocketlineError] = {}
 
     def wake(self, *, urgent: bool = False) -> None:
         """Have a round soon; an `urgent` one keeps no distance from the last."""
@@ -142,7 +146,9 @@ class Rebalancer:
         """One round; whether everything that is ours is being read now."""
         self._wanted.clear()
         self._urgent.clear()
+        self._problems = {}
         self._complete = await self._round()
+        self._owner.after_round(self._problems)
         return self._complete
 
     async def _round(self) -> bool:
@@ -164,7 +170,8 @@ class Rebalancer:
         try:
             return await work()
         except Exception as error:
-            expected = isinstance(error, RocketlineError)
+            if expected := isinstance(error, RocketlineError):
+                self._problems[topic] = error
             level = logging.DEBUG if topic.startswith(RETRY_PREFIX) and expected else logging.WARNING
             log.log(level, "group %s keeps its queues of topic %s: %s", self._group, topic, error,
                     exc_info=None if expected else error)  # fmt: skip
@@ -223,6 +230,7 @@ class Rebalancer:
         try:
             return await self._owner.add_queue(queue, former)
         except RocketlineError as error:
+            self._problems[queue.topic] = error
             log.warning("group %s cannot start reading %s yet: %s", self._group, queue, error)
             return False
 
@@ -232,7 +240,10 @@ class Rebalancer:
         if self._ask is not None:
             try:
                 asked = await self._ask(topic)
-                return _Share(topic, queues, [], set(asked)) if asked is not None else None
+                # Whoever had a queue before is asked to let go of it. Popped queues, number -1, belong to nobody.
+                is_pulled = asked is not None and any(queue.queue_id >= 0 for queue in asked)
+                ids = java_order(await self._members(topic)) if is_pulled else []
+                return _Share(topic, queues, ids, set(asked)) if asked is not None else None
             except RequestNotSupported as error:
                 log.warning("group %s shares topic %s out by itself: %s", self._group, topic, error)
         if self._fixed is not None:

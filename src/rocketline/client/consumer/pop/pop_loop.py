@@ -173,7 +173,7 @@ class PopLoop:
         try:
             answer = await pop(broker, header, settings.poll_s + POLL_GRACE_S)
         except TransportError:
-            session.connection_failed(broker.address)
+            session.connection_failed(broker.address, self.queue.topic)
             raise
         self._recovered()
         self._receipts.heard(self.queue.broker_name, answer.pop_ms)

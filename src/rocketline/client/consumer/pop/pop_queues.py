@@ -7,7 +7,7 @@ there, and only pops find it by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 
 from rocketline.client.consumer.group.assignment_query import AssignmentQuery
 from rocketline.client.consumer.group.hand_over import FormerOwner
@@ -16,6 +16,7 @@ from rocketline.client.consumer.pop.pop_loop import PopLoop
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues, Receiver
 from rocketline.client.consumer.push.pull_loop import PullLoop
 from rocketline.client.tasks import OwnedTasks
+from rocketline.errors import RocketlineError
 from rocketline.message import RETRY_PREFIX, MessageQueue, MessageView
 from rocketline.protocol.bodies import POP, PULL
 from rocketline.protocol.namespaces import Namespace
@@ -143,6 +144,9 @@ class BrokerSharedQueues:
 
     def assignment_changed(self, topic: str) -> None:
         self._pulled.assignment_changed(topic)
+
+    def after_round(self, problems: Mapping[str, RocketlineError]) -> None:
+        """Nothing to do here."""
 
 
 class PopRetryNames:

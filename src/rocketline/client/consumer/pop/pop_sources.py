@@ -222,6 +222,8 @@ class PopSources:
         log.log(logging.WARNING if source.error is None else logging.DEBUG, "group %s: %s", self._group, error)
         source.error = error
         source.is_ready = False
+        if isinstance(error, TransportError) and (known := self._session.master_of(source.broker_name)):
+            self._session.connection_failed(known.address, source.subscription.topic)
 
     def _raise_if_hopeless(self, sources: Iterable[PopSource], *, waits: bool) -> None:
         """An error when every source has one; what may pass by itself is waited for first."""
@@ -280,8 +282,6 @@ class PopSources:
         except RequestNotSupported:
             has_message, too_many = True, True
         except RocketlineError as error:
-            if isinstance(error, TransportError) and (known := self._session.master_of(source.broker_name)):
-                self._session.connection_failed(known.address)
             self._failed(source, error)
             return False
         if too_many or (not has_message and clock.monotonic() - started < min(NOT_HELD_S, poll_s / 2)):

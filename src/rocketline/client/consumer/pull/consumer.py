@@ -157,7 +157,12 @@ class PullConsumer(GroupClient):
         await self._open.route_listeners.add(self._namespace.wrap(topic), unwrapped)
 
     async def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[MessageView]:
-        """Messages of the queues read, as soon as there are any; none when the time is over."""
+        """Messages of the queues read, as soon as there are any; none when the time is over.
+
+        BrokerError when brokers refuse every queue of a topic for a reason that does not pass by itself: no rights, an
+        SQL92 expression with a mistake, a topic they do not have. RouteNotFound when the time is over and none of the topics
+        exists. Both may be caught, and `poll` called again: reading is tried again every second.
+        """
         if max_messages < 1:
             raise InvalidMessage(f"max_messages {max_messages}: at least 1 is needed")
         member = self._open
@@ -167,16 +172,18 @@ class PullConsumer(GroupClient):
             raise ClientError(f"consumer {self.group!r} reads nothing: call subscribe() or assign() first")
         member.settle()
         queues = member.queues
-        taken = queues.take(max_messages)
-        if taken or timeout <= 0:
+        if taken := queues.take(max_messages):
             return taken
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(max(timeout, 0.0)):
                 while not taken and not member.closing:
+                    if (refusal := queues.take_refusal()) is not None:
+                        raise refusal
                     await queues.arrived.wait()
                     taken = queues.take(max_messages)
         except TimeoutError:
-            pass
+            if (absence := queues.absence()) is not None:
+                raise absence from absence.__cause__
         return taken
 
     async def __aiter__(self) -> AsyncIterator[MessageView]:

@@ -8,12 +8,13 @@ the loop's next when none is. One queue that fails or has nothing never keeps an
 * A new queue gives nothing before the listener was called, so that it can seek; one that is given away gives nothing
   any more while the listener is called, so that it can commit.
 * All buffers together are bounded as well.
+* What brokers refuse for good (no rights, an expression with a mistake) is an exception of `poll`, not silence.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rocketline.client.consumer.group.offsets import OffsetStore
@@ -21,8 +22,9 @@ from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.pull.listeners import QueuesListener, tell
 from rocketline.client.consumer.push.assigned_queues import AssignedQueues
-from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
+from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading, is_lasting
 from rocketline.client.session import ClientSession
+from rocketline.errors import BrokerError, RocketlineError, RouteNotFound, TopicNotExist
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 
 
@@ -73,6 +75,7 @@ class PolledQueues(AssignedQueues):
         self._unsettled: list[asyncio.Event] = []
         self._open: list[PullLoop] | None = None
         self._turn = 0
+        self._problems: Mapping[str, RocketlineError] = {}
 
     def _new_loop(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullLoop:
         gate = self._gates[queue] = asyncio.Event()
@@ -203,6 +206,38 @@ class PolledQueues(AssignedQueues):
 
     def advanced(self, loop: PullLoop, offset: ConsumerOffset) -> None:
         self._moved.add(loop.queue)
+
+    def refused(self, loop: PullLoop) -> None:
+        self.arrived.set()
+
+    def after_round(self, problems: Mapping[str, RocketlineError]) -> None:
+        self._problems = dict(problems)
+        self.arrived.set()
+
+    def take_refusal(self) -> BrokerError | None:
+        """Why brokers give nothing of a topic, if they refuse all of its queues that may be polled.
+
+        Told once for each time that they were asked: queues are asked for again every second.
+        """
+        loops: dict[str, list[PullLoop]] = {topic: [] for topic in self._problems}
+        for queue, loop in self._loops.items():
+            if self._may_give(queue):
+                loops.setdefault(queue.topic, []).append(loop)
+        for topic, some in loops.items():
+            problems: list[RocketlineError | None] = [loop.refusal for loop in some] or [self._problems[topic]]
+            refusals = [problem for problem in problems if problem is not None and is_lasting(problem)]
+            if len(refusals) == len(problems):
+                for loop in some:
+                    loop.refusal = None
+                self._problems = {other: problem for other, problem in self._problems.items() if other != topic}
+                return refusals[0]
+        return None
+
+    def absence(self) -> RouteNotFound | None:
+        """Why nothing is read at all, if none of the topics exists."""
+        absent = [problem for problem in self._problems.values() if isinstance(problem, RouteNotFound)]
+        is_all = not self._loops and len(absent) == len(self.topics)
+        return absent[0] if is_all and isinstance(absent[0].__cause__, TopicNotExist) else None
 
     def full(self) -> str | None:
         held = sum([len(loop.buffer) for loop in self._loops.values()])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rocketline.client.consumer.group.hand_over import FormerOwner
@@ -20,6 +20,7 @@ from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.push.pull_loop import PullLoop, QueueReading
 from rocketline.client.consumer_info import ProcessQueueInfo
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
+from rocketline.errors import RocketlineError
 from rocketline.message import ConsumerOffset, MessageQueue, MessageView, QueueOffset
 
 log = logging.getLogger(__name__)
@@ -215,6 +216,9 @@ class AssignedQueues:
     def assignment_changed(self, topic: str) -> None:
         self._on_change(topic)
 
+    def after_round(self, problems: Mapping[str, RocketlineError]) -> None:
+        """Nothing to do here: the log has them."""
+
     def pulled(self, loop: PullLoop, messages: list[MessageView]) -> None:
         self._delivery.submit(loop, messages)
 
@@ -227,6 +231,9 @@ class AssignedQueues:
 
     def full(self) -> str | None:
         return None
+
+    def refused(self, loop: PullLoop) -> None:
+        """Nothing to do here: the log has it."""
 
     async def offset_moved(self, loop: PullLoop, offset: QueueOffset) -> None:
         if self._loops.get(loop.queue) is loop:

@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from rocketline.client.consumer.group.consume_observer import ConsumeObserver
 from rocketline.client.consumer.group.expression_check import require_sql
@@ -33,6 +33,7 @@ from rocketline.errors import (
     ConfigError,
     CorruptRecord,
     FlowControl,
+    NoPermission,
     ProtocolError,
     RemoteProtocolError,
     RocketlineError,
@@ -64,6 +65,7 @@ _UNKNOWN_SUBSCRIPTION = frozenset(
         ResponseCode.FILTER_DATA_NOT_LATEST,
     }
 )
+_LASTING = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_PARSE_FAILED})
 USUAL_BATCH = 32
 """More messages at once than this are asked for as a bulk read; Apache's broker gives this many all the same."""
 _LOG_EVERY = 1000
@@ -152,6 +154,9 @@ class PullOwner(Protocol):
     def full(self) -> str | None:
         """Why nothing more may be read into any buffer just now, if so."""
 
+    def refused(self, loop: PullLoop) -> None:
+        """The broker refuses to give messages of a queue: the loop's `refusal` says why."""
+
     async def offset_moved(self, loop: PullLoop, offset: QueueOffset) -> None:
         """The broker has nothing at the loop's offset and names a better one."""
 
@@ -182,6 +187,8 @@ class PullLoop:
         self.limits = reading.settings.limits(1)
         self.stuck_at: str | None = None
         """Where and why reading cannot go on, if so."""
+        self.refusal: BrokerError | None = None
+        """What the broker said to the last pull, if it was a refusal that does not pass by itself."""
         self.last_pull_ms = session.clock.now_ms()
         self._last_pull_s = session.clock.monotonic()
         self.last_consume_ms = session.clock.now_ms()
@@ -265,7 +272,7 @@ class PullLoop:
         try:
             answer = await self._pull(broker, broker_id)
         except TransportError:
-            self._session.connection_failed(broker.address)
+            self._session.connection_failed(broker.address, self.queue.topic)
             raise
         except BrokerError as error:
             if error.code in _UNKNOWN_SUBSCRIPTION:
@@ -358,6 +365,9 @@ class PullLoop:
         log.log(
             level, "reading %s for group %s failed (%d in a row): %s", self.queue, self._group, self._failures, error
         )
+        if is_lasting(error):
+            self.refusal = error
+            self._owner.refused(self)
         # The heartbeat that makes us known has just been sent: ask again soon, but not for ever.
         await asyncio.sleep(timing.pull_busy_s if unknown and self._failures == 1 else timing.pull_retry_s)
 
@@ -372,7 +382,12 @@ class PullLoop:
         if self._failures > 1:
             log.info("reading %s for group %s works again", self.queue, self._group)
         self._failures = 0
-        self.stuck_at = None
+        self.stuck_at = self.refusal = None
+
+
+def is_lasting(error: RocketlineError) -> TypeGuard[BrokerError]:
+    """Whether a broker refuses a request for a reason that somebody has to remove, and will refuse it again."""
+    return isinstance(error, BrokerError) and (isinstance(error, NoPermission) or error.code in _LASTING)
 
 
 def read_messages(
