@@ -36,6 +36,7 @@ async def deploy(world: SimWorld, folder: Path, plan: GroupPlan) -> tuple[Sends,
     for host in BROKERS:
         await world.start_broker(host, SETTINGS)
         await operator.create_topic(host)
+
     async def join(number: int) -> Member:
         member = Member(world, plan, f"bill-{number}", ledger, judge if plan.ordered else None, folder)
         await member.start()

@@ -10,7 +10,6 @@ import typer
 
 from rocketline.cli.usage import UsageProblem
 
-AUTHORITY_DAYS = 3650
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -30,26 +29,21 @@ def certs(
 
     The authority of the folder is kept; the others are made anew.
     """
-    from rocketline.transport.certificates import LOCAL_NAMES, Authority
+    from rocketline.transport.certificates import LOCAL_NAMES, CertificateFolder
 
     for name in client or ():
         if not _FILE_NAME.fullmatch(name) or name in ("ca", "server"):
             raise UsageProblem(f"--client {name}: letters, digits, '.', '_' and '-' are expected, and not ca or server")
-    folder.mkdir(parents=True, exist_ok=True)
-    ca_files = folder / "ca.pem", folder / "ca.key"
-    if any(path.exists() for path in ca_files):
-        authority = Authority.load(*ca_files)
-        print(f"{ca_files[0]}: the authority, as it was")
-    else:
-        authority = Authority.make("rocketline development", AUTHORITY_DAYS)
-        authority.pair.save(*ca_files)
-        print(f"{ca_files[0]}: a new authority; whoever has {ca_files[1]} can sign for it")
-    names = (*LOCAL_NAMES, *(host or ()))
-    authority.server(names, days).save(folder / "server.pem", folder / "server.key")
-    print(f"{folder / 'server.pem'}: a server's certificate for {', '.join(names)}, {days} days")
+    files = CertificateFolder(folder)
+    print(f"{files.ca_file}: " + ("the authority, as it was" if files.has_authority else "a new authority"))
+    authority = files.authority()
+    print(f"{files.ca_key}: its key; whoever has it can sign")
+    files.make_server(host or (), days)
+    print(
+        f"{folder / 'server.pem'}: a server's certificate for {', '.join((*LOCAL_NAMES, *(host or ())))}, {days} days"
+    )
     for name in client or ():
-        authority.client(name, days).save(folder / f"{name}.pem", folder / f"{name}.key")
-        print(f"{folder / f'{name}.pem'}: a certificate for the client {name}, {days} days")
+        print(f"{files.save(name, authority.client(name, days))}: a certificate for the client {name}, {days} days")
     _show_use(folder, client or [])
 
 

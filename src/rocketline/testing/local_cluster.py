@@ -179,19 +179,9 @@ def _user_file(data: Path, users: Mapping[str, str]) -> Path:
 
 
 def _certificates(folder: Path) -> dict[str, str]:
-    """The settings of servers that take only TLS, with certificates that are made now."""
-    from rocketline.transport.certificates import LOCAL_NAMES, Authority
+    from rocketline.transport.certificates import CertificateFolder
 
-    folder.mkdir(parents=True, exist_ok=True)
-    authority = Authority.make("rocketline test", 1)
-    authority.pair.save(folder / "ca.pem", folder / "ca.key")
-    authority.server(LOCAL_NAMES, 1).save(folder / "server.pem", folder / "server.key")
-    return {
-        "tls.server.mode": "enforcing",
-        "tls.server.certPath": str(folder / "server.pem"),
-        "tls.server.keyPath": str(folder / "server.key"),
-        "tls.client.trustCertPath": str(folder / "ca.pem"),
-    }
+    return CertificateFolder(folder).make_server((), days=1)
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -6,6 +6,7 @@ Keys are elliptic (P-256) and in PKCS#8, which OpenSSL and Java read.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -32,6 +33,7 @@ except ImportError as error:
         "pip install 'rocketline[certs]'"
     ) from error
 
+AUTHORITY_DAYS = 3650
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 SECRET = 0o600
 PUBLIC = 0o644
@@ -98,6 +100,51 @@ class Authority:
     def client(self, name: str, days: int) -> KeyPair:
         """A certificate whose name, CN and SAN alike, can be an account."""
         return _signed(name, days, self.pair, hosts=(name,))
+
+
+@dataclass(frozen=True)
+class CertificateFolder:
+    """The files of an authority, which is made once and kept, and of what it signed."""
+
+    folder: Path
+
+    @property
+    def ca_file(self) -> Path:
+        return self.folder / "ca.pem"
+
+    @property
+    def ca_key(self) -> Path:
+        return self.folder / "ca.key"
+
+    @property
+    def has_authority(self) -> bool:
+        return self.ca_file.exists() or self.ca_key.exists()
+
+    def authority(self) -> Authority:
+        """The authority of the folder, made if there is none."""
+        if self.has_authority:
+            return Authority.load(self.ca_file, self.ca_key)
+        authority = Authority.make("rocketline development", AUTHORITY_DAYS)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        authority.pair.save(self.ca_file, self.ca_key)
+        return authority
+
+    def save(self, name: str, pair: KeyPair) -> Path:
+        """Write a certificate and its key; returns the file of the certificate."""
+        certificate = self.folder / f"{name}.pem"
+        pair.save(certificate, self.folder / f"{name}.key")
+        return certificate
+
+    def make_server(self, hosts: Iterable[str], days: int) -> dict[str, str]:
+        """A new certificate for servers of this machine, and of `hosts`; the settings with which they take only TLS."""
+        names = tuple(dict.fromkeys((*LOCAL_NAMES, *hosts)))
+        certificate = self.save("server", self.authority().server(names, days))
+        return {
+            "tls.server.mode": "enforcing",
+            "tls.server.certPath": str(certificate),
+            "tls.server.keyPath": str(certificate.with_suffix(".key")),
+            "tls.client.trustCertPath": str(self.ca_file),
+        }
 
 
 def self_signed() -> KeyPair:

@@ -95,7 +95,11 @@ def _add_up(parser: Parser) -> None:
         help=f"Port of the first broker, 0: any free ones. Default {BROKER_PORT}.",
     )  # fmt: skip
     add("--brokers", type=_count, default=1, metavar="NUMBER", help="How many brokers. Default 1.")
-    add("--secure", action="store_true", help="Ask for accounts; makes an administrator, and shows how to get in.")
+    add(
+        "--secure",
+        action="store_true",
+        help="Only accounts and TLS; makes both, and shows how to get in.",
+    )
     add("--processes", action="store_true", help="Run every broker in a process of its own, to use more cores.")
     add(
         "--flush", type=_one_of(FlushMode), metavar="async|sync",

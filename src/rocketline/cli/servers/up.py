@@ -43,7 +43,7 @@ def up(
     with _data_folder(data, values) as folder:
         ready: ReadyLine = ready_line
         if secure:
-            values, ready = _secured(folder, values)
+            values, ready = _secured(folder, values, common.host)
         plan = _plan(folder, values, common.host, namesrv_port, broker_port, brokers)
         if processes:
             _run_processes(plan, ready, common.logs)
@@ -51,11 +51,11 @@ def up(
             _run_here(plan, ready)
 
 
-def _secured(folder: Path, values: Mapping[str, str]) -> tuple[dict[str, str], ReadyLine]:
-    """The settings with accounts, and a ready line that shows how to get in."""
+def _secured(folder: Path, values: Mapping[str, str], host: str | None) -> tuple[dict[str, str], ReadyLine]:
+    """The settings with accounts and TLS, and a ready line that shows how to get in."""
     from rocketline.cli.servers.secure import secured
 
-    account = secured(folder)
+    account = secured(folder, filter(None, (host, values.get("bindAddress"), values.get("brokerIP1"))))
     return {
         **values,
         **account.settings,
