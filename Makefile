@@ -48,7 +48,7 @@ pure: $(STAMP) $(COMPILED)
 	@ROCKETLINE_FAST_PATH=off $(BIN)/python -m pytest -q -n $(WORKERS) $(GENERAL_TESTS)
 
 sanitize: $(STAMP)
-	@tools/sanitize $(BIN)/python 5000
+	@tools/sanitize $(BIN)/python 5000 $(WORKERS)
 
 unit: $(STAMP) $(COMPILED)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop and not slow" tests/unit tests/property
