@@ -11,9 +11,11 @@ from .faults import FAULTS, planted
 from .outcome import Outcome
 from .plan import Troubles
 from .scenarios import failing_flush, kills, metadata, power_cuts, slow_disk, torn_writes
+from .scenarios.lives import MAX_LIFE_S
 
 MOST_SEEDS = 12
-"""A fault that shows only when the power fails at a bad moment gets so many chances."""
+"""A fault that shows only when the power fails at a bad moment gets so many chances. Each time the broker lives longer
+before the cut: on a busy machine nothing happens in a short life."""
 
 SLOW = Troubles(sync_delay_ms=(10, 40))
 Runs = Callable[[Path, int, tuple[str, ...]], Awaitable[Outcome]]
@@ -24,13 +26,14 @@ async def killed(folder: Path, seed: int, faults: tuple[str, ...]) -> Outcome:
 
 
 async def powerless(folder: Path, seed: int, faults: tuple[str, ...]) -> Outcome:
-    return await power_cuts.run(folder, seed, runs=4, faults=faults)
+    return await power_cuts.run(folder, seed, runs=4, faults=faults, most_s=seed * MAX_LIFE_S)
 
 
 async def powerless_async(folder: Path, seed: int, faults: tuple[str, ...]) -> Outcome:
     # Marks are made of what is on disk, so the thorough flush of the queues would flush the log as well.
     never = {"flushIntervalCommitLog": "100000", "flushConsumeQueueThoroughInterval": "100000"}
-    return await power_cuts.run(folder, seed, "ASYNC_FLUSH", runs=3, faults=faults, settings=never)
+    most_s = seed * MAX_LIFE_S
+    return await power_cuts.run(folder, seed, "ASYNC_FLUSH", runs=3, faults=faults, settings=never, most_s=most_s)
 
 
 async def flush_fails(folder: Path, seed: int, faults: tuple[str, ...]) -> Outcome:

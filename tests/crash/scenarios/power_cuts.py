@@ -17,7 +17,7 @@ from ..load import Mix
 from ..outcome import Outcome
 from ..plan import ASYNC, SYNC, Plan, Troubles, plan_for
 from ..shadow_disk import Remains, cut
-from .lives import DidNotStart, Lives, shadow_of
+from .lives import MAX_LIFE_S, DidNotStart, Lives, shadow_of
 
 MODES = {
     "SYNC_FLUSH": SYNC,
@@ -37,6 +37,7 @@ async def run(
     faults: tuple[str, ...] = (),
     troubles: Troubles | None = None,
     settings: dict[str, str] | None = None,
+    most_s: float = MAX_LIFE_S,
 ) -> Outcome:
     outcome = Outcome("S2", variant, seed)
     random = Random(seed)
@@ -55,7 +56,7 @@ async def run(
                     await lives.check(child, full=True, lossy=not plan.is_sync)
                 if number == runs:
                     break
-                await lives.load_until_killed(child)
+                await lives.load_until_killed(child, most_s)
             remains = cut(store, Path(plan.shadow), random.getrandbits(32))
             last_cut = _Cut(started, time.monotonic(), remains)
             outcome.note("sectors lost", remains.sectors_lost)

@@ -395,7 +395,7 @@ async def test_a_broker_that_is_away_is_waited_for(cluster: FakeCluster, pops: F
         port = int(cluster.broker.address.rpartition(":")[2])
         await cluster.broker.close()
         with pytest.raises(TransportError):
-            await consumer.receive(wait=0.01)
+            await consumer.receive(wait=0.5)
         receiving = asyncio.create_task(consumer.receive(wait=600.0))
         await asyncio.sleep(0)
         pops.store(T, 0, b"1")

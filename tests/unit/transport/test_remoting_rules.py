@@ -81,6 +81,7 @@ async def test_calls_that_time_out_end_on_their_own_whatever_the_caller_of_anoth
             raise ZeroDivisionError("a bug in the first caller")
 
     async with serving(Router({SILENT: _silent})) as server, RemotingClient() as client:
+        await client.send_oneway(_address(server), request(SILENT))  # makes the connection
         for name in ("first", "second"):
             call = asyncio.ensure_future(client.call(_address(server), request(SILENT), 0.02))
             call.add_done_callback(partial(note, name))
@@ -99,10 +100,10 @@ async def test_waiting_not_waiting_and_oneway_against_a_server_that_never_answer
 
     async with serving(Router({SILENT: silent})) as server, RemotingClient() as client:
         address = _address(server)
+        await client.send_oneway(address, request(SILENT))  # makes the connection
         with pytest.raises(RequestTimeout):
-            await client.call(address, request(SILENT), 0.5)  # long enough for a busy machine to connect and send it
+            await client.call(address, request(SILENT), 0.02)
         later = asyncio.ensure_future(client.call(address, request(SILENT), PATIENCE_S))
-        await client.send_oneway(address, request(SILENT))
         await eventually(lambda: len(served) == 3)
         assert not later.done()
         assert sorted(command.is_oneway for command in served) == [False, False, True]
