@@ -52,6 +52,10 @@ class Accounts:
             self._table = table
             self.version += 1
 
+    @property
+    def user_count(self) -> int:
+        return len(self._table.users)
+
     def user(self, name: str) -> User | None:
         return self._table.users.get(name)
 
@@ -64,10 +68,12 @@ class Accounts:
 
     def users(self) -> Iterator[User]:
         """In the order of their names, as RocketMQ lists them."""
-        return (self._table.users[name] for name in sorted(self._table.users, key=str.encode))
+        users = self._table.users
+        return (users[name] for name in sorted(users, key=str.encode))
 
     def acls(self) -> Iterator[tuple[str, Acl]]:
-        return ((name, self._table.acls[name]) for name in sorted(self._table.acls, key=str.encode))
+        acls = self._table.acls
+        return ((name, acls[name]) for name in sorted(acls, key=str.encode))
 
     def create_user(self, user: User) -> Saving:
         """A new account has no rights, whatever an account of that name once had."""
