@@ -1,4 +1,4 @@
-"""`rocketline certs`: what it makes, and what it never touches."""
+"""`rocketline certs`: what it makes, and what it never touches; the flags of servers that use it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,31 @@ from pathlib import Path
 import pytest
 
 from rocketline.cli.main import main
+from rocketline.cli.servers.flags import parser_of, read_flags
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [
+        ([], {}),
+        (
+            ["--tls-cert", "a.pem", "--tls-key", "a.key"],
+            {"tls.server.certPath": "a.pem", "tls.server.keyPath": "a.key"},
+        ),
+        (
+            ["--tls-ca", "ca.pem", "--tls-client-auth", "optional"],
+            {
+                "tls.server.trustCertPath": "ca.pem",
+                "tls.client.trustCertPath": "ca.pem",
+                "tls.server.need.client.auth": "optional",
+                "tls.server.authClient": "true",
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("server", ["up", "nameserver", "broker"])
+def test_the_flags_of_servers(server: str, flags: list[str], settings: dict[str, str]) -> None:
+    assert read_flags(parser_of(server), flags)[0].tls == settings
 
 
 def is_pair(folder: Path, name: str) -> bool:

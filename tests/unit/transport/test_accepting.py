@@ -15,6 +15,7 @@ from tests.unit.transport.peers import ECHO, RawPeer, Scripted, eventually, requ
 from rocketline.errors import TlsFailed, TransportError
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.protocol.connection import frame_bytes
+from rocketline.system.event_loop import loop_factory
 from rocketline.transport import Limits, RemotingClient, RemotingServer, accepting
 from rocketline.transport.accepting import Admission
 from rocketline.transport.access import Access
@@ -75,6 +76,15 @@ async def test_plain_and_tls_clients(mode: str) -> None:
         else:
             assert (plain.code, len(plain.body)) == (0, 100_000)
         await eventually(lambda: not server.channels)
+
+
+def test_the_event_loop_of_servers_does_the_same() -> None:
+    async def both() -> tuple[int, int]:
+        async with serving(Scripted().router, tls=server_tls()) as server:
+            return (await echoed(server, TRUSTING)).code, (await echoed(server, Access())).code
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        assert runner.run(both()) == (0, 0)
 
 
 async def test_a_server_that_takes_only_tls_tells_so_once_and_closes() -> None:
