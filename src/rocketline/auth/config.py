@@ -224,7 +224,7 @@ def _inner_account(text: str) -> Credentials | None:
         return None
     where = "innerClientAuthenticationCredentials"
     given = _decoded(text.encode(), _InnerAccount, where)
-    return Credentials(given.access_key, given.secret_key)
+    return Credentials(given.access_key, given.secret_key, replay_protection=True)
 
 
 def _decoded(data: bytes, kind: Any, where: str) -> Any:
