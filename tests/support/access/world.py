@@ -187,7 +187,7 @@ def heartbeat(who: Account | None, group: str, *topics: str) -> bytes:
         {"topic": topic, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 1, "expressionType": "TAG"}
         for topic in topics
     ]
-    consumer = {"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
+    consumer: dict[str, Any] = {"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
     consumer |= {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": subscriptions}
     data = {"clientID": f"client of {group}", "producerDataSet": [], "consumerDataSet": [consumer]}
     return _by(who, RequestCode.HEART_BEAT, {}, json.dumps(data).encode())
