@@ -24,11 +24,14 @@ from rocketline.testing.sim import SimWorld, run_world
 MEMBERS, CHANGES = 3, 4
 SENDERS, SEND_EVERY_S = 2, 0.3
 MOST_AGAIN = 0.005
+Pause = tuple[float, float]
+AFTER_HAND_OVER: Pause = (5, 15)
+DURING_HAND_OVER: Pause = (0, 1)
 PLAN = GroupPlan("bill", most=MEMBERS)
 
 
-async def deploy(world: SimWorld, folder: Path, plan: GroupPlan) -> tuple[Sends, GroupLedger]:
-    """Members are replaced one after the other; a hand-over has ended before the next change."""
+async def deploy(world: SimWorld, folder: Path, plan: GroupPlan, pause_s: Pause) -> tuple[Sends, GroupLedger]:
+    """Members are replaced one after the other, each some time after its predecessor has left."""
     chance, sends, ledger, judge = Random(world.seed), Sends(), GroupLedger("bill"), OrderJudge()
     operator = Operator(world, sends, QUEUES)
     for host in NAME_SERVERS:
@@ -50,7 +53,7 @@ async def deploy(world: SimWorld, folder: Path, plan: GroupPlan) -> tuple[Sends,
     for number in range(CHANGES):
         await asyncio.sleep(chance.uniform(5, 15))
         await members.pop(0).leave()
-        await asyncio.sleep(chance.uniform(5, 15))
+        await asyncio.sleep(chance.uniform(*pause_s))
         members.append(await join(MEMBERS + number))
     for sender in senders:
         sender.stopping = True
@@ -64,8 +67,8 @@ async def deploy(world: SimWorld, folder: Path, plan: GroupPlan) -> tuple[Sends,
     return sends, ledger
 
 
-def share_again(folder: Path, plan: GroupPlan) -> float:
-    sends, ledger = run_world(lambda world: deploy(world, folder, plan), 11)
+def share_again(folder: Path, plan: GroupPlan, seed: int = 11, pause_s: Pause = AFTER_HAND_OVER) -> float:
+    sends, ledger = run_world(lambda world: deploy(world, folder, plan, pause_s), seed)
     assert not ledger.objections
     assert len(sends.acked) > 100
     return ledger.again / len(sends.acked)
@@ -80,8 +83,14 @@ def test_hardly_anything_comes_twice(tmp_path: Path, plan: GroupPlan) -> None:
 
 
 @pytest.mark.slow
+def test_a_join_during_a_hand_over_repeats_hardly_anything_either(tmp_path: Path) -> None:
+    assert share_again(tmp_path, PLAN, 4, DURING_HAND_OVER) < MOST_AGAIN
+
+
+@pytest.mark.slow
 def test_the_wait_of_a_new_owner_is_what_makes_the_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: FormerOwner, queue: MessageQueue) -> None: ...
+    async def at_once(self: FormerOwner, queue: MessageQueue) -> bool:
+        return True
 
     monkeypatch.setattr(FormerOwner, "let_go", at_once)
     assert share_again(tmp_path, PLAN) > MOST_AGAIN

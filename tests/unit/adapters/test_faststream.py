@@ -125,6 +125,22 @@ async def test_acknowledgement(
         assert (f"%DLQ%{topic}-g" in await server.topics()) is dead
 
 
+async def test_in_order_those_behind_a_failure_wait_for_it(namesrv: str) -> None:
+    broker, seen = RocketBroker(namesrv, logger=None), Seen()
+
+    @broker.subscriber("fs-steps", group="fs-steps-g", from_where=ConsumeFrom.FIRST, ordered=True, max_workers=4)
+    async def handle(step: int, message: RocketMessage) -> None:
+        seen.append((step, message.view.reconsume_times))
+        if step == 1 and message.view.reconsume_times == 0:
+            raise NackMessage
+
+    async with started(broker):
+        for step in range(3):
+            await broker.publish(step, "fs-steps", sharding_key="k")
+        await seen.until(4)
+    assert seen == [(0, 0), (1, 0), (1, 1), (2, 0)]
+
+
 async def test_request_and_reply(namesrv: str) -> None:
     broker = RocketBroker(namesrv, logger=None)
 

@@ -98,6 +98,7 @@ class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
         from_where: ConsumeFrom = ConsumeFrom.LAST,
         max_workers: int = 1,
         max_reconsume_times: int = -1,
+        ordered: bool = False,
         ack_policy: AckPolicy = EMPTY,
         no_reply: bool = False,
         dependencies: Sequence[Dependant] = (),
@@ -110,7 +111,7 @@ class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
     ) -> RocketSubscriber:
         """Have a function called with messages of a topic whose tag fits.
 
-        The arguments up to `max_reconsume_times` are those of PushConsumer, with `tag` for the expression and
+        The arguments up to `ordered` are those of PushConsumer, with `tag` for the expression and
         `max_workers` for the concurrency; the others are FastStream's. Two subscribers of one group must read the same.
         """
         config = cast(RocketBrokerConfig, self.config)
@@ -120,7 +121,7 @@ class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
         )
         subscriber = RocketSubscriber(
             RocketSubscriberConfig(
-                wanted=Wanted(topic, group, tag, from_where, max_workers, max_reconsume_times),
+                wanted=Wanted(topic, group, tag, from_where, max_workers, max_reconsume_times, ordered),
                 no_reply=no_reply,
                 _outer_config=config,
                 _ack_policy=ack_policy,

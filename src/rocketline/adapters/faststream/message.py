@@ -7,7 +7,7 @@ from typing import Any
 
 from faststream.message import AckStatus, StreamMessage, decode_message
 
-from rocketline.client import RetryLater
+from rocketline.client import RetryLater, SuspendQueue
 from rocketline.message import MessageView
 from rocketline.protocol.replies import REPLY_TO_CLIENT
 
@@ -24,8 +24,10 @@ class ReceivedView:
     outcome: AckStatus | None = None
     delay_level: int = 0
 
-    def settle(self) -> None:
+    def settle(self, *, ordered: bool) -> None:
         """Return if the message is consumed, and raise what a push consumer wants to hear if not."""
+        if ordered and self.outcome is not AckStatus.ACKED:
+            raise SuspendQueue  # those behind it have to wait, so it cannot be put aside
         if self.outcome is AckStatus.REJECTED:
             raise RetryLater("rejected", delay_level=TO_DEAD_LETTERS)
         if self.outcome is not AckStatus.ACKED:

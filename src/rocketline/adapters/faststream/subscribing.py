@@ -38,6 +38,7 @@ class Wanted:
     from_where: ConsumeFrom = ConsumeFrom.LAST
     max_workers: int = 1
     max_reconsume_times: int = -1
+    ordered: bool = False
 
 
 @dataclass(kw_only=True)
@@ -112,6 +113,7 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
             group=wanted.group,
             from_where=wanted.from_where,
             concurrency=wanted.max_workers,
+            ordered=wanted.ordered,
             max_reconsume_times=wanted.max_reconsume_times,
             options=config.options,
         )
@@ -147,7 +149,7 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
             self._handling.discard(task)
         if received.outcome is None and not self.running:
             raise NotDone  # it came too late: somebody else gets it
-        received.settle()
+        received.settle(ordered=self.wanted.ordered)
 
     def _make_response_publisher(self, message: StreamMessage[ReceivedView]) -> Sequence[ReplyPublisher]:
         return (ReplyPublisher(self._outer_config.producer, message.raw_message.view),)

@@ -3,7 +3,8 @@
 When members come or go, a queue changes hands between two that run. Each learns of the change by itself, and a new owner
 that begins at once reads an offset that the former owner is still moving: everything in between comes twice. So a new
 owner first has the broker ask the former one which queues it holds (307, which Java's members answer too), and waits until
-this one is not among them. A former owner holds a queue until its last progress is committed.
+this one is not among them. A former owner holds a queue until its last progress is committed. When members change again
+during the wait, the queue is left to the next round: it may be somebody else's by then, who has begun to read it.
 
 Nobody is asked when the former owner has left the group: it committed before, or never will. The wait is bounded: for a
 member that does not let go, for as long as handlers may take to end, and a second; where the broker refuses the question,
@@ -32,27 +33,33 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.2
 class FormerOwner:
     """Another member of the group, that had queues before this round."""
 
-    def __init__(self, session: ClientSession, group: str, client_id: str) -> None:
+    def __init__(self, session: ClientSession, group: str, client_id: str, news: asyncio.Event) -> None:
+        """`news` is set when members have changed again."""
         self._session = session
+        self._news = news
         self._group = group
         self.client_id = client_id
         self._asking = asyncio.Lock()
         self._held: frozenset[MessageQueue] = frozenset()
         self._answers = 0
 
-    async def let_go(self, queue: MessageQueue) -> None:
-        """Returns when this member does not hold a queue any more, or has had enough time to let it go."""
+    async def let_go(self, queue: MessageQueue) -> bool:
+        """Returns when this member does not hold a queue any more, or has had enough time to let it go; False when
+        there are news while it still holds the queue."""
         timing = self._session.timing
         limit_s = timing.hand_over_s + timing.rebalance_soon_s
         pause_s = timing.rebalance_soon_s * FIRST_PAUSE
         try:
             async with asyncio.timeout(limit_s):
                 while await self._holds(queue):
+                    if self._news.is_set():
+                        return False
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, timing.rebalance_soon_s * LONGEST_PAUSE)
         except TimeoutError:
             log.info("group %s takes %s over, though %s still had it after %g s", self._group, queue, self.client_id,
                      limit_s)  # fmt: skip
+        return True
 
     async def _holds(self, queue: MessageQueue) -> bool:
         """One answer serves all queues that wait for it."""

@@ -160,8 +160,11 @@ class Rebalancer:
         shares = [await self._guarded(topic, partial(self._give_away, topic)) for topic in sorted(topics)]
         await self._drop(sorted(queue for queue in self._owner.owned() if queue.topic not in topics))
         former: dict[str, FormerOwner] = {}
+        known = [share for share in shares if share is not None]
+        # Letting go may have taken long. If members changed meanwhile, what was ours then may be read by another now.
+        is_old = self._wanted.is_set() and any(share.is_smaller for share in known)
         taken = await asyncio.gather(
-            *(self._guarded(share.topic, partial(self._take, share, former)) for share in shares if share is not None)
+            *(self._guarded(share.topic, partial(self._take, share, former, is_old=is_old)) for share in known)
         )
         return None not in shares and all(taken)
 
@@ -186,12 +189,13 @@ class Rebalancer:
             await self._drop(gone)
         return share
 
-    async def _take(self, share: _Share, former: dict[str, FormerOwner]) -> bool:
+    async def _take(self, share: _Share, former: dict[str, FormerOwner], *, is_old: bool) -> bool:
         """Start reading what is ours; whether all of it is being read now."""
         topic, owned = share.topic, self._owned(share.topic)
         new = sorted(share.mine - owned)
         owners = self._former_owners(share, new, former)
-        added = await asyncio.gather(*(self._add(queue, owners.get(queue)) for queue in new))
+        adding = [] if is_old else [self._add(queue, owners.get(queue)) for queue in new]
+        added = await asyncio.gather(*adding) if adding else [False] * len(new)
         if any(added):
             async with self._telling:  # one topic after the other
                 await self._owner.after_add([queue for queue, done in zip(new, added) if done])
@@ -215,7 +219,7 @@ class Rebalancer:
             log.debug("group %s does not know who had %s: %s", self._group, new, error)
             return {}
         for member in owners.values():
-            former.setdefault(member, FormerOwner(self._session, self._group, member))
+            former.setdefault(member, FormerOwner(self._session, self._group, member, self._wanted))
         return {queue: former[member] for queue, member in owners.items()}
 
     async def _drop(self, queues: Sequence[MessageQueue]) -> None:

@@ -101,8 +101,8 @@ class AssignedQueues:
             return False  # ours again before its last handlers have ended
         if queue.topic not in self._subscriptions or queue in self._loops:
             return True
-        if former is not None:
-            await former.let_go(queue)
+        if former is not None and not await former.let_go(queue):
+            return False
         return await self._start_reading(queue)
 
     async def _start_reading(self, queue: MessageQueue) -> bool:
