@@ -34,10 +34,20 @@ static int take_span(Text *json, uint8_t **room, uint8_t *seen, Span *span)
     return 1;
 }
 
+#define IS(text) (name.size == sizeof(text) - 1 && memcmp(name.at, text, sizeof(text) - 1) == 0)
+
 static void keep_field(SendHeader *header, Span name, Span value)
 {
-    if (name.size == 1 && *name.at >= 'a' && *name.at < 'a' + SEND_FIELDS)
-        header->fields[*name.at - 'a'] = value;
+    Span *field = name.size == 1 && *name.at >= 'a' && *name.at < 'a' + SEND_FIELDS ? &header->fields[*name.at - 'a']
+        : IS("AccessKey") ? &header->account
+        : IS("Signature") ? &header->signature
+        : IS("_rl_code")  ? &header->signed_code
+        : IS("_rl_time")  ? &header->signed_time
+                          : NULL;
+    if (field == NULL || field->at != NULL)
+        header->is_odd = 1;
+    if (field != NULL)
+        *field = value;
 }
 
 static int take_fields(Text *json, uint8_t **room, uint8_t *seen, SendHeader *header)
@@ -54,8 +64,6 @@ static int take_fields(Text *json, uint8_t **room, uint8_t *seen, SendHeader *he
     } while (take(json, ','));
     return take(json, '}');
 }
-
-#define IS(text) (name.size == sizeof(text) - 1 && memcmp(name.at, text, sizeof(text) - 1) == 0)
 
 static int locate_json(const uint8_t *bytes, Py_ssize_t size, uint8_t *room, SendHeader *header)
 {
@@ -106,7 +114,7 @@ static int locate_binary(const uint8_t *bytes, Py_ssize_t size, SendHeader *head
 
 int locate_header(const uint8_t *frame, Py_ssize_t header_bytes, uint8_t *room, SendHeader *header)
 {
-    *header = (SendHeader){{0}, {{NULL, 0}}};
+    memset(header, 0, sizeof *header);
     return frame[4] == 0 ? locate_json(frame + 8, header_bytes, room, header)
         : frame[4] == 1 && locate_binary(frame + 8, header_bytes, header);
 }
