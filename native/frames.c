@@ -190,8 +190,10 @@ static int read_fields(Span fields, PyObject *read)
     while (fields.size) {
         if (!take_field(&fields, &name, &value))
             return 0;
-        if (!name.size || !value.size)
+        if (!name.size)
             continue; /* a zero length reads as null in Java, so such an entry does not exist */
+        if (!value.size)
+            return 0; /* Python notes fields without a value, for signatures */
         PyObject *name_text = replaced_text(name.at, name.size);
         PyObject *value_text = replaced_text(value.at, value.size);
         int failed = name_text == NULL || value_text == NULL || PyDict_SetItem(read, name_text, value_text) < 0;

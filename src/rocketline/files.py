@@ -12,7 +12,12 @@ from pathlib import Path
 
 from rocketline.system.files import sync_folder
 
-__all__ = ["backup_of", "replace_file", "sync_folder"]
+__all__ = ["ANYBODY", "OWNER_ONLY", "backup_of", "replace_file", "sync_folder"]
+
+
+ANYBODY = 0o666
+OWNER_ONLY = 0o600
+"""Modes of new files, less the umask."""
 
 
 def backup_of(path: Path) -> Path:
@@ -20,7 +25,7 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
-def replace_file(path: Path, data: bytes, *, keep_backup: bool = False, mode: int = 0o666) -> None:
+def replace_file(path: Path, data: bytes, *, keep_backup: bool = False, mode: int = ANYBODY) -> None:
     """Replace the content of `path`; with `keep_backup` the old file becomes the backup. Then call `sync_folder`.
 
     `mode` says who may read and write the new file, less the umask."""

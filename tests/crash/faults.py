@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rocketline import files
+from rocketline.async_table import OffLoop
 from rocketline.broker.durability import Durability, Durable, Settle
 from rocketline.broker.handlers import send
 from rocketline.broker.parts import BrokerParts
-from rocketline.broker.tables.async_table import OffLoop
 from rocketline.broker.tables.topics import Topics
 from rocketline.errors import StoreError
 from rocketline.store.config import StoreConfig

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import NamedTuple
 
 
@@ -95,19 +98,83 @@ class User:
     """Valid too until `second_until_ms`, so that passwords can be changed while clients run."""
     second_until_ms: int = 0
 
+    def passwords(self, now_ms: int) -> tuple[str, ...]:
+        """Those that are valid now."""
+        if self.second_password and now_ms < self.second_until_ms:
+            return self.password, self.second_password
+        return (self.password,)
 
-@dataclass(frozen=True)
-class Entry:
-    """A line of an account's rights."""
+
+Network = IPv4Network | IPv6Network
+_MAPPED = ip_network("::ffff:0:0/96")
+"""IPv4 addresses as IPv6 writes them. They are taken for what they stand for, here and in `decisions.py`."""
+
+
+class Target(NamedTuple):
+    """The resources that an entry is about."""
 
     kind: ResourceKind
     pattern: Pattern
     name: str
     """The literal or the prefix; "" for any."""
-    actions: frozenset[Action]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of an account's rights."""
+
+    target: Target
+    actions: tuple[Action, ...]
     decision: Decision
     source_ips: tuple[str, ...] = ()
     """Addresses and networks it counts for; empty: all."""
+
+    @cached_property
+    def networks(self) -> tuple[Network, ...]:
+        """The same as networks; ValueError when one is none."""
+        return tuple(map(network, self.source_ips))
+
+
+def network(text: str) -> Network:
+    """An address or a network; ValueError when it is none.
+
+    >>> str(network("10.1.2.3/8")), str(network("::ffff:10.1.2.3"))
+    ('10.0.0.0/8', '10.1.2.3/32')
+    """
+    found = ip_network(text, strict=False)
+    if isinstance(found, IPv6Network) and found.subnet_of(_MAPPED):  # type: ignore[arg-type]
+        return IPv4Network((int(found.network_address) & 0xFFFFFFFF, found.prefixlen - 96))
+    return found
+
+
+class EntryIndex:
+    """Entries, found by the resource they are about: an account may have thousands."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries: dict[Target, list[Entry]] = {}
+        for entry in sorted(entries, key=lambda item: item.decision is not Decision.DENY):
+            self._entries.setdefault(entry.target, []).append(entry)
+        prefixes = {(target.kind, len(target.name)) for target in self._entries if target.pattern is Pattern.PREFIX}
+        self._prefix_lengths = {
+            kind: sorted((length for other, length in prefixes if other is kind), reverse=True) for kind, _ in prefixes
+        }
+
+    def about(self, resource: Resource) -> Iterator[Entry]:
+        """The entries about a resource: the most specific first, and Deny before Allow."""
+        if self._entries:
+            for target in self._targets(*resource):
+                yield from self._entries.get(target, ())
+
+    def _targets(self, kind: ResourceKind, name: str) -> Iterator[Target]:
+        yield Target(kind, Pattern.LITERAL, name)
+        for length in self._prefix_lengths.get(kind, ()):
+            if length <= len(name):
+                yield Target(kind, Pattern.PREFIX, name[:length])
+        yield Target(kind, Pattern.ANY, "")
+        yield EVERYTHING
+
+
+EVERYTHING = Target(ResourceKind.ANY, Pattern.ANY, "")
 
 
 @dataclass(frozen=True)
@@ -117,6 +184,20 @@ class Acl:
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.custom or self.default)
+
+    def entries(self, policy: PolicyType) -> tuple[Entry, ...]:
+        return self.custom if policy is PolicyType.CUSTOM else self.default
+
+    @cached_property
+    def indexes(self) -> tuple[EntryIndex, EntryIndex]:
+        """Custom entries, then default ones."""
+        return EntryIndex(self.custom), EntryIndex(self.default)
+
+
+NO_RIGHTS = Acl()
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -124,4 +205,4 @@ class Verdict:
 
     is_allowed: bool
     entry: Entry | None = None
-    """None: no entry fits, or the account is a super user."""
+    """None: no entry fits, or the account is a super user or disabled."""

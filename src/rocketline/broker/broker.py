@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from rocketline.async_table import OffLoop
 from rocketline.broker.address import BrokerAddress, ip_of, own_host, why_unreachable
 from rocketline.broker.background import BackgroundTasks
 from rocketline.broker.config import BrokerConfig
@@ -22,7 +23,6 @@ from rocketline.broker.handler_wiring import install_handlers
 from rocketline.broker.handlers.send_back import FailureHook
 from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.parts import BrokerParts, Environment, OwnerCallbacks
-from rocketline.broker.tables.async_table import OffLoop
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
 from rocketline.store.files.disk import Disk, RealDisk

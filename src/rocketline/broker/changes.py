@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from msgspec import field
 
+from rocketline.async_table import AsyncTable, OffLoop, Saving
 from rocketline.broker.config import BrokerConfig
-from rocketline.broker.tables.async_table import AsyncTable, OffLoop, Saving
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import ConfigError

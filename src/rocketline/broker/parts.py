@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+from rocketline.async_table import OffLoop, Saving
 from rocketline.broker.address import BrokerAddress
 from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
@@ -29,7 +30,6 @@ from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
 from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics.statistics import BrokerStatistics
-from rocketline.broker.tables.async_table import OffLoop, Saving
 from rocketline.broker.tables.consumer_offsets import SEPARATOR, ConsumerOffsets
 from rocketline.broker.tables.filters import ConsumerFilters
 from rocketline.broker.tables.groups import Groups

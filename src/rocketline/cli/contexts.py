@@ -14,10 +14,9 @@ from pathlib import Path
 import msgspec
 
 from rocketline.errors import ConfigError
-from rocketline.files import replace_file
+from rocketline.files import OWNER_ONLY, replace_file
 
 CONFIG_VARIABLE = "ROCKETLINE_CONFIG"
-OWNER_ONLY = 0o600
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -46,6 +46,8 @@ class Command(msgspec.Struct, gc=False, rename={"ext": "extFields"}):
     encoding: int = JSON
     chunks: Any = None
     """Buffers, in order."""
+    nulls: tuple[str, ...] = ()
+    """Fields of a received header whose value is null. They are not in `ext`, and a signature may cover them."""
 
     @property
     def is_response(self) -> bool:

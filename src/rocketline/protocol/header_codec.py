@@ -69,18 +69,21 @@ def encode_header(command: Command) -> bytes:
 
 
 def _decode_json(header: bytes, body: bytes) -> Command:
+    nulls: tuple[str, ...] = ()
     try:
         command: Command = _read_json(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        command = _read_tolerant(header)
+        command, nulls = _read_tolerant(header)
     # What is no member of a header is ours to say, whatever the peer wrote.
+    command.nulls = nulls
     command.body = body
     command.encoding = JSON
     command.chunks = None
     return command
 
 
-def _read_tolerant(header: bytes) -> Command:
+def _read_tolerant(header: bytes) -> tuple[Command, tuple[str, ...]]:
+    """The command, and the names of its fields that are null."""
     try:
         value = parse(header, max_loose_chars=_MAX_LOOSE_HEADER)
     except FastJsonError as error:
@@ -91,10 +94,12 @@ def _read_tolerant(header: bytes) -> Command:
     language = value.get("language", 0)
     if isinstance(language, int):
         value["language"] = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    nulls: tuple[str, ...] = ()
     if isinstance(fields := value.get("extFields"), dict):
         value["extFields"] = {str(name): _as_text(item) for name, item in fields.items() if item is not None}
+        nulls = tuple(str(name) for name, item in fields.items() if item is None)
     try:
-        return msgspec.convert(value, Received, strict=False)
+        return msgspec.convert(value, Received, strict=False), nulls
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"header does not fit: {error}") from error
 
@@ -128,13 +133,11 @@ def _decode_binary(header: bytes, body: bytes) -> Command:
         remark = _text(header, position, remark_bytes) if remark_bytes else None
         position += remark_bytes
         ext_bytes = _INT.unpack_from(header, position)[0]
-        ext = _decode_ext(header, position + 4, ext_bytes) if ext_bytes else {}
+        ext, nulls = _decode_ext(header, position + 4, ext_bytes) if ext_bytes else ({}, ())
     except struct.error as error:
         raise RemoteProtocolError(f"binary header of {len(header)} bytes is cut short: {error}") from error
     name = LANGUAGES[language] if language < len(LANGUAGES) else "OTHER"
-    return Command(
-        code, ext, body, opaque=opaque, flag=flag, remark=remark, version=version, language=name, encoding=ROCKETMQ
-    )
+    return Command(code, ext, body, opaque, flag, remark, version, name, ROCKETMQ, nulls=nulls)
 
 
 def _text(header: bytes, start: int, size: int) -> str:
@@ -143,11 +146,13 @@ def _text(header: bytes, start: int, size: int) -> str:
     return header[start : start + size].decode("utf-8", "replace")  # as Java does
 
 
-def _decode_ext(header: bytes, position: int, size: int) -> dict[str, str]:
+def _decode_ext(header: bytes, position: int, size: int) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The fields, and the names of those that are null."""
     end = position + size
     if size < 0 or end > len(header):
         raise RemoteProtocolError(f"header fields of {size} bytes do not fit in a header of {len(header)}")
     ext: dict[str, str] = {}
+    nulls: list[str] = []
     read_key_bytes, read_value_bytes, known = _KEY.unpack_from, _INT.unpack_from, _KEY_TEXTS.get
     while position < end:
         key_bytes = read_key_bytes(header, position)[0]
@@ -159,12 +164,16 @@ def _decode_ext(header: bytes, position: int, size: int) -> dict[str, str]:
             raise RemoteProtocolError(
                 f"a header field of {key_bytes} and {value_bytes} bytes does not fit in a header of {len(header)}"
             )
-        if key_bytes and value_bytes:  # a zero length reads as null in Java, so such an entry does not exist
+        if not key_bytes:  # a zero length reads as null in Java
+            continue
+        if not value_bytes:
+            nulls.append(raw_key.decode("utf-8", "replace"))
+        else:
             # Text that is not UTF-8 is replaced, as Java does.
             ext[known(raw_key) or raw_key.decode("utf-8", "replace")] = header[value_at:position].decode(
                 "utf-8", "replace"
             )
-    return ext
+    return ext, tuple(nulls)
 
 
 def _encode_binary(command: Command) -> bytes:

@@ -6,6 +6,10 @@
 
 The signature covers all header fields, so a request must not change after signing. Only requests are signed, one-way ones
 too; answers never are. The secret appears in no text: not in `repr`, and not in errors.
+
+Two fields of ours are signed like any other, and only our servers look at them: `_rl_code`, the request code, and
+`_rl_time`, the milliseconds since 1970 at which the request was signed. With them a request that somebody recorded can be
+sent neither again later nor as another request.
 """
 
 from __future__ import annotations
@@ -20,6 +24,10 @@ from rocketline.protocol.command import Command
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"  # noqa: S105
 SIGNATURE = "Signature"
+SIGNED_CODE = "_rl_code"
+SIGNED_MS = "_rl_time"
+ACCOUNT_FIELDS = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_CODE, SIGNED_MS})
+"""Fields that say who sent a request. They concern nobody but the server that it was sent to."""
 
 _UNSIGNED = "_UNIQUE_KEY_QUERY"
 _UNSIGNED_VERSION = 399
@@ -56,14 +64,26 @@ class Credentials:
         fields[ACCESS_KEY] = self.access_key
         if self.security_token is not None:
             fields[SECURITY_TOKEN] = self.security_token
-        names = _in_java_order(fields)
         if _UNSIGNED in fields:
-            names.remove(_UNSIGNED)
             command.version = _UNSIGNED_VERSION
-        content = "".join([fields[name] for name in names]).encode()
         body = command.body if command.chunks is None else b"".join(command.chunks)
-        fields[SIGNATURE] = b64encode(hmac.digest(self.secret_key.encode(), content + body, "sha1")).decode()
+        content = signed_fields(fields, command.version) + body
+        fields[SIGNATURE] = b64encode(hmac.digest(self.secret_key.encode(), content, "sha1")).decode()
         command.ext = fields
+
+
+def signed_fields(fields: dict[str, str], version: int) -> bytes:
+    """What is signed of the header fields of a request that announces this version; its body follows.
+
+    >>> signed_fields({"username": "w1", "AccessKey": "root", "Signature": "..."}, 493)
+    b'rootw1'
+    """
+    names = _in_java_order(fields)
+    if SIGNATURE in fields:
+        names.remove(SIGNATURE)
+    if version <= _UNSIGNED_VERSION and _UNSIGNED in fields:
+        names.remove(_UNSIGNED)
+    return "".join([fields[name] for name in names]).encode()
 
 
 def _in_java_order(fields: dict[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Waiting for a socket, and listening on a port that was in use a moment ago."""
+"""Waiting for a socket, listening on a port that was in use a moment ago, and who can connect to an address."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable
+from ipaddress import ip_address
 
 
 def readable_within(connection: socket.socket) -> Callable[[float], bool]:
@@ -28,3 +29,17 @@ def reuse_address(listening: socket.socket) -> None:
     """
     if sys.platform != "win32":
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
+    (True, True, False, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -15,7 +15,7 @@ from random import Random
 
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import StoreError, StoreInUse
-from rocketline.files import backup_of
+from rocketline.files import ANYBODY, backup_of
 from rocketline.store.files.disk import DirEntry, Disk, DiskUsage, FolderLock, MappedFile, store_error
 from rocketline.store.files.file_system import FileSystem
 
@@ -160,7 +160,7 @@ class MemoryDisk:
             raise store_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "read", path)
         return bytes(content.cached[start : start + size])
 
-    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False, mode: int = ANYBODY) -> None:
         self._require_folder(path)
         former = self._files.get(path)
         if keep_backup and former is not None:
@@ -308,9 +308,9 @@ class FaultyDisk:
         self.check("read", path)
         return self._inner.read_range(path, start, size)
 
-    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False, mode: int = ANYBODY) -> None:
         self.check("write", path)
-        self._inner.write_atomic(path, data, keep_backup)
+        self._inner.write_atomic(path, data, keep_backup, mode)
 
     def remove(self, path: Path, durably: bool = False) -> None:
         self.check("remove", path)

@@ -101,20 +101,25 @@ def _log_change(channel: Channel, request: Command, code: int, remark: str | Non
     ext = request.ext or {}
     fields = {
         "who": channel.remote,
-        "access_key": _short(ext.get(ACCESS_KEY, "-")),
+        "access_key": shortened(ext.get(ACCESS_KEY, "-")),
         "what": code_name(RequestCode, request.code).upper(),
         "object": _object_of(request, ext),
         "result": code_name(ResponseCode, code).upper(),
     }
     if remark and code != ResponseCode.SUCCESS:
-        fields["why"] = _short(remark)
+        fields["why"] = shortened(remark)
+    write_line(fields)
+
+
+def write_line(fields: dict[str, Any]) -> None:
+    """Write a line of these fields."""
     text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
     log.info("%s", text, extra={"fields": fields})
 
 
 def _object_of(request: Command, ext: dict[str, str]) -> dict[str, Any]:
     shown = [(name, value) for name, value in ext.items() if name not in _NOT_SHOWN][:MAX_FIELDS]
-    found: dict[str, Any] = {_short(name): _short(value) for name, value in shown}
+    found: dict[str, Any] = {shortened(name): shortened(value) for name, value in shown}
     if names := list(_names_in(request)):
         found["names"] = names[:MAX_NAMES]
     return found
@@ -125,7 +130,7 @@ def _names_in(request: Command) -> Iterator[str]:
     if not request.body:
         return
     if request.code in _SETTINGS:
-        yield from map(_short, parse_properties(request.body[:65536].decode("utf-8", "replace")))
+        yield from map(shortened, parse_properties(request.body[:65536].decode("utf-8", "replace")))
         return
     try:
         body = msgspec.json.decode(request.body)
@@ -134,7 +139,7 @@ def _names_in(request: Command) -> Iterator[str]:
     for item in _objects_in(body):
         for key in ("topicName", "groupName", "topic", "consumerGroup"):
             if isinstance(value := item.get(key), str):
-                yield _short(value)
+                yield shortened(value)
 
 
 def _objects_in(body: object) -> list[dict[str, Any]]:
@@ -144,5 +149,5 @@ def _objects_in(body: object) -> list[dict[str, Any]]:
     return [body, *(item for value in lists for item in value if isinstance(item, dict))]
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
     return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."

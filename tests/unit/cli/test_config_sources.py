@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketline.broker.config import BrokerConfig
-from rocketline.cli.servers.config_sources import environment_values, is_loopback, merged_values, variable_of
+from rocketline.cli.servers.config_sources import environment_values, merged_values, variable_of
 from rocketline.cli.servers.flags import given_settings
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServerConfig

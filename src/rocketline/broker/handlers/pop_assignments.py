@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from rocketline.async_table import when_saved
 from rocketline.broker.pop.modes import STRATEGIES, RequestModes, share_out
 from rocketline.broker.pop.routes import ClusterQueues, Queues
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
-from rocketline.broker.tables.async_table import when_saved
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from rocketline.async_table import AsyncTable, OffLoop, Saving
 from rocketline.broker.config import PopConfig
-from rocketline.broker.tables.async_table import AsyncTable, OffLoop, Saving
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.message import RETRY_PREFIX, MessageQueue
 from rocketline.protocol.bodies import POP, PULL, MessageRequestModeTable, SetMessageRequestModeRequestBody

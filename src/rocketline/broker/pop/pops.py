@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
+from rocketline.async_table import OffLoop
 from rocketline.broker.config import PopConfig
 from rocketline.broker.pop.checkpoints import PopCheckpoints
 from rocketline.broker.pop.in_flight import InFlight
@@ -19,7 +20,6 @@ from rocketline.broker.pop.reviver import PopReviver
 from rocketline.broker.pop.waiters import PopWaiters
 from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics.statistics import BrokerStatistics
-from rocketline.broker.tables.async_table import OffLoop
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.json_table import JsonTable

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from rocketline.broker.tables.async_table import AsyncTable, OffLoop, Saving
+from rocketline.async_table import AsyncTable, OffLoop, Saving
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.broker.tables.topics import READ
 from rocketline.clock import Clock

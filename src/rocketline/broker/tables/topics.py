@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from rocketline.async_table import AsyncTable, Edit, OffLoop, Saving
 from rocketline.broker.config import TopicConfigDefaults
-from rocketline.broker.tables.async_table import AsyncTable, Edit, OffLoop, Saving
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected

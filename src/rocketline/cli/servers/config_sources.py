@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +67,3 @@ def merged_values(
             log.warning("%s: %s has no effect: %s", where, key, ignored[key])
     merged = {**from_file, **from_environment, **flags}
     return {key: value for key, value in merged.items() if key not in unknown and key not in ignored}
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
-    (True, True, False, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -16,10 +16,11 @@ from typing import Protocol
 
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.logs import LoggingOptions, log_to_stderr
-from rocketline.cli.servers.config_sources import is_loopback, log, merged_values
+from rocketline.cli.servers.config_sources import log, merged_values
 from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, ServerFlags, given_settings, metrics_settings
 from rocketline.cli.servers.plan import ADVERTISED_PORT, ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
+from rocketline.system.sockets import is_loopback
 
 
 def up(

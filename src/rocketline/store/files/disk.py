@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from rocketline.errors import StoreError
-from rocketline.files import backup_of, replace_file
+from rocketline.files import ANYBODY, backup_of, replace_file
 from rocketline.store.files.disk_errors import as_store_error, store_error
 from rocketline.store.files.file_system import FileSystem, open_file_system
 from rocketline.store.files.mapped_file import MappedFile, RealMappedFile
@@ -101,8 +101,10 @@ class Disk(Protocol):
     def read_range(self, path: Path, start: int, size: int) -> bytes:
         """Some bytes of a file, fewer at its end; cheaper than mapping it."""
 
-    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
-        """Replace a file as a whole, durably; `keep_backup`: its former content becomes `.bak`."""
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False, mode: int = ANYBODY) -> None:
+        """Replace a file as a whole, durably; `keep_backup`: its former content becomes `.bak`.
+
+        `mode` says who may read and write it, less the umask."""
 
     def remove(self, path: Path, durably: bool = False) -> None:
         """Remove a file, or do nothing when there is none; `durably`: it is not back after a power failure."""
@@ -227,9 +229,9 @@ class RealDisk:
             finally:
                 os.close(fd)
 
-    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False, mode: int = ANYBODY) -> None:
         with as_store_error("write", path):
-            replace_file(path, data, keep_backup=keep_backup)
+            replace_file(path, data, keep_backup=keep_backup, mode=mode)
             sync_folder(path.parent)
 
     def remove(self, path: Path, durably: bool = False) -> None:

@@ -98,7 +98,7 @@ class ReadOnlyDisk:
     def sync(self, path: Path) -> None:
         pass
 
-    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False) -> None:
+    def write_atomic(self, path: Path, data: bytes, keep_backup: bool = False, mode: int = 0) -> None:
         _refuse(path)
 
     def remove(self, path: Path, durably: bool = False) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rocketline.async_table import when_saved
 from rocketline.broker.changes import MAX_CHANGE_BYTES, ChangingConfig
-from rocketline.broker.tables.async_table import when_saved
 from rocketline.broker.wiring import wired
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.bodies import encode_body

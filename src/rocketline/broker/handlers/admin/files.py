@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rocketline.broker.tables.async_table import Saving, when_saved
+from rocketline.async_table import Saving, when_saved
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.topics import Topics
 from rocketline.broker.wiring import wired

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from rocketline.broker.tables.async_table import Saving, when_saved
+from rocketline.async_table import Saving, when_saved
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
 from rocketline.broker.tables.topics import MAX_QUEUE_COUNT, Topics
 from rocketline.broker.wiring import wired

@@ -11,8 +11,8 @@ import pytest
 from tests.support.patience import PATIENCE_S
 from tests.unit.broker.parts import GatedDisk, Parts, Setup, eventually, send_request
 
+from rocketline.async_table import AsyncTable, Edit, OffLoop, when_saved
 from rocketline.broker import Broker, BrokerConfig
-from rocketline.broker.tables.async_table import AsyncTable, Edit, OffLoop, when_saved
 from rocketline.broker.tables.json_table import JsonTable
 from rocketline.errors import StoreError
 from rocketline.protocol.bodies import ConsumerOffsetTable, TopicConfig, TopicConfigSerializeWrapper

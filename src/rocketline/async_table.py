@@ -15,15 +15,22 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial, reduce
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from rocketline.broker.tables.json_table import JsonTable
 from rocketline.protocol.command import Command
 from rocketline.transport import Reply
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Content = TypeVar("Content", contravariant=True)
+
+
+class TableFile(Protocol[Content]):
+    """Where a table is kept."""
+
+    def save(self, table: Content, /) -> None:
+        """Write all of it, durably. Blocking; any thread."""
 
 
 class OffLoop:
@@ -67,9 +74,9 @@ _Order = tuple[Edit[T], Callable[[], None] | None, "asyncio.Future[None]"]
 
 
 class AsyncTable(Generic[T]):
-    """The content of one file. Contents are never changed in place: an edit makes a new one from the former."""
+    """A table and its file. Contents are never changed in place: an edit makes a new one from the former."""
 
-    def __init__(self, file: JsonTable[T], empty: T, use: Callable[[T], None], off_loop: OffLoop | None) -> None:
+    def __init__(self, file: TableFile[T], empty: T, use: Callable[[T], None], off_loop: OffLoop | None) -> None:
         """`use` is called with each content that is in force from then on. Without `off_loop` every change is saved at once,
         which blocks."""
         self._file = file

@@ -1,0 +1,217 @@
+"""Settings of access control, for brokers and name servers: RocketMQ's keys, and some of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rocketline.auth.model import User, UserType
+from rocketline.auth.posture import networks_of
+from rocketline.errors import ConfigError
+from rocketline.protocol.signing import Credentials
+from rocketline.settings import setting
+
+_PACKAGE = "org.apache.rocketmq.auth."
+_KNOWN_CLASSES = {
+    "authenticationProvider": ("DefaultAuthenticationProvider",),
+    "authorizationProvider": ("DefaultAuthorizationProvider",),
+    "authenticationMetadataProvider": ("LocalAuthenticationMetadataProvider",),
+    "authorizationMetadataProvider": ("LocalAuthorizationMetadataProvider",),
+    "authenticationStrategy": ("StatelessAuthenticationStrategy",),
+    "authorizationStrategy": ("StatelessAuthorizationStrategy",),
+}
+"""Classes of RocketMQ that do what this server does anyway."""
+
+
+class ReplayProtection(Enum):
+    CHECK = "check"
+    """Of requests that say when and as what they were signed."""
+    DEMAND = "demand"
+
+
+class _InitUser(msgspec.Struct):
+    username: str
+    password: str
+    userType: str = "Super"  # noqa: N815
+
+
+class _InnerAccount(msgspec.Struct, rename="camel"):
+    access_key: str
+    secret_key: str
+
+
+@dataclass(frozen=True)
+class AuthConfig:
+    enabled: bool = setting(
+        False, "authenticationEnabled", "Ask every request for an account: it must be signed with its password."
+    )
+    authorization: str = setting(
+        "",
+        "authorizationEnabled",
+        "false: every account may do everything but manage accounts. Empty: rights count as soon as accounts do.",
+    )
+    init_user: str = setting(
+        "",
+        "initAuthenticationUser",
+        'The first administrator, `{"username":"...","password":"..."}`: created at the start if there is none of that name.',
+        is_secret=True,
+    )
+    init_user_file: str = setting(
+        "", "rocketline.initUserFile", "A file with the same, or with a list of such accounts; it may have a userType each."
+    )
+    inner_account: str = setting(
+        "",
+        "innerClientAuthenticationCredentials",
+        'The account this server signs its own requests with, `{"accessKey":"...","secretKey":"..."}`: created likewise.',
+        is_secret=True,
+    )
+    path: str = setting(
+        "",
+        "rocketline.authPath",
+        "Folder of users.json and acls.json. Empty: a broker has them in the folder `config` of its store.",
+    )
+    replay_protection: ReplayProtection = setting(
+        ReplayProtection.CHECK,
+        "rocketline.auth.replayProtection",
+        "check: the signed time and code of a request count if it has them; demand: a request without them is refused.",
+    )
+    reveals_passwords: bool = setting(
+        False,
+        "rocketline.auth.revealPasswords",
+        "Show passwords to administrators who ask for users, over TLS or on this machine; Apache's copyUser needs it.",
+    )
+    authentication_whitelist: str = setting(
+        "", "authenticationWhitelist", "Codes of requests that need no account, separated by commas."
+    )
+    authorization_whitelist: str = setting(
+        "", "authorizationWhitelist", "Codes of requests that need an account, but no rights."
+    )
+    migrates_v1: bool = setting(
+        False, "migrateAuthFromV1Enabled", "At every start, create the accounts of plain_acl.yml that do not exist yet."
+    )
+    v1_path: str = setting("", "rocketline.auth.v1Path", "The folder with conf/plain_acl.yml and conf/acl, or such a file.")
+    acl_v1: bool = setting(False, "aclEnable", "Access control of RocketMQ 4: with true the server does not start.")
+    authentication_provider: str = setting("", "authenticationProvider", "Only RocketMQ's default can be named.")
+    authorization_provider: str = setting("", "authorizationProvider", "Only RocketMQ's default can be named.")
+    authentication_metadata: str = setting(
+        "", "authenticationMetadataProvider", "Only RocketMQ's local one can be named; accounts are in users.json."
+    )
+    authorization_metadata: str = setting(
+        "", "authorizationMetadataProvider", "Only RocketMQ's local one can be named; rights are in acls.json."
+    )
+    authentication_strategy: str = setting(
+        "", "authenticationStrategy", "Only RocketMQ's stateless one can be named: every request is checked."
+    )
+    authorization_strategy: str = setting(
+        "", "authorizationStrategy", "Only RocketMQ's stateless one can be named: every request is checked."
+    )
+    insecure: bool = setting(
+        False,
+        "rocketline.insecure",
+        "Serve other machines without asking for accounts; without this such a server does not start.",
+    )
+    admin_from: str = setting(
+        "",
+        "rocketline.adminFrom",
+        "With that, addresses and networks from which operators may change things, besides this machine; commas between.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.acl_v1:
+            raise ConfigError(
+                "aclEnable=true: access control of RocketMQ 4 does not exist here, and without it everybody could do "
+                "everything. Take its accounts over with authenticationEnabled=true and migrateAuthFromV1Enabled=true, or "
+                "set authenticationEnabled=true and make new accounts; then remove aclEnable"
+            )
+        if self.authorization not in ("", "true", "false"):
+            raise ConfigError(f"authorizationEnabled={self.authorization!r} is neither true nor false")
+        if self.authorization == "true" and not self.enabled:
+            raise ConfigError(
+                "authorizationEnabled=true without authenticationEnabled=true would believe every account name: set both"
+            )
+        networks_of(self.admin_from)
+        self._check_classes()
+        for text in (self.authentication_whitelist, self.authorization_whitelist):
+            codes_in(text)
+        _inner_account(self.inner_account)
+
+    def _check_classes(self) -> None:
+        given = {
+            "authenticationProvider": self.authentication_provider,
+            "authorizationProvider": self.authorization_provider,
+            "authenticationMetadataProvider": self.authentication_metadata,
+            "authorizationMetadataProvider": self.authorization_metadata,
+            "authenticationStrategy": self.authentication_strategy,
+            "authorizationStrategy": self.authorization_strategy,
+        }
+        for key, name in given.items():
+            known = _KNOWN_CLASSES[key]
+            if name and not (name.startswith(_PACKAGE) and name.rpartition(".")[2] in known):
+                raise ConfigError(f"{key}={name} does not exist here: leave it out, which does what {known[0]} does")
+
+    @property
+    def authorizes(self) -> bool:
+        """Whether rights count."""
+        return self.enabled and self.authorization != "false"
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What this server signs its own requests with."""
+        return _inner_account(self.inner_account)
+
+    def first_users(self) -> dict[str, User]:
+        """The accounts that must exist; ConfigError when they cannot be read."""
+        users = list(self._init_users())
+        if (inner := self.credentials) is not None:
+            users.append(User(inner.access_key, inner.secret_key, UserType.SUPER))
+        return {user.name: user for user in reversed(users)}
+
+    def _init_users(self) -> Iterator[User]:
+        if self.init_user:
+            yield _user(_decoded(self.init_user.encode(), _InitUser, "initAuthenticationUser"), "initAuthenticationUser")
+        if self.init_user_file:
+            where = f"rocketline.initUserFile={self.init_user_file}"
+            try:
+                data = Path(self.init_user_file).read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{where} cannot be read: {error.strerror}") from error
+            found = _decoded(data, list[_InitUser] | _InitUser, where)
+            yield from (_user(item, where) for item in (found if isinstance(found, list) else [found]))
+
+
+def codes_in(text: str) -> frozenset[int]:
+    """The request codes of a whitelist."""
+    try:
+        return frozenset(int(item) for item in text.split(",") if item.strip())
+    except ValueError:
+        raise ConfigError(f"a whitelist has request codes with commas between, not {text!r}") from None
+
+
+def _user(given: _InitUser, where: str) -> User:
+    if not given.username.strip() or not given.password.strip():
+        raise ConfigError(f"{where}: username or password is blank")
+    kinds = {"super": UserType.SUPER, "normal": UserType.NORMAL}
+    if given.userType.lower() not in kinds:
+        raise ConfigError(f"{where}: userType {given.userType!r} is neither Super nor Normal")
+    return User(given.username, given.password, kinds[given.userType.lower()])
+
+
+def _inner_account(text: str) -> Credentials | None:
+    if not text:
+        return None
+    where = "innerClientAuthenticationCredentials"
+    given = _decoded(text.encode(), _InnerAccount, where)
+    return Credentials(given.access_key, given.secret_key)
+
+
+def _decoded(data: bytes, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # The reason is left out: it may quote a password.
+        raise ConfigError(f"{where} is not the JSON that is expected; docs/reference/config.md shows it") from None

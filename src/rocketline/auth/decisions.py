@@ -1,0 +1,53 @@
+"""Whether an account's rights meet a need. Pure: the same arguments give the same verdict.
+
+Custom entries count before default ones. Of those that are about the resource and fit the action and the address, the most
+specific decides: a literal, then the longest prefix, then all resources of a kind, then `*`; Deny before Allow. An entry
+whose action or address does not fit is as if absent. Without any entry the need is not met.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from rocketline.auth.model import Acl, Action, Decision, Entry, Need, User, UserStatus, UserType, Verdict
+
+ALLOWED = Verdict(True)
+NOT_ALLOWED = Verdict(False)
+
+
+def decide(user: User, acl: Acl, need: Need, ip: str) -> Verdict:
+    """May `user` do this, coming from `ip`? A super user may everything, a disabled one nothing."""
+    if user.status is not UserStatus.ENABLE:
+        return NOT_ALLOWED
+    if user.type is UserType.SUPER:
+        return ALLOWED
+    for index in acl.indexes:
+        for entry in index.about(need.resource):
+            if covers_action(entry, need.actions) and covers_address(entry, ip):
+                return Verdict(entry.decision is Decision.ALLOW, entry)
+    return NOT_ALLOWED
+
+
+def covers_action(entry: Entry, actions: tuple[Action, ...]) -> bool:
+    """Whether the entry names one of the actions."""
+    return Action.ALL in entry.actions or any(action in entry.actions for action in actions)
+
+
+def covers_address(entry: Entry, ip: str) -> bool:
+    """Whether the entry counts for a sender at this address; "" is a sender without one."""
+    if not entry.source_ips:
+        return True
+    address = _address(ip)
+    return address is not None and any(
+        address.version == network.version and address in network for network in entry.networks
+    )
+
+
+@lru_cache(4096)
+def _address(ip: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(ip)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

@@ -1,0 +1,88 @@
+"""Lines of the audit log about requests that did not pass.
+
+One line for each account, address and reason in ten seconds, with the number of requests that it stands for: a client that
+tries for ever fills no disk. No line has a secret or a signature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rocketline.auth.model import Need, Verdict
+from rocketline.clock import Clock
+from rocketline.protocol.codes import RequestCode, code_name
+from rocketline.protocol.command import Command
+from rocketline.protocol.signing import ACCESS_KEY
+from rocketline.transport import Channel
+from rocketline.transport.audit import shortened, write_line
+
+PAUSE_S = 10.0
+MAX_KEPT = 1000
+"""Combinations of account, address and reason. Beyond that, new ones are only counted."""
+
+_Key = tuple[str, str, str]
+
+
+@dataclass
+class _Kept:
+    said_at: float
+    fields: dict[str, Any]
+    unsaid: int = 0
+
+
+class RefusalLog:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[_Key, _Kept] = {}
+        """The one that was said first comes first."""
+        self._untold = 0
+
+    def note(
+        self,
+        channel: Channel,
+        request: Command,
+        reason: str,
+        remark: str,
+        need: Need | None = None,
+        verdict: Verdict | None = None,
+    ) -> None:
+        """Write a line about a refused request, or count it for a later one."""
+        now = self._clock.monotonic()
+        self._say_old(now)
+        account = shortened((request.ext or {}).get(ACCESS_KEY, "") or channel.identity or "-")
+        key = account, channel.remote_ip, reason
+        kept = self._kept.get(key)
+        if kept is not None:
+            kept.unsaid += 1
+            return
+        if len(self._kept) >= MAX_KEPT:
+            self._untold += 1
+            return
+        fields = {
+            "who": channel.remote,
+            "access_key": account,
+            **({"certificate": channel.identity} if channel.identity else {}),
+            "what": code_name(RequestCode, request.code).upper(),
+            **({"resource": shortened(str(need.resource))} if need is not None else {}),
+            "result": "REFUSED",
+            "reason": reason,
+            **({"entry": str(verdict.entry)} if verdict is not None and verdict.entry is not None else {}),
+            "why": shortened(remark),
+        }
+        self._kept[key] = _Kept(now, fields)
+        write_line(fields | {"count": 1})
+
+    def _say_old(self, now: float) -> None:
+        """Write what was only counted, once its ten seconds are over."""
+        while self._kept:
+            key = next(iter(self._kept))
+            kept = self._kept[key]
+            if now - kept.said_at < PAUSE_S:
+                return
+            del self._kept[key]
+            if kept.unsaid:
+                write_line(kept.fields | {"count": kept.unsaid})
+        if self._untold:
+            write_line({"what": "REQUESTS", "result": "REFUSED", "reason": "many", "count": self._untold})
+            self._untold = 0
