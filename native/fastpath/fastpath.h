@@ -36,13 +36,14 @@ typedef struct {
 } Frame;
 
 /* Fields of a Grant. */
-enum { GRANT_ACCOUNT, GRANT_KEY, GRANT_MUST_BE_FRESH, GRANT_PLACES, GRANT_FIELDS };
+enum { GRANT_ACCOUNT, GRANT_KEY, GRANT_IS_DATED, GRANT_SENDS, GRANT_BATCHES, GRANT_SINCE, GRANT_FIELDS };
 
 int is_grant(PyObject *grant);
 /* How many bytes `admit` needs behind the texts of a frame. */
 size_t signed_room(int64_t header_bytes, int64_t body_bytes);
-/* Decide which of up to HMAC_LANES frames are sent by those to whom their grants were given. */
-void admit(Frame *frames, int count, int64_t now_ms);
+/* Find out which of up to HMAC_LANES frames are sent by those to whom their grants were given. `times`: from when to when signatures
+ * may be that say when they were made. */
+void admit(Frame *frames, int count, const int64_t *times);
 
 /* Whether a text is a plain number within limits. */
 int read_number(const uint8_t *digits, Py_ssize_t size, int64_t low, int64_t high, int64_t *number);

@@ -5,11 +5,11 @@
 
 #define SIGNATURE_BYTES 28
 #define MAX_SIGNED_BYTES (16 << 10) /* the library that the general path uses hashes one long message faster than this code */
-#define MAX_AGE_MS 300000 /* of a signature that says when it was made; no older, and no more in the future */
 
 int is_grant(PyObject *grant)
 {
-    if (!PyTuple_Check(grant) || PyTuple_GET_SIZE(grant) != GRANT_FIELDS || !PyDict_Check(PyTuple_GET_ITEM(grant, GRANT_PLACES)))
+    if (!PyTuple_Check(grant) || PyTuple_GET_SIZE(grant) != GRANT_FIELDS || !PyDict_Check(PyTuple_GET_ITEM(grant, GRANT_SENDS))
+        || !PyDict_Check(PyTuple_GET_ITEM(grant, GRANT_BATCHES)))
         return 0;
     PyObject *account = PyTuple_GET_ITEM(grant, GRANT_ACCOUNT), *key = PyTuple_GET_ITEM(grant, GRANT_KEY);
     return account == Py_None || (PyBytes_Check(account) && PyBytes_Check(key) && PyBytes_GET_SIZE(key) == HMAC_KEY_BYTES);
@@ -21,14 +21,14 @@ size_t signed_room(int64_t header_bytes, int64_t body_bytes)
 }
 
 /* Whether what a signature says about its request and its time is so; it may say nothing unless it must. */
-static int is_fresh(const SendHeader *header, int64_t now_ms, int must)
+static int is_fresh(const SendHeader *header, const int64_t *times, int must)
 {
-    int64_t found, code = header->numbers[CODE], first_ms = now_ms > MAX_AGE_MS ? now_ms - MAX_AGE_MS : 0;
+    int64_t found, code = header->numbers[CODE];
     Span as = header->signed_code, at = header->signed_time;
     if (must && (as.at == NULL || at.at == NULL))
         return 0;
     return (as.at == NULL || read_number(as.at, as.size, code, code, &found))
-        && (at.at == NULL || read_number(at.at, at.size, first_ms, now_ms + MAX_AGE_MS, &found));
+        && (at.at == NULL || read_number(at.at, at.size, times[0], times[1], &found));
 }
 
 static uint8_t *put_span(uint8_t *at, Span span) { return span.size ? put_bytes(at, span.at, (size_t)span.size) : at; }
@@ -63,13 +63,13 @@ static int is_signature(const uint8_t *text, const uint8_t *digest)
 }
 
 /* Whether a frame has all that the account of its grant must say, but for the signature itself. */
-static int names_account(const Frame *frame, PyObject *account, int64_t now_ms)
+static int names_account(const Frame *frame, PyObject *account, const int64_t *times)
 {
     const SendHeader *header = &frame->header;
     return !header->is_odd && header->signature.size == SIGNATURE_BYTES && frame->body_bytes <= MAX_SIGNED_BYTES
         && header->account.size == PyBytes_GET_SIZE(account)
         && memcmp(header->account.at, PyBytes_AS_STRING(account), (size_t)header->account.size) == 0
-        && is_fresh(header, now_ms, PyTuple_GET_ITEM(frame->grant, GRANT_MUST_BE_FRESH) == Py_True);
+        && is_fresh(header, times, PyTuple_GET_ITEM(frame->grant, GRANT_IS_DATED) == Py_True);
 }
 
 static int says_nothing(const SendHeader *header)
@@ -78,7 +78,7 @@ static int says_nothing(const SendHeader *header)
         && header->signed_time.at == NULL;
 }
 
-void admit(Frame *frames, int count, int64_t now_ms)
+void admit(Frame *frames, int count, const int64_t *times)
 {
     Hmac messages[HMAC_LANES];
     Frame *asked[HMAC_LANES];
@@ -86,7 +86,7 @@ void admit(Frame *frames, int count, int64_t now_ms)
     for (Frame *frame = frames; frame < frames + count; frame++) {
         PyObject *account = frame->grant == NULL ? NULL : PyTuple_GET_ITEM(frame->grant, GRANT_ACCOUNT);
         frame->is_admitted = account == NULL || (account == Py_None && says_nothing(&frame->header));
-        if (account == NULL || account == Py_None || !names_account(frame, account, now_ms))
+        if (account == NULL || account == Py_None || !names_account(frame, account, times))
             continue;
         messages[signed_count].key = (const uint8_t *)PyBytes_AS_STRING(PyTuple_GET_ITEM(frame->grant, GRANT_KEY));
         put_signed(frame, &messages[signed_count]);

@@ -26,7 +26,7 @@ typedef struct {
     PyObject *context, *queue_offsets, *born_host;
     uint8_t *log; /* memory of the file that begins at `base` */
     int64_t base, limit, wrote, store_ms, max_frame, max_header, max_body, max_record;
-    int64_t now_ms;
+    int64_t times[2]; /* of signatures */
     PyObject *reads, *runs; /* `runs` is owned */
     Frame ahead[HMAC_LANES]; /* frames that were looked at before it is their turn, so that signatures are checked together */
     int ahead_at, ahead_count;
@@ -159,7 +159,8 @@ static int complete_properties(const Serving *serving, const Frame *frame, Send 
 /* The place of a send: (topic, the same as records have it, keys of its queues); NULL when there is none, or none for its sender. */
 static PyObject *place_of(const Serving *serving, const Frame *frame, const Send *send)
 {
-    PyObject *places = frame->grant == NULL ? of(serving, PLACES) : PyTuple_GET_ITEM(frame->grant, GRANT_PLACES);
+    int granted = frame->header.numbers[CODE] == SEND_V2 ? GRANT_SENDS : GRANT_BATCHES;
+    PyObject *places = frame->grant == NULL ? of(serving, PLACES) : PyTuple_GET_ITEM(frame->grant, granted);
     PyObject *topic = plain_text(send->topic.at, send->topic.size);
     PyObject *place = topic == NULL ? NULL : PyDict_GetItemWithError(places, topic);
     Py_XDECREF(topic);
@@ -382,7 +383,7 @@ static void look_ahead(Serving *serving, Py_ssize_t number, int64_t position)
             number++;
         }
     }
-    admit(serving->ahead, count, serving->now_ms);
+    admit(serving->ahead, count, serving->times);
     serving->ahead_at = 0;
     serving->ahead_count = count;
 }
@@ -427,7 +428,15 @@ static int take_read(Serving *serving, Py_ssize_t number, PyObject *answers, PyO
     return noted;
 }
 
-/* serve_sends(reads, context, room, now_ms)
+static int are_times(PyObject *times)
+{
+    if (PyTuple_Check(times) && PyTuple_GET_SIZE(times) == 2)
+        return 1;
+    PyErr_SetString(PyExc_TypeError, "times are a first and a last one");
+    return 0;
+}
+
+/* serve_sends(reads, context, room, times of signatures)
  *
  * Gives, when some send was served, for each read its answers or None,
  * (number, position) where there is more in one, how far the log is written, requests by code, and what to count. */
@@ -443,7 +452,8 @@ EXPORT(serve_sends)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_FRAME), &serving.max_frame)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_HEADER), &serving.max_header)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_BODY), &serving.max_body)
-        || as_int64(PyTuple_GET_ITEM(args[1], MAX_RECORD), &serving.max_record) || as_int64(args[3], &serving.now_ms))
+        || as_int64(PyTuple_GET_ITEM(args[1], MAX_RECORD), &serving.max_record) || !are_times(args[3])
+        || as_int64(PyTuple_GET_ITEM(args[3], 0), &serving.times[0]) || as_int64(PyTuple_GET_ITEM(args[3], 1), &serving.times[1]))
         return NULL;
     serving.reads = args[0];
     serving.context = args[1];

@@ -72,7 +72,7 @@ def _install_fast_path(router: Router, parts: BrokerParts, sends: SendHandlers, 
         router.fast_path.settle_all()
     router.fast_path = None
     if parts.config.fast_path:
-        router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay)
+        router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay, None)
 
 
 def _other_handlers(parts: BrokerParts, sends: SendHandlers, selections: Selections) -> Iterator[HandlerGroup]:

@@ -10,6 +10,7 @@ Nothing outside imports this package but `broker/handler_wiring.py`. It is off w
 
     path.py            what transport sees: gathers the reads of one turn of the loop, serves them together
     sends.py           plain sends: bytes of a read -> records in the log -> answers
+    grants.py          with a guard: what connections may send to
     late_answers.py    SYNC_FLUSH: answers that wait for the disk
     pulls.py           plain pulls: a request asked before with other numbers -> slices of the log
     held_pull.py       a pull that waits for messages, without a future or a task
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from rocketline._impl import NAME
 
 if TYPE_CHECKING:
+    from rocketline.auth.guard import AccessGuard
     from rocketline.broker.fastpath.path import BrokerFastPath
     from rocketline.broker.handlers.pull import PullHandlers
     from rocketline.broker.handlers.send import SendHandlers
@@ -32,15 +34,22 @@ if TYPE_CHECKING:
 
 
 def fast_path_of(
-    sends: SendHandlers, pulls: PullHandlers, limits: Limits, loop_delay: LoopDelay | None
+    sends: SendHandlers,
+    pulls: PullHandlers,
+    limits: Limits,
+    loop_delay: LoopDelay | None,
+    guard: AccessGuard | None,
 ) -> BrokerFastPath | None:
     """The fast path beside these handlers; None where everything takes the general path."""
     if NAME != "c" or os.environ.get("ROCKETLINE_FAST_PATH", "") == "off":
         return None
+    from rocketline.broker.fastpath.grants import Grants
     from rocketline.broker.fastpath.path import BrokerFastPath
     from rocketline.broker.fastpath.pulls import FastPulls
     from rocketline.broker.fastpath.sends import FastSends
 
-    fast_sends = None if sends.parts.store.config.transient_pool else FastSends(sends, limits, loop_delay)
-    fast_pulls = None if pulls.parts.slave_read or not pulls.parts.readable else FastPulls(pulls, limits)
+    grants = None if guard is None else Grants(guard, pulls.parts.clock)
+    fast_sends = None if sends.parts.store.config.transient_pool else FastSends(sends, limits, loop_delay, grants)
+    without_pulls = pulls.parts.slave_read or not pulls.parts.readable or guard is not None
+    fast_pulls = None if without_pulls else FastPulls(pulls, limits)
     return BrokerFastPath(fast_sends, fast_pulls)

@@ -88,7 +88,7 @@ class BrokerFastPath:
         served = self._try(sends, [read])
         if served is None:
             state.send_misses += 1
-            sends.learn(data)
+            sends.learn(channel, data)
             return _NOTHING
         if channel is not self._last:
             if self._last is None:
@@ -122,7 +122,7 @@ class BrokerFastPath:
             state.is_kept = False
             if answers is None:
                 state.send_misses += 1
-                sends.learn(data)
+                sends.learn(channel, data)
             else:
                 self._count += 1
                 state.send_misses = 0
