@@ -10,6 +10,7 @@ is itself such a dataclass is filled from the same keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
@@ -20,6 +21,7 @@ from rocketline.errors import ConfigError
 T = TypeVar("T")
 
 HIDDEN = "******"
+_PRIVATE = re.compile("auth|password|secret|credential", re.IGNORECASE)
 
 
 def setting(default: Any, key: str | None, doc: str, *, is_secret: bool = False) -> Any:
@@ -145,9 +147,12 @@ def values_of(config: Any) -> dict[str, str]:
 
 
 def as_properties(config: Any) -> str:
-    """The settings as sorted properties text, which `parse_properties` can read; secrets are shown as stars."""
+    """The settings as sorted properties text, which `parse_properties` can read, for anybody who asks a server.
+
+    Secrets are shown as stars. Whatever is about accounts and passwords is left out."""
     hidden = dict.fromkeys(_secrets_of(config), HIDDEN)
-    values = values_of(config) | hidden
+    shown = values_of(config) | hidden
+    values = {key: value for key, value in shown.items() if not _PRIVATE.search(key)}
     escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values.items()}
     return "".join(f"{key}={value}\n" for key, value in sorted(escaped.items()))
 

@@ -21,9 +21,10 @@ from rocketline.protocol.headers import REQUEST_HEADERS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "requests.md"
+ACCESS = ROOT / "src/rocketline/auth/requests.py"
 SOURCES = {
-    "broker": tuple(sorted((ROOT / "src/rocketline/broker/handlers").rglob("*.py"))),
-    "name server": (ROOT / "src/rocketline/nameserver/handlers.py",),
+    "broker": (*sorted((ROOT / "src/rocketline/broker/handlers").rglob("*.py")), ACCESS),
+    "name server": (ROOT / "src/rocketline/nameserver/handlers.py", ACCESS),
     "client": (ROOT / "src/rocketline/client/incoming.py",),
 }
 
@@ -45,10 +46,11 @@ KINDS: dict[Kind, tuple[int, ...]] = {
     Kind.MEMBER: (14, 15, 34, 35, 38, 40, 41, 42, 46, 400, 220, 221, 200055),
     Kind.QUESTION: (
         21, 26, 28, 29, 30, 31, 32, 101, 105, 106, 201, 202, 203, 204, 206, 208, 219, 223, 224, 300, 303, 304, 305, 307, 308,
-        311, 312, 313, 315, 317, 319, 321, 328, 343, 345, 351, 352,
+        311, 312, 313, 315, 317, 319, 321, 328, 343, 345, 351, 352, 3004, 3005, 3009, 3010,
     ),
     Kind.CHANGE: (
         17, 18, 25, 100, 102, 200, 205, 207, 215, 216, 222, 225, 306, 309, 314, 316, 318, 323, 327, 329, 353, 401, 513,
+        3001, 3002, 3003, 3006, 3007, 3008,
     ),
     Kind.SERVERS: (43, 45, 60, 61, 103, 104, 217, 322, 402, 901, 904, 905),
 }  # fmt: skip
@@ -62,10 +64,6 @@ NOT_ANSWERED = {
         "UPDATE_CONTROLLER_CONFIG 1009, "
         "GET_CONTROLLER_CONFIG 1010, CLEAN_BROKER_DATA 1011, CONTROLLER_GET_NEXT_BROKER_ID 1012, "
         "CONTROLLER_APPLY_BROKER_ID 1013"
-    ),
-    "users and ACL": (
-        "AUTH_CREATE_USER 3001, AUTH_UPDATE_USER 3002, AUTH_DELETE_USER 3003, AUTH_GET_USER 3004, AUTH_LIST_USER 3005, "
-        "AUTH_CREATE_ACL 3006, AUTH_UPDATE_ACL 3007, AUTH_DELETE_ACL 3008, AUTH_GET_ACL 3009, AUTH_LIST_ACL 3010"
     ),
     "ACL of RocketMQ 4.9 and early 5.x, gone from 5.4": (
         "UPDATE_AND_CREATE_ACL_CONFIG 50, DELETE_ACL_CONFIG 51, GET_BROKER_CLUSTER_ACL_INFO 52, "

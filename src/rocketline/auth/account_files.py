@@ -35,6 +35,7 @@ from rocketline.auth.model import (
     UserStatus,
     UserType,
 )
+from rocketline.auth.words import subject_name, subject_of
 from rocketline.errors import ConfigError, StoreError
 from rocketline.files import OWNER_ONLY
 from rocketline.protocol.bodies import Body
@@ -43,7 +44,6 @@ from rocketline.store.files.disk import Disk
 T = TypeVar("T")
 
 USER_SUBJECT = 1
-SUBJECT_PREFIX = "User:"
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def encode_users(users: Mapping[str, User]) -> bytes:
 
 
 def encode_acls(acls: Mapping[str, Acl]) -> bytes:
-    return _pretty({SUBJECT_PREFIX + name: saved_acl(name, acl) for name, acl in acls.items()})
+    return _pretty({subject_of(name): saved_acl(name, acl) for name, acl in acls.items()})
 
 
 def decode_users(data: bytes) -> dict[str, User]:
@@ -267,9 +267,10 @@ def _saved_entry(entry: Entry) -> SavedEntry:
 
 
 def _subject_name(key: str) -> str:
-    if not key.startswith(SUBJECT_PREFIX):
-        raise ValueError(f"{key!r} does not begin with {SUBJECT_PREFIX!r}")
-    return key.removeprefix(SUBJECT_PREFIX)
+    name = subject_name(key)
+    if name is None:
+        raise ValueError(f"{key!r} is not {subject_of('name')!r}")
+    return name
 
 
 def _acl(key: str, saved: SavedAcl) -> Acl:

@@ -76,7 +76,7 @@ class Accounts:
         """`change` may refuse."""
         return self._change(partial(_with_changed_user, name, change))
 
-    def delete_user(self, name: str, check: Callable[[User], None]) -> Saving:
+    def delete_user(self, name: str, check: Callable[[User], object]) -> Saving:
         """Delete an account and its rights; one that does not exist is none any more. `check` may refuse."""
         return self._change(partial(_without_user, name, check))
 
@@ -152,7 +152,7 @@ def _with_changed_user(name: str, change: Callable[[User], User], former: Accoun
     return replace(former, users={**former.users, name: change(user)})
 
 
-def _without_user(name: str, check: Callable[[User], None], former: AccountTable) -> AccountTable:
+def _without_user(name: str, check: Callable[[User], object], former: AccountTable) -> AccountTable:
     user = former.users.get(name)
     if user is None:
         return former

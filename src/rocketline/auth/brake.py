@@ -55,7 +55,8 @@ class Brake:
         loop = asyncio.get_running_loop()
         late: asyncio.Future[Command | None] = loop.create_future()
         self._late += 1
-        timer = loop.call_later(DELAY_S, lambda: late.done() or late.set_result(answer))
+        timer = loop.call_later(DELAY_S, late.set_result, answer)
+        # Done early when the connection ends.
         late.add_done_callback(lambda _: self._answered(timer))
         return late
 

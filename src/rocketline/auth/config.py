@@ -58,11 +58,13 @@ class AuthConfig:
     init_user: str = setting(
         "",
         "initAuthenticationUser",
-        'The first administrator, `{"username":"...","password":"..."}`: created at the start if there is none of that name.',
+        'The first administrator, `{"username":"...","password":"..."}`: created at the start if it does not exist.',
         is_secret=True,
     )
     init_user_file: str = setting(
-        "", "rocketline.initUserFile", "A file with the same, or with a list of such accounts; it may have a userType each."
+        "",
+        "rocketline.initUserFile",
+        "A file with the same, or with a list of such accounts; it may have a userType each.",
     )
     inner_account: str = setting(
         "",
@@ -74,6 +76,11 @@ class AuthConfig:
         "",
         "rocketline.authPath",
         "Folder of users.json and acls.json. Empty: a broker has them in the folder `config` of its store.",
+    )
+    is_follower: bool = setting(
+        False,
+        "rocketline.auth.readOnly",
+        "Another server writes these files: read them again when they change, and take no requests that change accounts.",
     )
     replay_protection: ReplayProtection = setting(
         ReplayProtection.CHECK,
@@ -94,7 +101,9 @@ class AuthConfig:
     migrates_v1: bool = setting(
         False, "migrateAuthFromV1Enabled", "At every start, create the accounts of plain_acl.yml that do not exist yet."
     )
-    v1_path: str = setting("", "rocketline.auth.v1Path", "The folder with conf/plain_acl.yml and conf/acl, or such a file.")
+    v1_path: str = setting(
+        "", "rocketline.auth.v1Path", "The folder with conf/plain_acl.yml and conf/acl, or such a file."
+    )
     acl_v1: bool = setting(False, "aclEnable", "Access control of RocketMQ 4: with true the server does not start.")
     authentication_provider: str = setting("", "authenticationProvider", "Only RocketMQ's default can be named.")
     authorization_provider: str = setting("", "authorizationProvider", "Only RocketMQ's default can be named.")
@@ -173,7 +182,9 @@ class AuthConfig:
 
     def _init_users(self) -> Iterator[User]:
         if self.init_user:
-            yield _user(_decoded(self.init_user.encode(), _InitUser, "initAuthenticationUser"), "initAuthenticationUser")
+            yield _user(
+                _decoded(self.init_user.encode(), _InitUser, "initAuthenticationUser"), "initAuthenticationUser"
+            )
         if self.init_user_file:
             where = f"rocketline.initUserFile={self.init_user_file}"
             try:

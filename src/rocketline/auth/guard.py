@@ -1,8 +1,8 @@
 """The guard of a server with accounts: asked before every request, and again before a held one is answered.
 
 A request passes when its account exists and is enabled, its signature is right, and the account has what the request needs
-(`needs.py`). Otherwise the answer is 16, with RocketMQ's words. Requests about accounts always need a super user or rights on
-the cluster, whatever is switched off.
+(`needs.py`). Otherwise the answer is 16, with RocketMQ's words. Requests about accounts always need a super user or rights
+on the cluster, whatever is switched off.
 
 Decisions are remembered while the accounts stay as they are. `version` says when that ends.
 """
@@ -18,19 +18,22 @@ from rocketline.auth.accounts import Accounts
 from rocketline.auth.brake import Brake
 from rocketline.auth.config import AuthConfig, ReplayProtection, codes_in
 from rocketline.auth.model import Level, Need, Needs, User, UserStatus, UserType, Verdict
-from rocketline.auth.needs import ACCOUNT_CODES, NOT_SENT, Server, Table
+from rocketline.auth.needs import ACCOUNT_CODES, CREATE, NOT_SENT, Server, Table, topic_need
 from rocketline.auth.refusal_log import RefusalLog
 from rocketline.auth.signatures import Signatures
 from rocketline.clock import Clock
 from rocketline.errors import ProtocolError, RequestRejected
-from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 from rocketline.protocol.signing import ACCESS_KEY
+from rocketline.system.sockets import is_loopback
 from rocketline.transport import Channel, Reply
 from rocketline.transport.timed_router import HELD
 
 MAX_REMEMBERED = 50_000
 """Decisions."""
+
+NO_RIGHTS_REMARK = "Authorization failed. Please verify your access rights and try again."
 
 Require = Callable[[Channel, Command, Need], None]
 """Raises RequestRejected when the sender of a request lacks a right that only its handler knows of."""
@@ -84,6 +87,7 @@ class AccessGuard:
         """`serves` says whether there is a handler for a code: requests without one are told so once they are signed."""
         self._accounts = accounts
         self._authorizes = config.authorizes
+        self._reveals = config.reveals_passwords
         self._table = table
         self._server = server
         self._serves = serves
@@ -129,12 +133,13 @@ class AccessGuard:
 
     def require(self, channel: Channel, request: Command, need: Need) -> None:
         """Refuse a request that passed, for a need that only its handler knows of."""
+        if not self._counts_rights(request.code) or self._is_for_all(need):
+            return
         user = self.caller(channel, request)
         try:
             if user is None:
-                raise Refused(Reason.NO_ACCOUNT, "username cannot be null.")
-            if self._counts_rights(request.code):
-                self._authorize(user, (need,), channel.remote_ip)
+                raise Refused(Reason.NO_ACCOUNT, NO_RIGHTS_REMARK)
+            self._authorize(user, (need,), channel.remote_ip)
         except Refused as refused:
             self._note(channel, request, refused)
             raise
@@ -142,6 +147,12 @@ class AccessGuard:
     def caller(self, channel: Channel, request: Command) -> User | None:
         """The account of a request that passed; None for one that needed none."""
         return self._accounts.user((request.ext or {}).get(ACCESS_KEY) or channel.identity)
+
+    def sees_passwords(self, channel: Channel, request: Command) -> bool:
+        """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""
+        user = self.caller(channel, request)
+        is_private = channel.is_encrypted or is_loopback(channel.remote_ip)
+        return self._reveals and user is not None and user.type is UserType.SUPER and is_private
 
     def grant(self, channel: Channel, request: Command) -> User | None:
         """The account of a request that would pass; None when it would not, about which nothing is noted."""
@@ -159,7 +170,7 @@ class AccessGuard:
         if not self._serves(code) or not self._counts_rights(code):
             return user
         if user is None:
-            raise Refused(Reason.NO_ACCOUNT, "Authorization failed. Please verify your access rights and try again.")
+            raise Refused(Reason.NO_ACCOUNT, NO_RIGHTS_REMARK)
         if user.type is not UserType.SUPER:
             self._authorize(user, self._needs_of(request), channel.remote_ip)
         return user
@@ -194,6 +205,10 @@ class AccessGuard:
 
     def _counts_rights(self, code: int) -> bool:
         return code not in self._needs_no_right and (self._authorizes or code in ACCOUNT_CODES)
+
+    def _is_for_all(self, need: Need) -> bool:
+        """The first trace creates the topic of traces."""
+        return need == topic_need(self._server.trace_topic, CREATE)
 
     def _needs_of(self, request: Command) -> Needs:
         rule = self._table.get(request.code)

@@ -13,7 +13,6 @@ from rocketline.auth.needs import ACCOUNT_CODES
 from rocketline.errors import ConfigError, RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import Command
-from rocketline.system.sockets import is_loopback
 from rocketline.transport import Channel
 from rocketline.transport.audit import CHANGES
 
@@ -38,19 +37,17 @@ def networks_of(text: str) -> Networks:
 
 
 def refuse_open_bind(host: str, *, is_insecure: bool) -> None:
-    """ConfigError for a server without accounts that other machines can reach, unless that is wanted."""
-    if is_loopback(host):
-        return
+    """Called for a server without accounts that other machines can reach: ConfigError, unless that is wanted."""
     if not is_insecure:
         raise ConfigError(
-            f"bindAddress={host or '0.0.0.0'} lets other machines in, and no accounts are asked for: anybody who reaches the "  # noqa: S104
+            f"bindAddress={host or 'all'} lets other machines in, and no accounts are asked for: anybody who reaches the "
             "port could read and delete everything. Set authenticationEnabled=true and initAuthenticationUser, or stay on "
             "127.0.0.1, or say --insecure (rocketline.insecure=true) if the network itself keeps strangers out"
         )
     log.warning(
         "anybody who reaches %s can read and write messages: accounts are off and rocketline.insecure is on. Operators' "
         "requests are taken from this machine and rocketline.adminFrom only",
-        host or "0.0.0.0",  # noqa: S104
+        host or "all addresses",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketline.auth.model import Need, Verdict
+from rocketline.auth.words import target_text
 from rocketline.clock import Clock
 from rocketline.protocol.codes import RequestCode, code_name
 from rocketline.protocol.command import Command
@@ -67,7 +68,7 @@ class RefusalLog:
             **({"resource": shortened(str(need.resource))} if need is not None else {}),
             "result": "REFUSED",
             "reason": reason,
-            **({"entry": str(verdict.entry)} if verdict is not None and verdict.entry is not None else {}),
+            **({"entry": target_text(verdict.entry.target)} if verdict is not None and verdict.entry else {}),
             "why": shortened(remark),
         }
         self._kept[key] = _Kept(now, fields)

@@ -16,6 +16,10 @@ from random import Random
 from typing import Any, Protocol
 
 from rocketline.async_table import OffLoop
+from rocketline.auth import needs
+from rocketline.auth.guard import AccessGuard
+from rocketline.auth.opening import open_accounts
+from rocketline.auth.posture import LocalOperators, refuse_open_bind
 from rocketline.broker.address import BrokerAddress, ip_of, own_host, why_unreachable
 from rocketline.broker.background import BackgroundTasks
 from rocketline.broker.config import BrokerConfig
@@ -28,6 +32,7 @@ from rocketline.errors import ConfigError, StoreError
 from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
 from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
+from rocketline.transport.access import Access
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
 log = logging.getLogger(__name__)
@@ -36,6 +41,8 @@ DISPATCH_AGAIN_S = 1.0
 """Pause before the dispatcher tries again what the disk refused."""
 SAVE_AGAIN_S = 5.0
 """The same for tables of topics and groups."""
+ACCOUNTS_AGAIN_S = 1.0
+"""Pause between two looks whether another program changed the files of accounts."""
 
 
 class _Periodic(Protocol):
@@ -64,6 +71,8 @@ class Broker:
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
         config.refuse_replication()
+        if config.is_open:
+            refuse_open_bind(config.bind_host, is_insecure=config.auth.insecure)
         self._configured = config
         self._clock = clock
         self._disk = disk or RealDisk()
@@ -130,11 +139,12 @@ class Broker:
             # The port is part of every message id, so it is taken before the store is opened.
             await self._server.bind()
             undo.push_async_callback(self._server.close, grace_s=0)
-            self._client = RemotingClient()
+            self._client = RemotingClient(access=Access(self._configured.auth.credentials))
             self.parts = BrokerParts(self._configured, self._environment())
             self.parts.open_store()
             undo.callback(self.parts.store.close)
             undo.push_async_callback(self._off_loop.finish)
+            await self._open_accounts()
             self._build()
             undo.callback(self.parts.timers.close)
             undo.push_async_callback(self._client.close)
@@ -151,6 +161,20 @@ class Broker:
         self._dispatch()
         self._start_background()
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
+
+    async def _open_accounts(self) -> None:
+        """Have the router ask for accounts, or at least where operators' requests come from."""
+        config, parts = self._configured, self.parts
+        if config.auth.enabled:
+            folder = Path(config.auth_folder)
+            parts.accounts = await open_accounts(config.auth, folder, self._disk, self._off_loop)
+            server = needs.Server(config.cluster, config.topics.trace_topic, lambda name: name in parts.groups.table)
+            parts.access = AccessGuard(
+                parts.accounts, config.auth, needs.BROKER, server, self._router.serves, self._clock
+            )
+            self._router.guard = parts.access
+        elif config.is_open:
+            self._router.guard = LocalOperators(config.auth.admin_from)
 
     def _environment(self) -> Environment:
         return Environment(
@@ -223,6 +247,8 @@ class Broker:
         every("order of pops", config.pop.save_order_ms / 1000, self._save_order)
         every("SQL filters", config.filters.save_ms / 1000, partial(self._save, parts.filters))
         every("timer progress", config.store.timers.flush_interval_ms / 1000, partial(self._save, parts.timers))
+        if parts.accounts is not None:
+            every("accounts", ACCOUNTS_AGAIN_S, self._reload_accounts)
         every("refused tables", SAVE_AGAIN_S, self._save_refused)
         every("silent clients", config.client_scan_ms / 1000, self._drop_expired)
         every("gone counters", config.client_scan_ms / 1000, self._forget_gone)
@@ -247,6 +273,10 @@ class Broker:
         if data is not None:
             # A thread cannot be cancelled: `close` waits for it, or an old table could overwrite the last one.
             await asyncio.shield(self._off_loop(partial(table.write, data)))
+
+    async def _reload_accounts(self) -> None:
+        if self.parts.accounts is not None:
+            await self.parts.accounts.reload()
 
     async def _save_refused(self) -> None:
         self.parts.topics.save_again()

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
+from rocketline.auth.config import AuthConfig
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
 from rocketline.protocol.bloom import BloomFilter
@@ -17,6 +18,7 @@ from rocketline.protocol.namespaces import TRACE_TOPIC
 from rocketline.protocol.pop_info import ORDER_REVIVE_QUEUE
 from rocketline.settings import load, parse_properties, section, setting
 from rocketline.store.config import StoreConfig
+from rocketline.system.sockets import is_loopback
 
 MESSAGE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -314,6 +316,7 @@ class BrokerConfig:
     transactions: TransactionConfig = section(TransactionConfig)
     pop: PopConfig = section(PopConfig)
     metrics: BrokerMetricsConfig = section(BrokerMetricsConfig)
+    auth: AuthConfig = section(AuthConfig)
     store: StoreConfig = section(StoreConfig)
 
     def __post_init__(self) -> None:
@@ -338,6 +341,16 @@ class BrokerConfig:
         if self.permission & ~6:
             raise ConfigError(f"brokerPermission={self.permission} must be 0, 2, 4 or 6")
         parse_delay_levels(self.delay_levels)
+
+    @property
+    def auth_folder(self) -> str:
+        """Folder of users.json and acls.json."""
+        return self.auth.path or str(Path(self.store_root) / "config")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines are served, and no accounts asked for."""
+        return not (self.auth.enabled or is_loopback(self.bind_host))
 
     def refuse_replication(self) -> None:
         """ConfigError when these settings ask for copies of the log: a slave without replication would take messages that

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from rocketline.auth.wiring import account_routes
 from rocketline.broker.durability import Durability
 from rocketline.broker.fastpath import fast_path_of
 from rocketline.broker.handlers.admin.configuration import ConfigurationHandlers
@@ -63,6 +64,7 @@ def install_handlers(router: Router, parts: BrokerParts) -> None:
     routes = {**sends.routes(), **pulls.routes()}
     for group in _other_handlers(parts, sends, selections):
         routes.update(group.routes())
+    routes.update(account_routes(parts.accounts, parts.access, parts.clock))
     router.take(audited(Router(with_busy_checks(routes, parts.store, parts.loop_delay))))
 
 
@@ -72,7 +74,7 @@ def _install_fast_path(router: Router, parts: BrokerParts, sends: SendHandlers, 
         router.fast_path.settle_all()
     router.fast_path = None
     if parts.config.fast_path:
-        router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay, None)
+        router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay, parts.access)
 
 
 def _other_handlers(parts: BrokerParts, sends: SendHandlers, selections: Selections) -> Iterator[HandlerGroup]:
@@ -106,6 +108,7 @@ def send_handlers(parts: BrokerParts) -> SendHandlers:
             random=environment.random,
             statistics=parts.statistics,
             half_messages=None if config.transactions.refused else parts.half_messages,
+            require=parts.require,
         )
     )
 
@@ -149,6 +152,7 @@ def _message_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
         writable=writable,
         random=environment.random,
         statistics=parts.statistics,
+        require=parts.require,
         on_failure=environment.owner.on_failure,
     )
     yield TimerHandlers(
@@ -169,10 +173,11 @@ def _message_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
         durability=durability,
         now_ms=parts.clock.now_ms,
         timeout_ms=config.transactions.timeout_ms,
+        require=parts.require,
         is_slave=config.broker_id != 0,
     )
-    yield HalfMessageHandlers(parts.store, environment.owner.stored)
-    yield QueryHandlers(parts.store)
+    yield HalfMessageHandlers(parts.store, environment.owner.stored, parts.require)
+    yield QueryHandlers(parts.store, parts.require)
 
 
 def _pop_handlers(parts: BrokerParts, selections: Selections) -> Iterator[HandlerGroup]:
@@ -234,7 +239,7 @@ def _operator_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
     yield ConfigurationHandlers(parts.changing)
     yield ConnectionHandlers(consumers, parts.producers, parts.clock)
     yield StatisticsHandlers(store, topics, parts.statistics, behind, name)
-    yield RelayHandlers(store, topics, parts.groups, consumers, name)
+    yield RelayHandlers(store, topics, parts.groups, consumers, name, parts.require)
     yield RuntimeInfoHandlers(
         store, parts.delays, parts.timers, parts.statistics, parts.aside, parts.clock, parts.started_ms
     )

@@ -15,6 +15,8 @@ from random import Random
 from typing import TypeVar
 
 from rocketline.async_table import OffLoop, Saving
+from rocketline.auth.accounts import Accounts
+from rocketline.auth.guard import AccessGuard, Require, require_nothing
 from rocketline.broker.address import BrokerAddress
 from rocketline.broker.changes import ChangingConfig, SavedChanges
 from rocketline.broker.config import BrokerConfig, parse_delay_levels
@@ -111,6 +113,9 @@ class BrokerParts:
             environment.off_loop,
             environment.owner.settings_changed,
         )
+        self.accounts: Accounts | None = None
+        self.access: AccessGuard | None = None
+        """Both None: no accounts are asked for."""
         sync_timeout_s = configured.store.flush.sync_timeout_ms / 1000
         self.durability = Durability(sync_timeout_s, environment.owner.dispatch)
         self.loop_delay = LoopDelay(configured.send_wait_ms, self.clock) if configured.fails_fast else None
@@ -119,6 +124,11 @@ class BrokerParts:
     def config(self) -> BrokerConfig:
         """The settings in force."""
         return self.changing.current
+
+    @property
+    def require(self) -> Require:
+        """What handlers call for a right that only they know of."""
+        return require_nothing if self.access is None else self.access.require
 
     def open_store(self) -> None:
         """Load changes of settings, lock the folder and recover the log; whoever calls this closes the store."""

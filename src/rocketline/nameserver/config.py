@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketline.auth.config import AuthConfig
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
 from rocketline.settings import parse_properties, section, setting, with_values
+from rocketline.system.sockets import is_loopback
 
 RUNTIME_KEYS = frozenset(
     {
@@ -70,6 +72,7 @@ class NameServerConfig:
     )
     max_connections: int = setting(10_000, None, "Connections served at once; further ones are closed.")
     metrics: MetricsConfig = section(MetricsConfig)
+    auth: AuthConfig = section(AuthConfig)
 
     def __post_init__(self) -> None:
         _check_range("listenPort", self.port, 0, 65535)
@@ -77,6 +80,11 @@ class NameServerConfig:
         _check_range("waitSecondsForService", self.wait_seconds_for_service, 0, 3600)
         _check_range("serverChannelMaxIdleTimeSeconds", self.max_idle_s, 1, 86_400)
         _check_range("max_connections", self.max_connections, 1, 1_000_000)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines are served, and no accounts asked for."""
+        return not (self.auth.enabled or is_loopback(self.host))
 
 
 def _check_range(name: str, value: int, lowest: int, highest: int) -> None:

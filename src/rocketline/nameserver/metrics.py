@@ -5,7 +5,7 @@ Apache's name server has no metrics, so the names are ours, except for those tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rocketline.metrics.config import MetricsConfig
 from rocketline.metrics.exporter import Source
@@ -20,12 +20,18 @@ CONSTANT = (("node_type", "nameserver"),)
 
 class NameServerMetrics:
     def __init__(
-        self, config: MetricsConfig, routes: RouteTable, timed: TimedRouter | None, connections: Callable[[], int]
+        self,
+        config: MetricsConfig,
+        routes: RouteTable,
+        timed: TimedRouter | None,
+        connections: Callable[[], int],
+        access: Callable[[], Iterable[Family]],
     ) -> None:
         self._config = config
         self._routes = routes
         self._timed = timed
         self._connections = connections
+        self._access = access
 
     def sources(self) -> list[Source]:
         """What is switched on."""
@@ -33,6 +39,7 @@ class NameServerMetrics:
         sources: list[tuple[bool, Source]] = [
             (chosen.stats, ("the name server", self._tables)),
             (chosen.stats, ("the process", process_families)),
+            (chosen.stats, ("access control", self._access)),
             (chosen.connections, ("connections", self._connection_families)),
             (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
         ]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
+from pathlib import Path
 
+from rocketline.async_table import OffLoop
+from rocketline.auth import needs
+from rocketline.auth.accounts import Accounts
+from rocketline.auth.guard import AccessGuard
+from rocketline.auth.metrics import access_families
+from rocketline.auth.opening import open_accounts
+from rocketline.auth.posture import LocalOperators, refuse_open_bind
+from rocketline.auth.wiring import account_routes
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import TransportError
 from rocketline.metrics.exporter import MetricsExporter
@@ -15,7 +25,9 @@ from rocketline.nameserver.metrics import CONSTANT, NameServerMetrics
 from rocketline.nameserver.routes import MinBrokerIdChange, RouteTable
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
+from rocketline.store.files.disk import RealDisk
 from rocketline.transport import Channel, Limits, RemotingClient, RemotingServer, Router
+from rocketline.transport.access import Access
 from rocketline.transport.audit import audited
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
@@ -24,6 +36,9 @@ log = logging.getLogger(__name__)
 NOTICE_TIMEOUT_S = 0.3
 MAX_NOTICES = 256
 """Most notices sent at the same time. A lost notice only costs time: brokers also ask for the members of their group."""
+
+ACCOUNTS_AGAIN_S = 0.5
+"""Pause between two looks whether another program changed the files of accounts."""
 
 ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104
 
@@ -38,6 +53,8 @@ class NameServer:
 
     def __init__(self, config: NameServerConfig | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config = config or NameServerConfig()
+        if self._config.is_open:
+            refuse_open_bind(self._config.host, is_insecure=self._config.auth.insecure)
         self._clock = clock
         self.routes = RouteTable(self._config, clock, self._notify_brokers)
         self._handlers: Handlers | None = None
@@ -45,6 +62,10 @@ class NameServer:
         self._scanner: asyncio.Task[None] | None = None
         self._exporter: MetricsExporter | None = None
         self._notices: set[asyncio.Task[None]] = set()
+        self._accounts: Accounts | None = None
+        self._access: AccessGuard | None = None
+        self._off_loop = OffLoop()
+        self._reloader: asyncio.Task[None] | None = None
         self._closing = False
 
     @property
@@ -77,6 +98,9 @@ class NameServer:
         timed = TimedRouter(self._clock.monotonic, timing.slow_request_ms) if timing.times_requests else None
         router = timed or Router()
         router.take(audited(self._handlers.router()))
+        self._access = await self._open_accounts(router)
+        if self._accounts is not None and not config.auth.is_follower:
+            router.take(audited(Router(account_routes(self._accounts, self._access, self._clock))))
         server = self._server = RemotingServer(
             router,
             config.host,
@@ -85,7 +109,8 @@ class NameServer:
             max_connections=config.max_connections,
             channel_type=TimedChannel if timed else Channel,
         )
-        metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels))
+        families = partial(access_families, self._access, is_open=config.is_open)
+        metrics = NameServerMetrics(timing, self.routes, timed, lambda: len(server.channels), families)
         self._exporter = MetricsExporter(timing, metrics.sources, CONSTANT, lambda: "")
         await self._exporter.start()
         try:
@@ -94,11 +119,26 @@ class NameServer:
             await self._exporter.close()
             raise
         self._scanner = asyncio.create_task(self._scan_forever())
+        if self._accounts is not None:
+            self._reloader = asyncio.create_task(_reload_forever(self._accounts))
+
+    async def _open_accounts(self, router: Router) -> AccessGuard | None:
+        """Have the router ask for accounts, or at least where operators' requests come from."""
+        config = self._config
+        if not config.auth.enabled:
+            router.guard = LocalOperators(config.auth.admin_from) if config.is_open else None
+            return None
+        folder = Path(config.auth.path) if config.auth.path else None
+        self._accounts = await open_accounts(config.auth, folder, RealDisk(), self._off_loop)
+        guard = AccessGuard(self._accounts, config.auth, needs.NAME_SERVER, needs.Server(), router.serves, self._clock)
+        router.guard = guard
+        return guard
 
     async def close(self) -> None:
         self._closing = True
-        if self._scanner is not None:
-            self._scanner.cancel()
+        for task in (self._scanner, self._reloader):
+            if task is not None:
+                task.cancel()
         if self._exporter is not None:
             await self._exporter.close()
         if self._server is not None:
@@ -106,6 +146,7 @@ class NameServer:
         for notice in self._notices:
             notice.cancel()
         await asyncio.gather(*self._notices, return_exceptions=True)
+        await self._off_loop.finish()
 
     async def __aenter__(self) -> NameServer:
         await self.start()
@@ -137,15 +178,22 @@ class NameServer:
             return
         for address in change.addresses:
             command = Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, change.header.encode())
-            notice = asyncio.get_running_loop().create_task(_send_notice(address, command))
+            access = Access(self._config.auth.credentials)
+            notice = asyncio.get_running_loop().create_task(_send_notice(address, command, access))
             self._notices.add(notice)
             notice.add_done_callback(self._notices.discard)
 
 
-async def _send_notice(address: str, command: Command) -> None:
+async def _reload_forever(accounts: Accounts) -> None:
+    while True:
+        await asyncio.sleep(ACCOUNTS_AGAIN_S)
+        await accounts.reload()
+
+
+async def _send_notice(address: str, command: Command, access: Access) -> None:
     """Send a notice over a new connection: Apache's brokers serve it on their port, not on the connection they opened
     to us."""
-    async with RemotingClient(connect_timeout_s=NOTICE_TIMEOUT_S) as client:
+    async with RemotingClient(connect_timeout_s=NOTICE_TIMEOUT_S, access=access) as client:
         try:
             await client.send_oneway(address, command, NOTICE_TIMEOUT_S)
         except TransportError as error:

@@ -19,10 +19,13 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, Self
 
+import msgspec
+
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.cluster import Cluster, plan_cluster
 from rocketline.errors import ConfigError
+from rocketline.files import OWNER_ONLY, replace_file
 from rocketline.settings import load
 
 SMALL_FILES = {
@@ -43,10 +46,15 @@ class LocalCluster:
         brokers: int = 1,
         config: Mapping[str, str | int | bool] | None = None,
         data: Path | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        """`config` holds RocketMQ settings by key; `data` is a folder to use and keep instead of a temporary one."""
+        """`config` holds RocketMQ settings by key; `data` is a folder to use and keep instead of a temporary one. With
+        `users`, administrators by name with their passwords, all servers ask for accounts."""
         self._broker_count = brokers
         self._values = {**SMALL_FILES, **{key: _text(value) for key, value in (config or {}).items()}}
+        self._users = users or {}
+        if self._users:
+            self._values["authenticationEnabled"] = "true"
         _, unknown = load(BrokerConfig, self._values, "config")
         if unknown:
             raise ConfigError(f"config: there is no setting {', '.join(unknown)}; names are RocketMQ's, case included")
@@ -123,7 +131,10 @@ class LocalCluster:
         if data is None:
             self._temporary = TemporaryDirectory(prefix="rocketline-test-", ignore_cleanup_errors=True)
             data = Path(self._temporary.name)
-        return Cluster(plan_cluster(data, self._values, count=self._broker_count))
+        values = dict(self._values)
+        if self._users:
+            values["rocketline.initUserFile"] = str(_user_file(data, self._users))
+        return Cluster(plan_cluster(data, values, count=self._broker_count))
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
@@ -146,6 +157,14 @@ class LocalCluster:
         if self._cluster is None:
             raise ConfigError("this cluster is not running: use it inside 'with' or 'async with'")
         return self._cluster
+
+
+def _user_file(data: Path, users: Mapping[str, str]) -> Path:
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / "first-users.json"
+    accounts = [{"username": name, "password": password} for name, password in users.items()]
+    replace_file(path, msgspec.json.encode(accounts), mode=OWNER_ONLY)
+    return path
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from rocketline.errors import RequestRejected
+from rocketline.errors import ProtocolError, RequestRejected
+from rocketline.protocol.bodies import AclInfo, UserInfo, decode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode, code_name
 from rocketline.protocol.command import Command
 from rocketline.settings import parse_properties
@@ -57,9 +58,14 @@ CHANGES = frozenset(
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
     }
 )
-_SETTINGS = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
 
 
 def audited(router: Router) -> Router:
@@ -129,17 +135,47 @@ def _names_in(request: Command) -> Iterator[str]:
     """Names of what a body changes; none when it cannot be read, which shows in the result."""
     if not request.body:
         return
-    if request.code in _SETTINGS:
-        yield from map(shortened, parse_properties(request.body[:65536].decode("utf-8", "replace")))
-        return
     try:
-        body = msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, RecursionError):
+        yield from map(shortened, _READERS.get(request.code, _object_names)(request.body))
+    except (msgspec.DecodeError, RecursionError, ProtocolError):
         return
-    for item in _objects_in(body):
+
+
+def _setting_names(body: bytes) -> Iterable[str]:
+    return parse_properties(body[:65536].decode("utf-8", "replace"))
+
+
+def _user_changes(body: bytes) -> Iterable[str]:
+    """What an order says about an account; of a password only that there is one."""
+    user = decode_body(UserInfo, body)
+    return filter(None, (user.user_type, user.user_status, user.password and "password"))
+
+
+def _right_changes(body: bytes) -> Iterable[str]:
+    for policy in decode_body(AclInfo, body).policies:
+        for entry in policy.entries:
+            words = [policy.policy_type, entry.decision, ",".join(entry.actions), "on", entry.resource]
+            if entry.source_ips:
+                words += ["from", ",".join(entry.source_ips)]
+            yield " ".join(filter(None, words))
+
+
+def _object_names(body: bytes) -> Iterable[str]:
+    for item in _objects_in(msgspec.json.decode(body)):
         for key in ("topicName", "groupName", "topic", "consumerGroup"):
             if isinstance(value := item.get(key), str):
-                yield shortened(value)
+                yield value
+
+
+_READERS: dict[int, Callable[[bytes], Iterable[str]]] = {
+    RequestCode.UPDATE_BROKER_CONFIG: _setting_names,
+    RequestCode.UPDATE_NAMESRV_CONFIG: _setting_names,
+    RequestCode.AUTH_CREATE_USER: _user_changes,
+    RequestCode.AUTH_UPDATE_USER: _user_changes,
+    RequestCode.AUTH_CREATE_ACL: _right_changes,
+    RequestCode.AUTH_UPDATE_ACL: _right_changes,
+}
+"""Bodies that are not objects with the name of a topic or group."""
 
 
 def _objects_in(body: object) -> list[dict[str, Any]]:

@@ -419,6 +419,15 @@ class Channel(asyncio.Protocol):
         return self._connection.is_inside_frame
 
     @property
+    def unfinished_bytes(self) -> int:
+        """How much was received of a frame that is not complete."""
+        return self._connection.buffered_bytes
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    @property
     def is_congested(self) -> bool:
         """Whether the peer is behind with reading what we wrote."""
         return self._stalled is not None

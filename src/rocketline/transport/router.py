@@ -75,6 +75,9 @@ class Router:
     def note_held(self, channel: Channel, code: int, response: int, result: str, began: float) -> None:
         """Told of one that the fast path held, and how it ended."""
 
+    def serves(self, code: int) -> bool:
+        return code in self._handlers
+
     @property
     def codes(self) -> frozenset[int]:
         return frozenset(self._handlers)

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 
+from rocketline.auth.guard import Require, require_nothing
+from rocketline.auth.needs import CREATE, topic_need
 from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.delays.postponed import postpone
 from rocketline.broker.durability import Durability, Durable
@@ -77,6 +79,7 @@ class SendParts:
     statistics: BrokerStatistics
     half_messages: HalfMessages | None = None
     """Takes transactional messages; None: they are refused."""
+    require: Require = require_nothing
 
 
 class SendHandlers:
@@ -147,6 +150,8 @@ class SendHandlers:
     def _message(self, channel: Channel, request: Command, header: SendMessageHeader) -> StoreMessage:
         """The message to store, checked and with the broker's own properties."""
         parts = self._parts
+        if parts.topics.creates(header.topic, header.default_topic):
+            parts.require(channel, request, topic_need(header.topic, CREATE))
         topic = parts.topics.for_send(
             header.topic, header.default_topic, header.default_topic_queue_nums, header.unit_mode
         )

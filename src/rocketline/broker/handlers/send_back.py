@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from rocketline.auth.guard import Require, require_nothing
+from rocketline.auth.needs import SUB, topic_need
 from rocketline.broker.delays.delay_levels import DelayLevels
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
@@ -53,6 +55,7 @@ class SendBackHandlers:
     writable: bool
     random: Random
     statistics: BrokerStatistics
+    require: Require = require_nothing
     on_failure: FailureHook | None = None
 
     def routes(self) -> dict[int, Handler]:
@@ -74,6 +77,8 @@ class SendBackHandlers:
         if view is None:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.log_offset}")
         record = decode_record(view, 0, len(view))
+        # Or a group could read any message of the log, by having it put into its own retry topic.
+        self.require(channel, request, topic_need(record.topic, SUB))
         message = self._message(header, group, retry, record, request.version)
         is_dead = message.topic != retry.topic_name
         self.delays.redirect(message, message.properties.get(DELAY, "0"))

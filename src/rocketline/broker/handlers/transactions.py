@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from rocketline.auth.guard import Require, require_nothing
+from rocketline.auth.needs import PUB, topic_need
 from rocketline.broker.durability import Durability
 from rocketline.broker.handlers.send import answer_when_durable
 from rocketline.broker.transactions.half_messages import HalfMessage, HalfMessages
@@ -29,6 +31,7 @@ class TransactionHandlers:
     """What to wait for under SYNC_FLUSH."""
     now_ms: Callable[[], int]
     timeout_ms: int
+    require: Require = require_nothing
     is_slave: bool = False
 
     def routes(self) -> dict[int, Handler]:
@@ -55,6 +58,7 @@ class TransactionHandlers:
                 ResponseCode.SYSTEM_ERROR, f"commitOrRollback {outcome} is neither 8 (commit) nor 12 (roll back)"
             )
         half = self._half_message(header)
+        self.require(channel, request, topic_need(half.real_topic, PUB))
         if not self.half_messages.ops.has_room:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, "ended transactions cannot be noted now, try again later")
         if outcome == Transaction.ROLLBACK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from rocketline.auth.metrics import access_families
 from rocketline.broker.config import BrokerConfig
 from rocketline.broker.metrics.clients import broker_families, connection_families
 from rocketline.broker.metrics.labels import exists
@@ -59,6 +60,7 @@ class BrokerMetrics:
         sources: list[tuple[bool, Source]] = [
             (chosen.stats, ("the broker", partial(broker_families, parts, config.permission))),
             (chosen.stats, ("the process", process_families)),
+            (chosen.stats, ("access control", partial(access_families, parts.access, is_open=config.is_open))),
             (chosen.connections, ("connections", partial(connection_families, parts, limit))),
             (chosen.remoting and timed is not None, ("requests", lambda: [request_family(timed)] if timed else [])),
             (chosen.requests, ("traffic", partial(traffic_families, parts, limit))),

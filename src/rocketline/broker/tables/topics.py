@@ -158,6 +158,13 @@ class Topics:
     def is_system(self, name: str) -> bool:
         return name in self._system or name.startswith("rmq_sys_")
 
+    def creates(self, name: str, template: str) -> bool:
+        """Whether a message for this topic would create it from its template."""
+        if name in self.table or is_derived(name) or name in self._not_sendable:
+            return False
+        found = self.table.get(template)
+        return self.writable and found is not None and bool(found.perm & INHERIT) and topic_problem(name) is None
+
     def for_send(self, name: str, template: str, queue_count: int, unit_mode: bool = False) -> TopicConfig:
         """The topic that a message may be stored under, created from its template when it is new."""
         if not self.writable:

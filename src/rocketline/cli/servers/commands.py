@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rocketline.cli.logs import log_to_stderr
 from rocketline.cli.servers.config_sources import merged_values
-from rocketline.cli.servers.flags import LOOPBACK, ServerFlags, given_settings, metrics_settings
+from rocketline.cli.servers.flags import LOOPBACK, ServerFlags, common_settings
 from rocketline.cli.usage import UsageProblem
 
 
@@ -18,8 +18,7 @@ def nameserver(common: ServerFlags, *, port: int | None) -> None:
     from rocketline.settings import load
 
     log_to_stderr(common.logs)
-    flags = given_settings(NameServerConfig, common.settings)
-    flags |= _given(bindAddress=common.host, listenPort=port) | metrics_settings(common.metrics_port)
+    flags = common_settings(NameServerConfig, common) | _given(bindAddress=common.host, listenPort=port)
     values = {"bindAddress": LOOPBACK, **merged_values(NameServerConfig, common.config, os.environ, flags)}
     name_server = NameServer(load(NameServerConfig, values)[0])
     run(serve(name_server, lambda running: f"ready namesrv={running.address}{_metrics(running.metrics_address)}"))
@@ -33,11 +32,10 @@ def broker(common: ServerFlags, *, namesrv: str | None, data: Path | None, name:
     from rocketline.settings import load
 
     log_to_stderr(common.logs)
-    flags = given_settings(BrokerConfig, common.settings)
+    flags = common_settings(BrokerConfig, common)
     flags |= _given(
         namesrvAddr=namesrv, storePathRootDir=data, brokerName=name, bindAddress=common.host, listenPort=port
     )
-    flags |= metrics_settings(common.metrics_port)
     values = merged_values(BrokerConfig, common.config, os.environ, flags)
     if not values.get("storePathRootDir"):
         raise UsageProblem("the broker needs a folder for its messages: --data DIR, or storePathRootDir in the file")

@@ -59,6 +59,7 @@ class ServerFlags:
     config: Path | None
     settings: list[str] | None
     metrics_port: int | None
+    insecure: bool
     logs: LoggingOptions
 
 
@@ -66,7 +67,7 @@ def read_flags(parser: Parser, arguments: Sequence[str]) -> tuple[ServerFlags, d
     """(the flags that all servers have, the others as keyword arguments of the function that runs this server)."""
     flags = vars(parser.parse_args(arguments))
     logs = LoggingOptions(flags.pop("verbose"), flags.pop("log_level"), flags.pop("log_format"))
-    common = {name: flags.pop(name) for name in ("host", "config", "settings", "metrics_port")}
+    common = {name: flags.pop(name) for name in ("host", "config", "settings", "metrics_port", "insecure")}
     return ServerFlags(**common, logs=logs), flags
 
 
@@ -116,6 +117,10 @@ def _add_port(parser: Parser) -> None:
 def _add_common(parser: Parser) -> None:
     add = parser.add_argument
     add("--host", help=f"Address to listen on; 0.0.0.0: all. Default {LOOPBACK}.")
+    add(
+        "--insecure", action="store_true",
+        help="Serve other machines (--host) without asking for accounts. Only for networks that keep strangers out.",
+    )  # fmt: skip
     add("--config", "-c", type=Path, metavar="FILE", help="Settings file; an unmodified one of RocketMQ works.")
     add(
         "--set", dest="settings", action="append", metavar="KEY=VALUE",
@@ -157,9 +162,14 @@ def _one_of(kind: type[Choice]) -> Callable[[str], Choice]:
     return read
 
 
-def metrics_settings(port: int | None) -> dict[str, str]:
-    """The settings that `--metrics-port` stands for."""
-    return {} if port is None else {"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)}
+def common_settings(kind: type[Any], flags: ServerFlags) -> dict[str, str]:
+    """The settings that the flags of all servers stand for, by key; `--host` is left to the server."""
+    values = given_settings(kind, flags.settings)
+    if flags.metrics_port is not None:
+        values |= {"metricsExporterType": "PROM", "metricsPromExporterPort": str(flags.metrics_port)}
+    if flags.insecure:
+        values["rocketline.insecure"] = "true"
+    return values
 
 
 def given_settings(kind: type[Any], given: Iterable[str] | None) -> dict[str, str]:

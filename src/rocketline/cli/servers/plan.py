@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 
+import msgspec
+
+from rocketline.auth.config import AuthConfig
+from rocketline.auth.model import UserType
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.flags import MAX_BROKERS, MAX_PORT
 from rocketline.errors import ConfigError
@@ -15,6 +19,7 @@ from rocketline.nameserver.config import NameServerConfig
 from rocketline.settings import load
 
 METRICS_PORT = MetricsConfig().port
+INNER_ACCOUNT = "innerClientAuthenticationCredentials"
 ADVERTISED_PORT = "rocketline.advertisedPort"
 
 
@@ -48,7 +53,7 @@ def plan_cluster(
         raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {MAX_PORT}")
     brokers = []
     for position in range(count):
-        own = dict(values)
+        own = _with_inner_account(values)
         if count > 1:
             own["brokerName"] = f"broker-{ascii_lowercase[position]}"
         own["bindAddress"] = host
@@ -59,5 +64,23 @@ def plan_cluster(
             own["metricsPromExporterPort"] = str(page + position)
         own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)
         brokers.append(load(BrokerConfig, own)[0])
-    kv_config = str(data / "namesrv" / "kvConfig.json")
-    return ClusterPlan(data, NameServerConfig(host=host, port=namesrv_port, kv_config_path=kv_config), tuple(brokers))
+    # The accounts of the first broker count for the name server too.
+    name_server = NameServerConfig(
+        host=host,
+        port=namesrv_port,
+        kv_config_path=str(data / "namesrv" / "kvConfig.json"),
+        auth=replace(brokers[0].auth, path=brokers[0].auth_folder, is_follower=True),
+    )
+    return ClusterPlan(data, name_server, tuple(brokers))
+
+
+def _with_inner_account(values: Mapping[str, str]) -> dict[str, str]:
+    """The settings with an account for brokers, which register with a name server that asks for one: the administrator's."""
+    if values.get("authenticationEnabled") != "true" or INNER_ACCOUNT in values:
+        return dict(values)
+    users = load(AuthConfig, values)[0].first_users()
+    admin = next((user for user in users.values() if user.type is UserType.SUPER), None)
+    if admin is None:
+        return dict(values)
+    account = {"accessKey": admin.name, "secretKey": admin.password}
+    return {**values, INNER_ACCOUNT: msgspec.json.encode(account).decode()}

@@ -17,7 +17,7 @@ from typing import Protocol
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.logs import LoggingOptions, log_to_stderr
 from rocketline.cli.servers.config_sources import log, merged_values
-from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, ServerFlags, given_settings, metrics_settings
+from rocketline.cli.servers.flags import BROKER_PORT, LOOPBACK, FlushMode, ServerFlags, common_settings
 from rocketline.cli.servers.plan import ADVERTISED_PORT, ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
 from rocketline.system.sockets import is_loopback
@@ -35,7 +35,7 @@ def up(
 ) -> None:
     """Run a name server and brokers until Ctrl-C or SIGTERM."""
     log_to_stderr(common.logs)
-    flags = given_settings(BrokerConfig, common.settings) | metrics_settings(common.metrics_port)
+    flags = common_settings(BrokerConfig, common)
     if flush is not None:
         flags["flushDiskType"] = flush.disk_type
     values = merged_values(BrokerConfig, common.config, os.environ, flags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rocketline.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rocketline.protocol.bodies.consuming import (
     BrokerStatsData,
     ConsumeQueueBody,
@@ -114,6 +115,7 @@ __all__ = [
     "SINGLE_TAG",
     "SQL92",
     "TAG",
+    "AclInfo",
     "BatchAck",
     "BatchAckMessageRequestBody",
     "Body",
@@ -150,6 +152,8 @@ __all__ = [
     "MessageQueueAssignment",
     "MessageRequestModeTable",
     "OffsetWrapper",
+    "PolicyEntryInfo",
+    "PolicyInfo",
     "ProducerConnection",
     "ProducerData",
     "ProducerInfo",
@@ -181,6 +185,7 @@ __all__ = [
     "TopicRouteData",
     "TopicStatsTable",
     "UnlockBatchRequestBody",
+    "UserInfo",
     "decode_body",
     "decode_file",
     "decode_registration",

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.headers.access import (
+    AclHeader,
+    DeleteAclHeader,
+    ListAclsHeader,
+    ListUsersHeader,
+    UpdateUserHeader,
+    UserHeader,
+)
 from rocketline.protocol.headers.base import Header
 from rocketline.protocol.headers.clients import (
     CheckTransactionStateHeader,
@@ -196,7 +204,20 @@ _POP: dict[int, type[Header]] = {
     RequestCode.POLLING_INFO: PollingInfoHeader,
 }
 
-REQUEST_HEADERS = _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING | _POP
+_ACCESS: dict[int, type[Header]] = {
+    RequestCode.AUTH_CREATE_USER: UserHeader,
+    RequestCode.AUTH_UPDATE_USER: UpdateUserHeader,
+    RequestCode.AUTH_DELETE_USER: UserHeader,
+    RequestCode.AUTH_GET_USER: UserHeader,
+    RequestCode.AUTH_LIST_USER: ListUsersHeader,
+    RequestCode.AUTH_CREATE_ACL: AclHeader,
+    RequestCode.AUTH_UPDATE_ACL: AclHeader,
+    RequestCode.AUTH_DELETE_ACL: DeleteAclHeader,
+    RequestCode.AUTH_GET_ACL: AclHeader,
+    RequestCode.AUTH_LIST_ACL: ListAclsHeader,
+}
+
+REQUEST_HEADERS = _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING | _POP | _ACCESS
 """The header of every request that has one; the requests not listed have no fields."""
 
 RESPONSE_HEADERS: dict[int, type[Header]] = {
@@ -234,6 +255,7 @@ __all__ = [
     "REQUEST_HEADERS",
     "RESPONSE_HEADERS",
     "AckMessageHeader",
+    "AclHeader",
     "AddWritePermResponseHeader",
     "BrokerHeartbeatHeader",
     "ChangeInvisibleTimeHeader",
@@ -243,6 +265,7 @@ __all__ = [
     "ConsumeMessageDirectlyHeader",
     "ConsumerSendMsgBackHeader",
     "CreateTopicHeader",
+    "DeleteAclHeader",
     "DeleteGroupHeader",
     "DeleteKvConfigHeader",
     "DeleteTopicHeader",
@@ -275,6 +298,8 @@ __all__ = [
     "GroupForbiddenHeader",
     "Header",
     "HeartbeatResponseHeader",
+    "ListAclsHeader",
+    "ListUsersHeader",
     "NotificationHeader",
     "NotificationResponseHeader",
     "NotifyConsumerIdsChangedHeader",
@@ -313,6 +338,8 @@ __all__ = [
     "UnregisterBrokerHeader",
     "UnregisterClientHeader",
     "UpdateConsumerOffsetHeader",
+    "UpdateUserHeader",
+    "UserHeader",
     "ViewBrokerStatsHeader",
     "ViewMessageByIdHeader",
     "WipeWritePermResponseHeader",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from rocketline.auth.guard import Require, require_nothing
+from rocketline.auth.needs import UPDATE, topic_need
 from rocketline.broker.transactions.half_messages import HalfMessage
 from rocketline.broker.wiring import wired
 from rocketline.errors import ProtocolError, RequestRejected
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 class HalfMessageHandlers:
     store: MessageStore
     stored: Callable[[], None]
+    require: Require = require_nothing
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume}
@@ -33,6 +36,7 @@ class HalfMessageHandlers:
         """Store the message under the half topic again, with no checks counted."""
         message_id = ResumeCheckHalfMessageHeader.decode(request).msg_id
         half = self._given_up(message_id)
+        self.require(channel, request, topic_need(half.real_topic, UPDATE))
         result = self.store.append(half.to_store(HALF_TOPIC, 0, half.properties | {CHECK_TIMES: "0"}))
         if result.status is not AppendStatus.OK:
             raise RequestRejected(

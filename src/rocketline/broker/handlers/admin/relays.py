@@ -11,6 +11,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from rocketline.auth.guard import Require, require_nothing
+from rocketline.auth.needs import SUB, topic_need
 from rocketline.broker.registries import ClientInfo, ConsumerRegistry
 from rocketline.broker.tables.groups import Groups
 from rocketline.broker.tables.topics import Topics
@@ -25,6 +27,8 @@ from rocketline.protocol.headers import (
     GetConsumerStatusHeader,
 )
 from rocketline.protocol.message_ids import parse_offset_id
+from rocketline.protocol.records import decode_record
+from rocketline.protocol.signing import ACCOUNT_FIELDS
 from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Handler
 
@@ -47,6 +51,7 @@ class RelayHandlers:
     groups: Groups
     consumers: ConsumerRegistry
     broker_name: str
+    require: Require = require_nothing
     call_timeout_s: float = CALL_TIMEOUT_S
     status_timeout_s: float = STATUS_TIMEOUT_S
 
@@ -61,7 +66,7 @@ class RelayHandlers:
         """307."""
         header = GetConsumerRunningInfoHeader.decode(request)
         client = self._find(header.consumer_group, header.client_id)
-        question = Command(request.code, dict(request.ext or {}), request.body)
+        question = Command(request.code, _fields_for_client(request), request.body)
         return self._call(request, client, header.consumer_group, header.client_id, question)
 
     def consume_directly(self, channel: Channel, request: Command) -> LaterReply:
@@ -69,18 +74,21 @@ class RelayHandlers:
         header = ConsumeMessageDirectlyHeader.decode(request)
         client_id = header.client_id or ""
         client = self._find(header.consumer_group, client_id)
-        question = Command(request.code, self._described(header, request), self._message(header.msg_id or ""))
+        record = self._record(header.msg_id or "")
+        # Or a group could read any message of the log, by having it given to a member of its own.
+        self.require(channel, request, topic_need(decode_record(record, 0, len(record)).topic, SUB))
+        question = Command(request.code, self._described(header, request), bytes(record))
         return self._call(request, client, header.consumer_group, client_id, question)
 
     def _described(self, header: ConsumeMessageDirectlyHeader, request: Command) -> dict[str, str]:
-        ext = dict(request.ext or {}, brokerName=self.broker_name)
+        ext = dict(_fields_for_client(request), brokerName=self.broker_name)
         if header.topic and (topic := self.topics.get(header.topic)) is not None:
             ext["topicSysFlag"] = str(topic.topic_sys_flag)
         if (group := self.groups.table.get(header.consumer_group)) is not None:
             ext["groupSysFlag"] = str(group.group_sys_flag)
         return ext
 
-    def _message(self, message_id: str) -> bytes:
+    def _record(self, message_id: str) -> memoryview:
         try:
             _, log_offset = parse_offset_id(message_id)
         except ProtocolError as error:
@@ -88,7 +96,7 @@ class RelayHandlers:
         record = self.store.record_at(log_offset)
         if record is None:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {log_offset}")
-        return bytes(record)
+        return record
 
     def _find(self, group_name: str, client_id: str) -> Channel:
         group = self.consumers.get(group_name)
@@ -150,6 +158,11 @@ class RelayHandlers:
         except (TransportError, ProtocolError) as error:
             log.warning("%s of group %s does not say where it is: %s", client_id, header.group, error)
         return None
+
+
+def _fields_for_client(request: Command) -> dict[str, str]:
+    """The fields of a request without its sender's signature, which the client could use itself."""
+    return {name: value for name, value in (request.ext or {}).items() if name not in ACCOUNT_FIELDS}
 
 
 def refuse_older(client: ClientInfo) -> None:
