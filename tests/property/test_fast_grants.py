@@ -28,7 +28,7 @@ from rocketline.broker.fastpath import fast_path_of, grants
 from rocketline.broker.fastpath.path import MANY_CONNECTIONS as MANY
 from rocketline.broker.handler_wiring import pull_handlers, send_handlers
 from rocketline.broker.selection import Selections
-from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import ROCKETMQ, Command
 from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.protocol.message_ids import UniqueIds
@@ -143,7 +143,9 @@ def twice(draw: st.DrawFn) -> bytes:
 frames = signed_sends() | signed_sends() | signed_sends() | signed_sends() | timeless | damaged() | twice()
 turns = st.lists(
     st.tuples(
-        st.lists(frames, min_size=1, max_size=8), st.lists(st.integers(0), max_size=2), st.sampled_from([*EVENTS, *[""] * 8])
+        st.lists(frames, min_size=1, max_size=8),
+        st.lists(st.integers(0), max_size=2),
+        st.sampled_from([*EVENTS, *[""] * 8]),
     ),
     min_size=1,
     max_size=4,
@@ -288,7 +290,9 @@ async def test_a_change_counts_for_all_connections_and_for_reads_that_are_kept()
     parts.close()
 
 
-async def test_what_is_remembered_of_a_connection_is_bounded_and_says_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_remembered_of_a_connection_is_bounded_and_says_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(grants, "MAX_PLACES", 1)
     parts = Guarded()
     peer, served = parts.peer(), served_fast(parts)

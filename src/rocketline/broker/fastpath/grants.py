@@ -95,11 +95,12 @@ class Grants:
         if user is None:
             return
         fields = request.ext or {}
-        account = user.name.encode() if fields.get(ACCESS_KEY) else None
-        is_dated = SIGNED_CODE in fields and SIGNED_MS in fields
+        who: tuple[bytes | None, bytes | None, bool] = None, None, False
+        if fields.get(ACCESS_KEY):
+            who = user.name.encode(), hmac_key(user.password), SIGNED_CODE in fields and SIGNED_MS in fields
         grant = self._valid(channel)
-        if grant is None or grant[:3] != (account, _key(account, user.password), is_dated):
-            grant = Grant(account, _key(account, user.password), is_dated, {}, {}, self._since)
+        if grant is None or grant[:3] != who:
+            grant = Grant(*who, {}, {}, self._since)
             channel.fast.grant = grant  # type: ignore[union-attr]
         places = grant.places(request.code)
         if len(places) >= MAX_PLACES:
@@ -107,9 +108,8 @@ class Grants:
         places[place[0]] = place
 
 
-def _key(account: bytes | None, password: str) -> bytes | None:
-    if account is None:
-        return None
+def hmac_key(password: str) -> bytes:
+    """A password as the compiled code needs it: the keyed hash before any message."""
     secret = password.encode()
-    made: bytes = _hmac_key(sha1(secret).digest() if len(secret) > _BLOCK_BYTES else secret)  # noqa: S324 (the protocol's)
-    return made
+    key: bytes = _hmac_key(sha1(secret).digest() if len(secret) > _BLOCK_BYTES else secret)  # noqa: S324 (the protocol's)
+    return key
