@@ -99,8 +99,8 @@ Written by `python tools/write_request_reference.py` from the source; change tha
 Every request code, who answers it and with which fields; `?` marks a field that may be missing, all others must be there. A
 field that is missing, or that is no number where one is wanted, is refused with code 1 and its name; fields nobody knows are
 passed over. *Question* and *change* are what operators' tools send; a question changes nothing, but that asking for a group
-(352) makes it where groups are made by themselves, as with Apache. Whoever reaches a port may send any of them: keep ports
-to those who may.
+(352) makes it where groups are made by themselves, as with Apache. Without accounts (`authenticationEnabled`), whoever
+reaches a port may send any of them: keep ports to those who may.
 """
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from msgspec import UNSET, UnsetType
 
 from rocketline.auth.model import (
     EVERYTHING,
+    AccountTable,
     Acl,
     Action,
     Decision,
@@ -44,16 +45,6 @@ from rocketline.store.files.disk import Disk
 T = TypeVar("T")
 
 USER_SUBJECT = 1
-
-
-@dataclass(frozen=True)
-class AccountTable:
-    """All accounts and their rights, by the name of the account. Never changed in place."""
-
-    users: Mapping[str, User] = field(default_factory=dict)
-    acls: Mapping[str, Acl] = field(default_factory=dict)
-    reads: int = 0
-    """How often the files had been read when this, or what it was made from, was read."""
 
 
 class SavedUser(Body):

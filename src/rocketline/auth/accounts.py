@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rocketline.async_table import AsyncTable, Edit, OffLoop, Saving
 from rocketline.auth import decisions
-from rocketline.auth.account_files import AccountFiles, AccountTable, NoFiles
-from rocketline.auth.model import NO_RIGHTS, Acl, Entry, Need, PolicyType, Target, User, Verdict
+from rocketline.auth.account_files import AccountFiles, NoFiles
+from rocketline.auth.model import NO_RIGHTS, AccountTable, Acl, Entry, Need, PolicyType, Target, User, Verdict
 from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.store.files.disk import Disk
@@ -48,8 +48,9 @@ class Accounts:
         return Accounts(NoFiles() if folder is None else AccountFiles(disk, folder), off_loop)
 
     def _use(self, table: AccountTable) -> None:
-        self._table = table
-        self.version += 1
+        if table is not self._table:  # changes that were refused change nothing
+            self._table = table
+            self.version += 1
 
     def user(self, name: str) -> User | None:
         return self._table.users.get(name)

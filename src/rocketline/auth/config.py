@@ -101,8 +101,8 @@ class AuthConfig:
     migrates_v1: bool = setting(
         False, "migrateAuthFromV1Enabled", "At every start, create the accounts of plain_acl.yml that do not exist yet."
     )
-    v1_path: str = setting(
-        "", "rocketline.auth.v1Path", "The folder with conf/plain_acl.yml and conf/acl, or such a file."
+    v1_folder: str = setting(
+        "", "rocketline.auth.v1Folder", "RocketMQ's folder `conf`, with plain_acl.yml and the folder acl in it."
     )
     acl_v1: bool = setting(False, "aclEnable", "Access control of RocketMQ 4: with true the server does not start.")
     authentication_provider: str = setting("", "authenticationProvider", "Only RocketMQ's default can be named.")
@@ -137,11 +137,15 @@ class AuthConfig:
                 "everything. Take its accounts over with authenticationEnabled=true and migrateAuthFromV1Enabled=true, or "
                 "set authenticationEnabled=true and make new accounts; then remove aclEnable"
             )
-        if self.authorization not in ("", "true", "false"):
+        if self.authorization.lower() not in ("", "true", "false"):
             raise ConfigError(f"authorizationEnabled={self.authorization!r} is neither true nor false")
-        if self.authorization == "true" and not self.enabled:
+        if self.authorization.lower() == "true" and not self.enabled:
             raise ConfigError(
                 "authorizationEnabled=true without authenticationEnabled=true would believe every account name: set both"
+            )
+        if self.migrates_v1 and not self.v1_folder:
+            raise ConfigError(
+                "migrateAuthFromV1Enabled=true: say where plain_acl.yml is, with rocketline.auth.v1Folder=/path/to/conf"
             )
         networks_of(self.admin_from)
         self._check_classes()
@@ -166,7 +170,7 @@ class AuthConfig:
     @property
     def authorizes(self) -> bool:
         """Whether rights count."""
-        return self.enabled and self.authorization != "false"
+        return self.enabled and self.authorization.lower() != "false"
 
     @property
     def credentials(self) -> Credentials | None:

@@ -18,7 +18,7 @@ from rocketline.auth.accounts import Accounts
 from rocketline.auth.brake import Brake
 from rocketline.auth.config import AuthConfig, ReplayProtection, codes_in
 from rocketline.auth.model import Level, Need, Needs, User, UserStatus, UserType, Verdict
-from rocketline.auth.needs import ACCOUNT_CODES, CREATE, NOT_SENT, Server, Table, topic_need
+from rocketline.auth.needs import ACCOUNT_CODES, CREATE, NOT_SENT, Rule, Server, Table, topic_need
 from rocketline.auth.refusal_log import RefusalLog
 from rocketline.auth.signatures import Signatures
 from rocketline.clock import Clock
@@ -171,8 +171,11 @@ class AccessGuard:
             return user
         if user is None:
             raise Refused(Reason.NO_ACCOUNT, NO_RIGHTS_REMARK)
+        rule = self._table.get(code)
+        if rule is None:
+            raise Refused(Reason.NO_ROW, f"request {code} is for nobody: nothing says which right it needs.")
         if user.type is not UserType.SUPER:
-            self._authorize(user, self._needs_of(request), channel.remote_ip)
+            self._authorize(user, self._needs_of(rule, request), channel.remote_ip)
         return user
 
     def _authenticate(self, channel: Channel, request: Command, is_late: bool) -> User | None:
@@ -210,10 +213,7 @@ class AccessGuard:
         """The first trace creates the topic of traces."""
         return need == topic_need(self._server.trace_topic, CREATE)
 
-    def _needs_of(self, request: Command) -> Needs:
-        rule = self._table.get(request.code)
-        if rule is None:
-            raise Refused(Reason.NO_ROW, f"request {request.code} is for nobody: nothing says which right it needs.")
+    def _needs_of(self, rule: Rule, request: Command) -> Needs:
         try:
             return rule(request, self._server)
         except ProtocolError:

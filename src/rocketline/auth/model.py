@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import cached_property
@@ -197,6 +197,16 @@ class Acl:
 
 
 NO_RIGHTS = Acl()
+
+
+@dataclass(frozen=True)
+class AccountTable:
+    """All accounts and their rights, by the name of the account. Never changed in place."""
+
+    users: Mapping[str, User] = field(default_factory=dict)
+    acls: Mapping[str, Acl] = field(default_factory=dict)
+    reads: int = 0
+    """How often the files had been read when this, or what it was made from, was read."""
 
 
 @dataclass(frozen=True)

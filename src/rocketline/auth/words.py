@@ -95,11 +95,12 @@ def acl_of(info: AclInfo) -> Acl:
         raise BadEntry("The policies is empty.")
     entries: dict[PolicyType, list[Entry]] = {policy: [] for policy in PolicyType}
     for policy in policies:
-        entries[by_word(PolicyType, policy.policy_type) or PolicyType.CUSTOM] += map(_entry, policy.entries)
+        entries[by_word(PolicyType, policy.policy_type) or PolicyType.CUSTOM] += map(entry_of, policy.entries)
     return Acl(tuple(entries[PolicyType.CUSTOM]), tuple(entries[PolicyType.DEFAULT]))
 
 
-def _entry(info: PolicyEntryInfo) -> Entry:
+def entry_of(info: PolicyEntryInfo) -> Entry:
+    """One entry; raises as `acl_of`."""
     target = parse_target(info.resource or "")
     if target is None:
         raise BadEntry("The resource is null.")

@@ -204,6 +204,14 @@ WITHOUT_REPLICATION = {
 """What a broker can be told about other copies of its log: that there are none."""
 
 
+AUTH_CACHES = (
+    "aclCacheExpiredSecond", "aclCacheMaxNum", "aclCacheRefreshSecond", "userCacheExpiredSecond", "userCacheMaxNum",
+    "userCacheRefreshSecond", "statefulAuthenticationCacheExpiredSecond", "statefulAuthenticationCacheMaxNum",
+    "statefulAuthorizationCacheExpiredSecond", "statefulAuthorizationCacheMaxNum",
+)  # fmt: skip
+"""Keys of what Apache's brokers keep in front of their accounts."""
+
+
 class BrokerRole(Enum):
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -232,6 +240,7 @@ class BrokerConfig:
     """All settings of a broker."""
 
     IGNORED: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(AUTH_CACHES, "Accounts are in memory, and every request is checked."),
         "bitMapLengthConsumeQueueExt": "maxErrorRateOfBloomFilter and expectConsumerNumUseFilter say how long bitmaps are, "
         "as with Apache.",
         "haListenPort": "There is no replication, and nobody listens there.",

@@ -64,7 +64,8 @@ def install_handlers(router: Router, parts: BrokerParts) -> None:
     routes = {**sends.routes(), **pulls.routes()}
     for group in _other_handlers(parts, sends, selections):
         routes.update(group.routes())
-    routes.update(account_routes(parts.accounts, parts.access, parts.clock))
+    if not parts.config.auth.is_follower:
+        routes.update(account_routes(parts.accounts, parts.access, parts.clock))
     router.take(audited(Router(with_busy_checks(routes, parts.store, parts.loop_delay))))
 
 

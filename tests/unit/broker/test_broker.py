@@ -18,6 +18,7 @@ from tests.support.replicas import WANTING_REPLICAS
 from tests.unit.broker.name_servers import FakeNameServer
 from tests.unit.broker.parts import GatedDisk, eventually, heartbeat, pull_request, send_request
 
+from rocketline.auth.config import AuthConfig
 from rocketline.broker import Broker, BrokerConfig
 from rocketline.broker.config import GroupConfigDefaults, RegistrationConfig
 from rocketline.clock import ManualClock
@@ -592,7 +593,7 @@ async def test_a_delayed_message_is_delivered(config: BrokerConfig) -> None:
 
 
 async def test_bound_to_all_it_names_an_address_of_this_host(config: BrokerConfig) -> None:
-    async with Broker(replace(config, bind_host="0.0.0.0")) as broker:
+    async with Broker(replace(config, bind_host="0.0.0.0", auth=AuthConfig(insecure=True))) as broker:
         host, _, port = broker.address.rpartition(":")
         assert (host not in ("0.0.0.0", ""), int(port)) == (True, broker.port)
         client = Caller(RemotingClient(), f"127.0.0.1:{port}")

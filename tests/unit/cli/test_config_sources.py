@@ -12,6 +12,7 @@ from rocketline.cli.servers.flags import given_settings
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServerConfig
 from rocketline.settings import describe, load
+from rocketline.system.sockets import is_loopback
 
 
 @pytest.fixture

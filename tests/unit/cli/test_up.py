@@ -174,8 +174,19 @@ def test_a_file_cannot_show_metrics_to_the_network(rocketline: Run, tmp_path: Pa
     assert "metricsPromExporterHost=0.0.0.0" in _only_line(result.stderr)
 
 
-def test_the_host_flag_can(tmp_path: Path) -> None:
-    with ChildCluster(["--data", str(tmp_path), "--host", "0.0.0.0"]) as cluster:
+@pytest.mark.parametrize("processes", [(), ("--processes",)])
+def test_the_host_flag_alone_opens_nothing_to_strangers(
+    rocketline: Run, tmp_path: Path, processes: tuple[str, ...]
+) -> None:
+    result = rocketline("up", "--data", tmp_path, "--host", "0.0.0.0", *processes, *FREE_PORTS)
+    assert result.returncode == 1
+    line = _only_line(result.stderr)
+    assert "authenticationEnabled=true" in line
+    assert "--insecure" in line
+
+
+def test_the_host_flag_can_with_insecure(tmp_path: Path) -> None:
+    with ChildCluster(["--data", str(tmp_path), "--host", "0.0.0.0", "--insecure"]) as cluster:
         port = int(cluster.namesrv.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
             pass

@@ -15,6 +15,7 @@ from tests.support.request_table import NOT_ANSWERED_CODES
 from tests.unit.nameserver.brokers import body, header
 from tests.unit.nameserver.conftest import Visitor
 
+from rocketline.auth.config import AuthConfig
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServer, NameServerConfig
@@ -468,7 +469,7 @@ class TestLife:
             await NameServer(replace(config, port=server.port)).start()
 
     async def test_the_address_is_one_that_clients_can_use(self, config: NameServerConfig):
-        async with NameServer(replace(config, host="0.0.0.0")) as server:
+        async with NameServer(replace(config, host="0.0.0.0", auth=AuthConfig(insecure=True))) as server:
             assert server.address == f"127.0.0.1:{server.port}"
             visitor = Visitor(server)
             assert (await visitor.ask(106)).code == 0

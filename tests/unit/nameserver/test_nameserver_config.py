@@ -73,6 +73,7 @@ def test_changes_leave_the_other_settings_alone():
         ("configBlackList=x", "'configBlackList' cannot be changed"),
         ("listenPort=1", "'listenPort' cannot be changed"),
         ("bindAddress=0.0.0.0", "'bindAddress' cannot be changed"),
+        ("authenticationEnabled=false", "'authenticationEnabled' cannot be changed"),
         ("max_connections=1", "'max_connections' cannot be changed"),
         ("nonsense", "'nonsense' cannot be changed"),
         ("orderMessageEnable=true\nkvConfigPath=/x", "'kvConfigPath' cannot be changed"),
@@ -89,7 +90,10 @@ def test_anything_else_is_refused_with_the_reason(text: str, reason: str):
 def test_switches_and_intervals_may_change_at_runtime():
     keys = parse_properties(as_properties(CONFIG)).keys()
     assert keys >= RUNTIME_KEYS
-    fixed = {"bindAddress", "listenPort", "kvConfigPath", "serverChannelMaxIdleTimeSeconds", "rocketline.slowRequestMs"}
+    fixed = {
+        "bindAddress", "listenPort", "kvConfigPath", "serverChannelMaxIdleTimeSeconds", "rocketline.slowRequestMs",
+        "aclEnable", "rocketline.insecure", "rocketline.adminFrom", "rocketline.initUserFile",
+    }  # fmt: skip
     assert {key for key in keys - RUNTIME_KEYS if "etrics" not in key and "metric" not in key} == fixed
 
 

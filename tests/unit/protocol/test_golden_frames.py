@@ -104,6 +104,7 @@ def test_reencoded_frames_have_the_same_meaning() -> None:
     with_empty_fields = set()
     for frame in frames():
         command = decode(frame.data)
+        command.nulls = ()
         again = frame_bytes(command)
         assert fields_of(decode(again)) == fields_of(command), name_of(frame)
         if command.encoding == JSON:

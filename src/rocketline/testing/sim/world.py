@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from random import Random
 from typing import Any, TypeVar
 
+from rocketline.auth.config import AuthConfig
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
 from rocketline.client.session import forget_session
@@ -28,6 +29,8 @@ from rocketline.testing.sim.worker import LoopWorker
 
 T = TypeVar("T")
 
+OPEN = {"rocketline.insecure": "true", "rocketline.adminFrom": "10.0.0.0/8"}
+"""There are no strangers in a simulated network."""
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 STORE_ROOT = "/data"
@@ -120,7 +123,8 @@ class SimWorld:
         """Start a name server as a new process; it remembers nothing of an earlier one."""
         if host not in self._name_server_hosts:
             self._name_server_hosts.append(host)
-        config = NameServerConfig(host=self.address_of(host), port=NAME_SERVER_PORT)
+        auth = load(AuthConfig, OPEN)[0]
+        config = NameServerConfig(host=self.address_of(host), port=NAME_SERVER_PORT, auth=auth)
         server = NameServer(config, clock=self.clock_of(host))
         await self.inside(self.new_process(host), server.start())
         self._name_servers[host] = server
@@ -148,6 +152,7 @@ class SimWorld:
 
     def _broker_config(self, host: str) -> BrokerConfig:
         values = {
+            **OPEN,
             **self._broker_settings[host],
             "brokerName": host,
             "bindAddress": self.address_of(host),
