@@ -1,4 +1,4 @@
-"""With accounts, the fast path of sends stores and answers what the general path does, and nothing that its guard refuses."""
+"""With accounts, the fast path of sends stores and answers what the general path does, and nothing that a guard refuses."""
 
 from __future__ import annotations
 

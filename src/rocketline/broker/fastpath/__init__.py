@@ -3,7 +3,10 @@
 Most requests to a broker are sends and pulls about which nothing has to be decided, and many come at once. The fast path
 serves those without a decoded request, a handler or an object for each. It decides nothing: where it meets anything that is
 not plain it stops, and the general path (`broker/handlers`) goes on from that byte. Both leave the same bytes in the store
-and on the wire; `tests/property/test_fast_sends.py` and `test_fast_pulls.py` compare them.
+and on the wire; `tests/property/test_fast_sends.py`, `test_fast_grants.py` and `test_fast_pulls.py` compare them.
+
+Where the broker asks for accounts, its guard decides who may send what, on the general path; the fast path serves sends of
+those whom it let pass, each with its signature. Pulls then take the general path.
 
 Nothing outside imports this package but `broker/handler_wiring.py`. It is off without the compiled module, with
 `rocketline.fastPath=false` and with `ROCKETLINE_FAST_PATH=off`; without it everything works, more slowly.
@@ -50,6 +53,7 @@ def fast_path_of(
 
     grants = None if guard is None else Grants(guard, pulls.parts.clock)
     fast_sends = None if sends.parts.store.config.transient_pool else FastSends(sends, limits, loop_delay, grants)
+    # The signature of a pull differs each time, so its header is never one that is known.
     without_pulls = pulls.parts.slave_read or not pulls.parts.readable or guard is not None
     fast_pulls = None if without_pulls else FastPulls(pulls, limits)
     return BrokerFastPath(fast_sends, fast_pulls)
