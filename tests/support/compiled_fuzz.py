@@ -17,7 +17,7 @@ import numpy as np
 
 from rocketline import _impl
 from rocketline.broker.fastpath.answers import SendAnswerParts
-from rocketline.broker.fastpath.grants import Grant, hmac_key
+from rocketline.broker.fastpath.grants import Grant, Place, hmac_key
 from rocketline.errors import RocketlineError
 from rocketline.protocol import connection, records
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
@@ -218,7 +218,7 @@ def _is_signed(command: Command) -> bool:
 def _fast_sends(data: bytes, grant: Grant | None = None) -> None:
     """What the fast path serves, Python can read: the frames, and the records it writes, which are dispatched as read."""
     log = memoryview(bytearray(8192))
-    places = {"topic": ("topic", b"\x05topic", (("topic", 0), ("topic", 1)))}
+    places: dict[str, Place] = {"topic": ("topic", b"\x05topic", (("topic", 0), ("topic", 1)))}
     answer = SendAnswerParts(b'{"x":"', b"}", b"a", b"b", b"c", b"AB")
     context = 4096, 2048, None if grant else places, False, b"CLUSTER\x01c\x02", _HOST, 4096, 4096, *answer
     room = Room(log, 0, 0, len(log), 9, {})

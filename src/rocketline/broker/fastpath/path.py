@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from rocketline.broker.fastpath.grants import Read
 from rocketline.broker.fastpath.pulls import HEADER_AT, PULL_STARTS, FastPulls
-from rocketline.broker.fastpath.sends import FastSends, Read, ServedReads
+from rocketline.broker.fastpath.sends import FastSends, ServedReads
 from rocketline.broker.fastpath.state import EVERY, MISSES, ConnectionState
 from rocketline.protocol.records import Buffer
 from rocketline.transport import Channel
