@@ -234,6 +234,39 @@ async def test_a_group_reads_its_own_retry_topic_only(call: Caller) -> None:
         assert answer.code in wanted, answer.remark
 
 
+async def test_a_heartbeat_is_taken_as_a_whole_or_not_at_all(call: Caller) -> None:
+    topics = b'[{"topic":"orders"},{"topic":"other"}]'
+    beat = b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":%s}]}' % topics
+    for rights, missing in (
+        ({}, "Group:g"),
+        ({"Group_g": "Sub"}, "Topic:orders"),
+        ({"Topic_orders": "Sub"}, "Topic:other"),
+    ):
+        if rights:
+            await call.allow(SHOP, **rights)
+        answer = await call(34, {}, beat, SHOP)
+        assert answer.code == 16
+        assert f"access {missing} from" in (answer.remark or "")
+        assert call.cluster.brokers[0].parts.consumers.get("g") is None
+    await call.allow(SHOP, Topic_other="Sub")
+    assert (await call(34, {}, beat, SHOP)).code == 0
+
+
+async def test_rights_on_the_cluster_make_no_super_user(call: Caller) -> None:
+    await call.allow(SHOP, Cluster_DefaultCluster="All")
+    for code, name, body, wanted in (
+        (3001, "bob", b'{"password":"bobsecret","userType":"Normal"}', 0),
+        (3001, "eve", b'{"password":"evesecret","userType":"Super"}', 1),
+        (3002, "shop", b'{"userType":"Super"}', 1),
+        (3002, "root", b'{"password":"mine"}', 16),
+        (3003, "root", b"", 16),
+    ):
+        answer = await call(code, {"username": name}, body, SHOP)
+        assert (answer.code, code, name) == (wanted, code, name), answer.remark
+    shown = await call(3004, {"username": "root"}, account=SHOP)
+    assert (shown.code, b"rootsecret" in shown.body) == (0, False)
+
+
 async def test_an_account_without_rights_can_do_nothing(call: Caller) -> None:
     change = b"authenticationEnabled=false\nautoCreateTopicEnable=false\n"
     topics = b'{"topicConfigList":[{"topicName":"orders","perm":0,"readQueueNums":1,"writeQueueNums":1}]}'

@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -77,17 +78,30 @@ BUSY = {
 """Without these, others have nothing to say."""
 
 
-def test_those_of_a_broker() -> None:
+def with_accounts(folder: Path) -> dict[str, str]:
+    """Settings of a server that asks for accounts, with some of RocketMQ 4."""
+    (folder / "plain_acl.yml").write_text("accounts:\n- accessKey: RocketMQ\n  secretKey: '12345678'\n  admin: true\n")
+    return {
+        "authenticationEnabled": "true",
+        "migrateAuthFromV1Enabled": "true",
+        "rocketline.auth.v1Folder": str(folder),
+        "rocketline.authPath": str(folder / "accounts"),
+    }
+
+
+def test_those_of_a_broker(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc")
+    accounts = with_accounts(tmp_path)
     with noted_reads(BrokerConfig) as seen:
-        run_world(brokers_at_work)
+        run_world(partial(brokers_at_work, accounts=accounts))
     assert all_settings(BrokerConfig) - seen == set()
 
 
-async def brokers_at_work(world: SimWorld) -> None:
+async def brokers_at_work(world: SimWorld, accounts: dict[str, str]) -> None:
     await world.start_name_server("n1")
     await world.start_broker("read-only", {"brokerPermission": "4"})
     await world.start_broker("reporting", COLLECTOR)
+    await world.start_broker("guarded", accounts)
     await world.start_broker("busy", BUSY)
     await world.inside(world.new_process("client"), keep_busy(world.broker_address("busy")))
 
@@ -125,6 +139,9 @@ async def test_those_of_a_name_server(tmp_path: Path) -> None:
         await name_server_at_work(NameServerConfig, kvConfigPath=str(tmp_path / "kv.json"), needWaitForService="true")
         await name_server_at_work(NameServerConfig, **COLLECTOR)
         await name_server_at_work(NameServerConfig, metricsExporterType="LOG")
+        for settings in ({"bindAddress": "0.0.0.0", "rocketline.insecure": "true"}, with_accounts(tmp_path)):
+            async with NameServer(load(NameServerConfig, {"listenPort": "0", **settings})[0]):
+                pass
     assert all_settings(NameServerConfig) - seen == set()
 
 

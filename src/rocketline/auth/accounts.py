@@ -8,7 +8,7 @@ that it is old.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,10 @@ class Accounts:
             self._table = table
             self.version += 1
 
+    @property
+    def user_count(self) -> int:
+        return len(self._table.users)
+
     def user(self, name: str) -> User | None:
         return self._table.users.get(name)
 
@@ -64,10 +68,12 @@ class Accounts:
 
     def users(self) -> Iterator[User]:
         """In the order of their names, as RocketMQ lists them."""
-        return (self._table.users[name] for name in sorted(self._table.users, key=str.encode))
+        users = self._table.users
+        return (users[name] for name in sorted(users, key=str.encode))
 
     def acls(self) -> Iterator[tuple[str, Acl]]:
-        return ((name, self._table.acls[name]) for name in sorted(self._table.acls, key=str.encode))
+        acls = self._table.acls
+        return ((name, acls[name]) for name in sorted(acls, key=str.encode))
 
     def create_user(self, user: User) -> Saving:
         """A new account has no rights, whatever an account of that name once had."""
@@ -171,8 +177,9 @@ def _with_entries(name: str, acl: Acl, former: AccountTable) -> AccountTable:
         raise RequestRejected(ResponseCode.NO_PERMISSION, f"The subject of User:{name} is not exist.")
     old = former.acls.get(name, NO_RIGHTS)
     new = Acl(_merged(old.custom, acl.custom), _merged(old.default, acl.default))
-    _check_entry_count(former.acls, name, new)
-    return replace(former, acls={**former.acls, name: new})
+    acls = {**former.acls, name: new}
+    _check_entry_count([name], acls)
+    return replace(former, acls=acls)
 
 
 def _merged(old: tuple[Entry, ...], changes: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -189,13 +196,13 @@ def _merged(old: tuple[Entry, ...], changes: tuple[Entry, ...]) -> tuple[Entry, 
     return tuple(merged)
 
 
-def _check_entry_count(acls: Mapping[str, Acl], name: str, new: Acl) -> None:
-    count = len(new.custom) + len(new.default)
-    others = sum(len(acl.custom) + len(acl.default) for other, acl in acls.items() if other != name)
-    if count > MAX_ENTRIES or count + others > MAX_ENTRIES_IN_ALL:
+def _check_entry_count(changed: Iterable[str], acls: Mapping[str, Acl]) -> None:
+    most = max((len(acls[name]) for name in changed if name in acls), default=0)
+    total = sum(map(len, acls.values()))
+    if most > MAX_ENTRIES or total > MAX_ENTRIES_IN_ALL:
         raise RequestRejected(
             ResponseCode.INVALID_PARAMETER,
-            f"{name} would have {count} entries, and all accounts {count + others}; "
+            f"an account would have {most} entries, and all accounts {total}; "
             f"the limits are {MAX_ENTRIES} and {MAX_ENTRIES_IN_ALL}",
         )
 
@@ -221,8 +228,6 @@ def _with_missing(users: Mapping[str, User], acls: Mapping[str, Acl], former: Ac
     new = {name: user for name, user in users.items() if name not in former.users}
     _check_user_count(len(former.users) + len(new))
     rights = {name: acl for name, acl in former.acls.items() if name not in new}
-    for name in new:
-        if acl := acls.get(name):
-            _check_entry_count(rights, name, acl)
-            rights[name] = acl
+    rights.update((name, acl) for name in new if (acl := acls.get(name)))
+    _check_entry_count(new, rights)
     return replace(former, users={**former.users, **new}, acls=rights)

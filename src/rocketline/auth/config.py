@@ -131,14 +131,21 @@ class AuthConfig:
     )
 
     def __post_init__(self) -> None:
+        if self.authorization.lower() not in ("", "true", "false"):
+            raise ConfigError(f"authorizationEnabled={self.authorization!r} is neither true nor false")
+        networks_of(self.admin_from)
+        for text in (self.authentication_whitelist, self.authorization_whitelist):
+            codes_in(text)
+        _inner_account(self.inner_account)
+
+    def refuse_false_safety(self) -> None:
+        """ConfigError when these settings promise access control that a server would not have."""
         if self.acl_v1:
             raise ConfigError(
                 "aclEnable=true: access control of RocketMQ 4 does not exist here, and without it everybody could do "
                 "everything. Take its accounts over with authenticationEnabled=true and migrateAuthFromV1Enabled=true, or "
                 "set authenticationEnabled=true and make new accounts; then remove aclEnable"
             )
-        if self.authorization.lower() not in ("", "true", "false"):
-            raise ConfigError(f"authorizationEnabled={self.authorization!r} is neither true nor false")
         if self.authorization.lower() == "true" and not self.enabled:
             raise ConfigError(
                 "authorizationEnabled=true without authenticationEnabled=true would believe every account name: set both"
@@ -147,11 +154,7 @@ class AuthConfig:
             raise ConfigError(
                 "migrateAuthFromV1Enabled=true: say where plain_acl.yml is, with rocketline.auth.v1Folder=/path/to/conf"
             )
-        networks_of(self.admin_from)
         self._check_classes()
-        for text in (self.authentication_whitelist, self.authorization_whitelist):
-            codes_in(text)
-        _inner_account(self.inner_account)
 
     def _check_classes(self) -> None:
         given = {

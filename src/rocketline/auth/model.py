@@ -184,8 +184,8 @@ class Acl:
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.custom or self.default)
+    def __len__(self) -> int:
+        return len(self.custom) + len(self.default)
 
     def entries(self, policy: PolicyType) -> tuple[Entry, ...]:
         return self.custom if policy is PolicyType.CUSTOM else self.default

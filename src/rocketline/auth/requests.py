@@ -7,14 +7,15 @@ would mean something else than it seems is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from rocketline.async_table import Saving, when_saved
 from rocketline.auth.accounts import Accounts
-from rocketline.auth.model import Acl, Entry, PolicyType, Target, User, UserStatus, UserType
+from rocketline.auth.model import Acl, PolicyType, Target, User, UserStatus, UserType
 from rocketline.auth.words import (
     BadEntry,
     acl_info,
@@ -49,6 +50,8 @@ MAX_TEXT_CHARS = 1024
 MAX_SOURCE_IPS = 1000
 """Of one entry."""
 MAX_KEEP_OLD_S = 30 * 24 * 3600
+LISTED_AT_ONCE = 1000
+"""Of more accounts a list is made in a thread: other requests do not wait for it."""
 
 SYSTEM_ERROR = "An system error occurred, please try again later."
 SUPER_CREATE = "The super user can only be create by super user"
@@ -133,8 +136,7 @@ class AccessHandlers:
     def list_users(self, channel: Channel, request: Command) -> Reply:
         part = ListUsersHeader.decode(request).filter or ""
         with_password = self.sees_passwords(channel, request)
-        found = (user for user in self.accounts.users() if _is_blank(part) or part in user.name)
-        return _answer(request, [_info(user, with_password) for user in found])
+        return self._listed(request, partial(_users_with, part, self.accounts.users(), with_password))
 
     def put_acl(self, channel: Channel, request: Command) -> Reply:
         """Create and update are the same."""
@@ -162,16 +164,13 @@ class AccessHandlers:
 
     def list_acls(self, channel: Channel, request: Command) -> Reply:
         header = ListAclsHeader.decode(request)
-        subject, resource = header.subject_filter or "", header.resource_filter or ""
-        found = []
-        for name, acl in self.accounts.acls():
-            key = subject_of(name)
-            if _is_blank(subject) or subject in key:
-                if not _is_blank(resource) and resource not in key:
-                    acl = Acl(_about(resource, acl.custom), _about(resource, acl.default))
-                if acl:
-                    found.append(acl_info(name, acl))
-        return _answer(request, found)
+        filters = header.subject_filter or "", header.resource_filter or ""
+        return self._listed(request, partial(_rights_with, *filters, self.accounts.acls()))
+
+    def _listed(self, request: Command, make: Callable[[], list[Any]]) -> Reply:
+        if self.accounts.user_count <= LISTED_AT_ONCE:
+            return _answer(request, make())
+        return asyncio.get_running_loop().run_in_executor(None, lambda: _answer(request, make()))
 
     def _is_super(self, channel: Channel, request: Command) -> bool:
         caller = self.caller(channel, request)
@@ -257,6 +256,28 @@ def _info(user: User, with_password: bool) -> UserInfo:
     return UserInfo(user.password if with_password else None, word(user.status).lower(), word(user.type), user.name)
 
 
+def _users_with(part: str, users: Iterable[User], with_password: bool) -> list[UserInfo]:
+    return [_info(user, with_password) for user in users if _is_blank(part) or part in user.name]
+
+
+def _rights_with(subject: str, resource: str, acls: Iterable[tuple[str, Acl]]) -> list[AclInfo]:
+    found = []
+    for name, acl in acls:
+        key = subject_of(name)
+        if _is_blank(subject) or subject in key:
+            shown = acl if _is_blank(resource) or resource in key else _about(resource, acl)
+            if shown:
+                found.append(acl_info(name, shown))
+    return found
+
+
+def _about(part: str, acl: Acl) -> Acl:
+    custom, default = (
+        tuple(entry for entry in entries if part in target_text(entry.target)) for entries in (acl.custom, acl.default)
+    )
+    return Acl(custom, default)
+
+
 def _acl(info: AclInfo) -> Acl:
     try:
         acl = acl_of(info)
@@ -280,7 +301,3 @@ def _target(resource: str) -> Target | None:
     except ValueError as error:
         raise RequestRejected(ResponseCode.INVALID_PARAMETER, str(error)) from error
     return target or _invalid(f"{resource!r} is no resource, as Topic:orders or Group:* is")
-
-
-def _about(part: str, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    return tuple(entry for entry in entries if part in target_text(entry.target))

@@ -71,6 +71,7 @@ class Broker:
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
         config.refuse_replication()
+        config.auth.refuse_false_safety()
         if config.is_open:
             refuse_open_bind(config.bind_host, is_insecure=config.auth.insecure)
         self._configured = config

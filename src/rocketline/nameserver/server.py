@@ -53,6 +53,7 @@ class NameServer:
 
     def __init__(self, config: NameServerConfig | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config = config or NameServerConfig()
+        self._config.auth.refuse_false_safety()
         if self._config.is_open:
             refuse_open_bind(self._config.host, is_insecure=self._config.auth.insecure)
         self._clock = clock

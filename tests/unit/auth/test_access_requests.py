@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rocketline.async_table import OffLoop
+from rocketline.auth import requests as requests_module
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.model import User, UserStatus, UserType
 from rocketline.auth.requests import MAX_SOURCE_IPS, AccessHandlers
@@ -322,6 +323,17 @@ async def test_an_answer_waits_until_the_change_is_saved() -> None:
     assert isinstance(results[0], Command)
     assert ((results[0].code, results[0].remark), str(results[1])) == (DONE, "16: The user is existed")
     await off_loop.finish()
+
+
+async def test_long_lists_are_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    assert server.right() == DONE
+    at_once = [server.ask(code).body for code in (3005, 3010)]
+    monkeypatch.setattr(requests_module, "LISTED_AT_ONCE", 2)
+    replies = [server.router.serve(Peer(), Command(code, {}, b"")) for code in (3005, 3010)]  # type: ignore[arg-type]
+    server.accounts.create_user(User("bob", "bobsecret"))
+    answers = await asyncio.gather(*replies)  # type: ignore[arg-type]
+    assert [answer.body for answer in answers] == at_once
 
 
 def test_every_change_is_audited_without_its_secrets(caplog: pytest.LogCaptureFixture) -> None:
