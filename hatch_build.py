@@ -27,7 +27,7 @@ except ImportError:  # run as a script
 
 ROOT = Path(__file__).resolve().parent
 FLAGS = ("-std=c11", "-O2", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unused-parameter")
-COMPILE_TIMEOUT_S = 120
+COMPILE_TIMEOUT_S = 600
 sources_hash = runpy.run_path(str(ROOT / "src" / "rocketline" / "_sources.py"))["sources_hash"]
 
 

@@ -31,7 +31,7 @@ from bench.results import BACKLOG_BATCH, BenchPlan
 from bench.sides import APACHE_VERSION, ApacheSide, CommandSide, Side, SideFailed
 from bench.summary import summarize
 from bench.wire import WireError
-from bench.workloads import SETS, WORKLOADS, FlushKind, Workload, choose
+from bench.workloads import SETS, WORKLOADS, FlushKind, LoadKind, Workload, choose
 from tests.support.java import JavaCompileError, JavaUnavailable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +84,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--before", type=Path, metavar="CHECKOUT", help="against our broker of another checkout, without Apache"
     )
+    parser.add_argument(
+        "--accounts",
+        choices=["both", "against-none"],
+        help="raw sends, signed: both sides ask for accounts, or ours does and is compared with ours that does not",
+    )
     parser.add_argument("--ours-command", default=OURS_COMMAND, help="how to start ours; {data} is its directory")
     parser.add_argument("--heap", type=int, default=2048, metavar="MB", help="heap of Apache's broker (2048)")
     parser.add_argument("--no-freeze", action="store_true", help="leave the side not measured running")
@@ -127,11 +132,16 @@ def sides_of(args: argparse.Namespace, flush: FlushKind) -> list[Side]:
             CommandSide(label, core, f"env PYTHONPATH={tree / 'src'} {args.ours_command}", flush=flush.value)
             for label, tree in (("rocketline", ROOT), ("before", args.before.resolve()))
         ]
-    settings = {"flushDiskType": f"{flush.name}_FLUSH"}
-    peer = ApacheSide("apache", core, args.heap, quick=args.smoke, settings=settings)
+    if args.accounts == "against-none":
+        return [
+            CommandSide(label, core, args.ours_command, flush=flush.value, accounts=accounts)
+            for label, accounts in (("accounts", True), ("none", False))
+        ]
+    settings, accounts = {"flushDiskType": f"{flush.name}_FLUSH"}, args.accounts == "both"
+    peer = ApacheSide("apache", core, args.heap, quick=args.smoke, settings=settings, accounts=accounts)
     if args.ours == "apache":
-        return [ApacheSide("apache-b", core, args.heap, quick=args.smoke, settings=settings), peer]
-    return [CommandSide("rocketline", core, args.ours_command, flush=flush.value), peer]
+        return [ApacheSide("apache-b", core, args.heap, quick=args.smoke, settings=settings, accounts=accounts), peer]
+    return [CommandSide("rocketline", core, args.ours_command, flush=flush.value, accounts=accounts), peer]
 
 
 def about_of(args: argparse.Namespace) -> dict[str, str]:
@@ -139,7 +149,7 @@ def about_of(args: argparse.Namespace) -> dict[str, str]:
     about = machine.describe(ROOT)
     about["implementation"] = "both" if args.both else args.ours if args.ours == "apache" else our_implementation()
     about["versions"] = f"CPython {about['python']} ({about['implementation']})"
-    if not (args.both or args.before):
+    if not (args.both or args.before or args.accounts == "against-none"):
         about["versions"] += f", Apache RocketMQ {APACHE_VERSION}, heap {args.heap} MiB"
     about["when"] = time.strftime("%Y-%m-%d %H:%M")
     about["server_core"] = str(args.server_core)
@@ -198,6 +208,11 @@ def main() -> int:
         workloads = choose(args.workloads, args.raw_only, args.sets)
     except ValueError as error:
         console.print(str(error), style="red", highlight=False)
+        return 1
+    if args.accounts and any(workload.kind is not LoadKind.RAW_SEND for workload in workloads):
+        console.print(
+            "--accounts: only raw sends can be signed; choose them with --workloads", style="red", highlight=False
+        )
         return 1
     if any(workload.flush is FlushKind.SYNC for workload in workloads) and "{flush}" not in args.ours_command:
         console.print("workloads with sync flush need {flush} in --ours-command", style="red", highlight=False)

@@ -54,6 +54,7 @@ class Loads:
         queues = self._queues(workload)
         wire.create_topics(side.namesrv, side.broker, topics_of(workload), queues)
         options: dict[str, Any] = {"topic": topics_name(workload), "topics": workload.topics, "queues": queues}
+        options |= _signing(side)
         self.raw.run(
             side.broker, side.broker_name, FILL_TIMEOUT_S, connections=8, count=workload.topics * queues, **options
         )
@@ -70,7 +71,7 @@ class Loads:
     def send_batches(self, side: Side, topic: str, count: int, **options: int) -> dict[str, Any]:
         return self.raw.run(
             side.broker, side.broker_name, FILL_TIMEOUT_S, topic=topic, queues=self.plan.queues, connections=8,
-            batch=BACKLOG_BATCH, count=count, **options,
+            batch=BACKLOG_BATCH, count=count, **options, **_signing(side),
         )  # fmt: skip
 
     def run(self, side: Side, workload: Workload, seconds: float, cut_s: float) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Loads:
         if workload.kind is LoadKind.RAW_FLOW:
             offsets = wire.max_offsets(side.broker, [FLOW_TOPIC], self.plan.queues)
             options |= {"mode": "flow", "offsets": ",".join(map(str, offsets))}
-        options |= {"seconds": seconds, "warmup": cut_s, **workload.options}
+        options |= {"seconds": seconds, "warmup": cut_s, **workload.options, **_signing(side)}
         return self.raw.run(side.broker, side.broker_name, seconds + cut_s, **options)
 
     def _push(self, side: Side, workload: Workload) -> dict[str, Any]:
@@ -145,6 +146,11 @@ class Loads:
 
     def _queues(self, workload: Workload) -> int:
         return int(workload.options.get("queues", self.plan.queues))
+
+
+def _signing(side: Side) -> dict[str, str]:
+    """Options of the raw load for a side that asks for accounts."""
+    return {"account": wire.ACCOUNT, "secret": wire.SECRET} if side.accounts else {}
 
 
 def topics_name(workload: Workload) -> str:

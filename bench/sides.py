@@ -30,6 +30,17 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 PATIENCE = {"waitTimeMillsInSendQueue": "10000", "osPageCacheBusyTimeOutMills": "10000"}
 FIRST_TOPIC = "bench-start"
+ACCOUNTS = {
+    "authenticationEnabled": "true",
+    "initAuthenticationUser": f'{{"username":"{wire.ACCOUNT}","password":"{wire.SECRET}"}}',
+}
+_AUTH = "org.apache.rocketmq.auth"
+APACHE_ACCOUNTS = ACCOUNTS | {
+    "authorizationEnabled": "true",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+    "innerClientAuthenticationCredentials": f'{{"accessKey":"{wire.ACCOUNT}","secretKey":"{wire.SECRET}"}}',
+}
 
 
 class SideFailed(RuntimeError):
@@ -45,10 +56,14 @@ class StartTimes:
 
 
 class Side(ABC):
-    """A server under test. `label` names it in tables; addresses are valid between start and stop."""
+    """A server under test. `label` names it in tables; addresses are valid between start and stop.
 
-    def __init__(self, label: str) -> None:
+    `accounts`: it asks for accounts, and loads are signed.
+    """
+
+    def __init__(self, label: str, accounts: bool = False) -> None:
         self.label = label
+        self.accounts = accounts
         self.namesrv = self.broker = self.broker_name = ""
         self.directory = Path()
 
@@ -109,10 +124,16 @@ class ApacheSide(Side):
     """
 
     def __init__(
-        self, label: str, core: int, heap_mb: int, quick: bool = False, settings: Mapping[str, str] | None = None
+        self,
+        label: str,
+        core: int,
+        heap_mb: int,
+        quick: bool = False,
+        settings: Mapping[str, str] | None = None,
+        accounts: bool = False,
     ) -> None:
-        super().__init__(label)
-        self._settings = dict(settings or {})
+        super().__init__(label, accounts)
+        self._settings = dict(settings or {}) | (APACHE_ACCOUNTS if accounts else {})
         self._core = core
         self._heap_mb = heap_mb
         self._quick = quick
@@ -127,6 +148,7 @@ class ApacheSide(Side):
             cpu=self._core,
             apache_defaults=not self._quick,
             jvm_options=QUICK_START if self._quick else AS_SHIPPED,
+            account=(wire.ACCOUNT, wire.SECRET) if self.accounts else None,
         )
         try:
             self._cluster.start()
@@ -162,12 +184,20 @@ class CommandSide(Side):
     """
 
     def __init__(
-        self, label: str, core: int, command: str, stop_s: float = STOP_TIMEOUT_S, flush: str = "async"
+        self,
+        label: str,
+        core: int,
+        command: str,
+        stop_s: float = STOP_TIMEOUT_S,
+        flush: str = "async",
+        accounts: bool = False,
     ) -> None:
-        super().__init__(label)
+        super().__init__(label, accounts)
         self._stop_s = stop_s
         self._core = core
         self._command = command.replace("{flush}", flush)
+        if accounts:
+            self._command += "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in ACCOUNTS.items())
         self._process: subprocess.Popen[bytes] | None = None
 
     def _launch(self, directory: Path) -> None:

@@ -12,7 +12,7 @@ enum mode { SEND, PULL, FLOW };
 enum peer { REDIS, NATS }; /* of peers.c */
 
 static struct {
-    const char *host, *topic, *group, *broker, *subscription, *offsets;
+    const char *host, *topic, *group, *broker, *subscription, *offsets, *account, *secret;
     enum mode mode;
     enum peer peer;
     int port, connections, window, batch, body, queues, topics, core, max_messages, groups, tags;
@@ -59,6 +59,7 @@ static const char usage[] =
     "  --tags N                                 sends have the tags t000, t001, ... in turn (none)\n"
     "  --groups N --offsets A,B,...             flow: reading groups (1), and where each queue ends now\n"
     "  --count N | --seconds S --warmup S       how long; what is answered during the warm-up is not measured\n"
+    "  --account NAME --secret TEXT             sends are signed ahead of time, a few thousand that go round\n"
     "  --rate N                                 open load: N messages per second at even distances\n"
     "  --core N                                 pin to a core\n";
 
@@ -69,6 +70,7 @@ static const struct option long_options[] = {
     {"seconds", 1, 0, 's'}, {"warmup", 1, 0, 'u'}, {"rate", 1, 0, 'r'}, {"core", 1, 0, 'C'},
     {"max-messages", 1, 0, 'x'}, {"binary", 0, 0, 'B'}, {"subscription", 1, 0, 'S'}, {"tags", 1, 0, 'A'},
     {"groups", 1, 0, 'G'}, {"offsets", 1, 0, 'o'}, {"peer", 1, 0, 'P'},
+    {"account", 1, 0, 'U'}, {"secret", 1, 0, 'K'},
     {"help", 0, 0, 'H'}, {0, 0, 0, 0},
 };
 
@@ -80,6 +82,8 @@ static void take_option(int letter, const char *name, const char *text) {
     case 'n': opt.broker = text; break;
     case 'S': opt.subscription = text; break;
     case 'o': opt.offsets = text; break;
+    case 'U': opt.account = text; break;
+    case 'K': opt.secret = text; break;
     case 'm': opt.mode = (enum mode)choice(name, text, mode_names, 3); break;
     case 'P': opt.peer = (enum peer)choice(name, text, peer_names, 2); break;
     case 'B': opt.binary = true; break;
@@ -116,6 +120,10 @@ static void read_options(int argc, char **argv) {
         wrong = "pulls read one topic; run several for several topics";
     else if (opt.mode == FLOW && (opt.rate == 0 || opt.batch > 1 || opt.body < 16 || strcmp(opt.subscription, "*") != 0))
         wrong = "flow needs --rate, single messages of at least 16 bytes, and no filter";
+    else if ((opt.account == NULL) != (opt.secret == NULL) || (opt.secret != NULL && strlen(opt.secret) > 64))
+        wrong = "--account needs a --secret of at most 64 characters, and the other way round";
+    else if (opt.account != NULL && opt.mode != SEND)
+        wrong = "only sends are signed";
     else if (strlen(opt.subscription) > 64)
         wrong = "--subscription is one tag of at most 64 characters";
     if (wrong != NULL) {

@@ -2,6 +2,7 @@
 #ifndef ROCKETLINE_FASTPATH_H
 #define ROCKETLINE_FASTPATH_H
 
+#include "hmac.h"
 #include "records.h"
 
 #define NOT_FOR_CLIENTS 0xCC /* system flags: transactional, or a batch kept as one record */
@@ -11,10 +12,38 @@
 typedef struct {
     int32_t numbers[NUMBERS];
     Span fields[SEND_FIELDS];
+    Span account, signature, signed_code, signed_time;
+    int is_odd; /* it has another field, or one twice */
 } SendHeader;
 
 /* 1 for a header written in the plain way; 0, without an error, for any other. `room` has as many bytes as the header. */
 int locate_header(const uint8_t *frame, Py_ssize_t header_bytes, uint8_t *room, SendHeader *header);
+
+typedef struct {
+    uint8_t *bytes;
+    size_t used, capacity;
+} Room;
+
+/* A frame with a header that was located. */
+typedef struct {
+    const uint8_t *start;
+    int64_t header_bytes, body_bytes;
+    Py_ssize_t read; /* the number of the read it is in */
+    PyObject *grant; /* borrowed from that read; NULL: there is no guard */
+    SendHeader header;
+    Room texts; /* of the header, without escapes; then what is signed, or the properties to store */
+    int is_admitted;
+} Frame;
+
+/* Fields of a Grant. */
+enum { GRANT_ACCOUNT, GRANT_KEY, GRANT_IS_DATED, GRANT_SENDS, GRANT_BATCHES, GRANT_SINCE, GRANT_FIELDS };
+
+int is_grant(PyObject *grant);
+/* How many bytes `admit` needs behind the texts of a frame. */
+size_t signed_room(int64_t header_bytes, int64_t body_bytes);
+/* Find out which of up to HMAC_LANES frames are sent by those to whom their grants were given. `times`: from when to when signatures
+ * may be that say when they were made. */
+void admit(Frame *frames, int count, const int64_t *times);
 
 /* Whether a text is a plain number within limits. */
 int read_number(const uint8_t *digits, Py_ssize_t size, int64_t low, int64_t high, int64_t *number);

@@ -4,29 +4,48 @@
 #include "json.h"
 #include "fastpath.h"
 
+#define EACH(byte) (0x0101010101010101u * (byte))
+
+/* Where the next quote, backslash or control character is, or `end`; `seen` gets the bits of what lies before it. */
+static const uint8_t *after_plain(const uint8_t *at, const uint8_t *end, uint64_t *seen)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    for (; end - at >= 8; at += 8) {
+        uint64_t eight, quote, escape;
+        memcpy(&eight, at, 8);
+        quote = eight ^ EACH('"'), escape = eight ^ EACH('\\');
+        /* The highest bit of each byte that is zero, or less than a blank; bytes behind the first one may be marked wrongly. */
+        uint64_t found = (((quote - EACH(1)) & ~quote) | ((escape - EACH(1)) & ~escape) | ((eight - EACH(0x20)) & ~eight)) & EACH(0x80);
+        if (found) {
+            int before = __builtin_ctzll(found) & ~7;
+            *seen |= eight & ((1ull << before) - 1);
+            return at + before / 8;
+        }
+        *seen |= eight;
+    }
+#endif
+    for (; at < end && *at >= 0x20 && *at != '"' && *at != '\\'; at++)
+        *seen |= *at;
+    return at;
+}
+
 /* A JSON string; one with escapes is written to `*room`, which it takes less of than of the header. */
-static int take_span(Text *json, uint8_t **room, uint8_t *seen, Span *span)
+static int take_span(Text *json, uint8_t **room, uint64_t *seen, Span *span)
 {
     if (json->at >= json->end || *json->at != '"')
         return 0;
-    const uint8_t *start = json->at + 1, *at = start;
+    const uint8_t *start = json->at + 1, *at = after_plain(start, json->end, seen);
     uint8_t *out = NULL;
-    while (at < json->end && *at != '"') {
-        if (*at < 0x20)
+    while (at < json->end && *at == '\\') {
+        if (out == NULL)
+            out = put_bytes(*room, start, (size_t)(at - start));
+        if ((at = unescape(at, json->end, &out)) == NULL)
             return 0;
-        if (*at == '\\') {
-            if (out == NULL)
-                out = put_bytes(*room, start, (size_t)(at - start));
-            if ((at = unescape(at, json->end, &out)) == NULL)
-                return 0;
-            continue;
-        }
-        *seen |= *at;
-        if (out != NULL)
-            *out++ = *at;
-        at++;
+        const uint8_t *next = after_plain(at, json->end, seen);
+        out = put_bytes(out, at, (size_t)(next - at));
+        at = next;
     }
-    if (at >= json->end)
+    if (at >= json->end || *at != '"')
         return 0;
     json->at = at + 1;
     *span = out == NULL ? (Span){start, at - start} : (Span){*room, out - *room};
@@ -34,13 +53,23 @@ static int take_span(Text *json, uint8_t **room, uint8_t *seen, Span *span)
     return 1;
 }
 
+#define IS(text) (name.size == sizeof(text) - 1 && memcmp(name.at, text, sizeof(text) - 1) == 0)
+
 static void keep_field(SendHeader *header, Span name, Span value)
 {
-    if (name.size == 1 && *name.at >= 'a' && *name.at < 'a' + SEND_FIELDS)
-        header->fields[*name.at - 'a'] = value;
+    Span *field = name.size == 1 && *name.at >= 'a' && *name.at < 'a' + SEND_FIELDS ? &header->fields[*name.at - 'a']
+        : IS("AccessKey") ? &header->account
+        : IS("Signature") ? &header->signature
+        : IS("_rl_code")  ? &header->signed_code
+        : IS("_rl_time")  ? &header->signed_time
+                          : NULL;
+    if (field == NULL || field->at != NULL)
+        header->is_odd = 1;
+    if (field != NULL)
+        *field = value;
 }
 
-static int take_fields(Text *json, uint8_t **room, uint8_t *seen, SendHeader *header)
+static int take_fields(Text *json, uint8_t **room, uint64_t *seen, SendHeader *header)
 {
     Span name, value;
     if (!take(json, '{'))
@@ -55,13 +84,11 @@ static int take_fields(Text *json, uint8_t **room, uint8_t *seen, SendHeader *he
     return take(json, '}');
 }
 
-#define IS(text) (name.size == sizeof(text) - 1 && memcmp(name.at, text, sizeof(text) - 1) == 0)
-
 static int locate_json(const uint8_t *bytes, Py_ssize_t size, uint8_t *room, SendHeader *header)
 {
     Text json = {bytes, bytes + size};
     Span name, ignored;
-    uint8_t seen = 0;
+    uint64_t seen = 0;
     int has_code = 0, has_fields = 0, sound = take(&json, '{');
     while (sound) {
         if (!take_span(&json, &room, &seen, &name) || !take(&json, ':'))
@@ -83,7 +110,7 @@ static int locate_json(const uint8_t *bytes, Py_ssize_t size, uint8_t *room, Sen
     }
     if (!sound || !take(&json, '}') || json.at != json.end || !has_code)
         return 0;
-    return seen < 0x80 || is_utf8(bytes, size);
+    return !(seen & EACH(0x80)) || is_utf8(bytes, size);
 }
 
 static int locate_binary(const uint8_t *bytes, Py_ssize_t size, SendHeader *header)
@@ -106,7 +133,7 @@ static int locate_binary(const uint8_t *bytes, Py_ssize_t size, SendHeader *head
 
 int locate_header(const uint8_t *frame, Py_ssize_t header_bytes, uint8_t *room, SendHeader *header)
 {
-    *header = (SendHeader){{0}, {{NULL, 0}}};
+    memset(header, 0, sizeof *header);
     return frame[4] == 0 ? locate_json(frame + 8, header_bytes, room, header)
         : frame[4] == 1 && locate_binary(frame + 8, header_bytes, header);
 }

@@ -21,18 +21,16 @@ enum {
 /* Fields of a Room. */
 enum { ROOM_VIEW, ROOM_BASE, ROOM_START, ROOM_LIMIT, ROOM_STORE_MS, ROOM_QUEUE_OFFSETS, ROOM_FIELDS };
 
-typedef struct {
-    uint8_t *bytes;
-    size_t used, capacity;
-} Room;
-
 /* What is the same for all sends of a call, and what has been made so far. */
 typedef struct {
     PyObject *context, *queue_offsets, *born_host;
     uint8_t *log; /* memory of the file that begins at `base` */
     int64_t base, limit, wrote, store_ms, max_frame, max_header, max_body, max_record;
-    PyObject *runs; /* owned */
-    Room answers, texts; /* `texts`: of the header at hand, without escapes, and the properties to store */
+    int64_t times[2]; /* of signatures */
+    PyObject *reads, *runs; /* `runs` is owned */
+    Frame ahead[HMAC_LANES]; /* frames that were looked at before it is their turn, so that signatures are checked together */
+    int ahead_at, ahead_count;
+    Room answers;
     size_t answer_bytes; /* of one answer at most, without its unique id and further offset ids */
     long long sends, batches; /* requests served, by their codes */
     PyObject *run_topic; /* borrowed from the places */
@@ -142,14 +140,14 @@ static int read_send(const Serving *serving, const SendHeader *header, Send *sen
 }
 
 /* Put what the broker adds behind the properties. */
-static int complete_properties(Serving *serving, Send *send)
+static int complete_properties(const Serving *serving, const Frame *frame, Send *send)
 {
     PyObject *added = of(serving, ADDED_TEXT);
     size_t size = (size_t)send->properties_bytes;
     int open = size && send->properties[size - 1] != 2;
     if (size > MAX_PROPERTIES_BYTES)
         return 0;
-    uint8_t *start = serving->texts.bytes + serving->texts.used, *at = put_bytes(start, send->properties, size);
+    uint8_t *start = frame->texts.bytes + frame->header_bytes, *at = put_bytes(start, send->properties, size);
     if (open)
         *at++ = 2;
     at = put_bytes(at, PyBytes_AS_STRING(added), (size_t)PyBytes_GET_SIZE(added));
@@ -158,11 +156,13 @@ static int complete_properties(Serving *serving, Send *send)
     return send->properties_bytes <= MAX_PROPERTIES_BYTES && !looks_lost(start, send->properties_bytes);
 }
 
-/* The place of a send: (topic, the same as records have it, keys of its queues); NULL when there is none. */
-static PyObject *place_of(const Serving *serving, const Send *send)
+/* The place of a send: (topic, the same as records have it, keys of its queues); NULL when there is none, or none for its sender. */
+static PyObject *place_of(const Serving *serving, const Frame *frame, const Send *send)
 {
+    int granted = frame->header.numbers[CODE] == SEND_V2 ? GRANT_SENDS : GRANT_BATCHES;
+    PyObject *places = frame->grant == NULL ? of(serving, PLACES) : PyTuple_GET_ITEM(frame->grant, granted);
     PyObject *topic = plain_text(send->topic.at, send->topic.size);
-    PyObject *place = topic == NULL ? NULL : PyDict_GetItemWithError(of(serving, PLACES), topic);
+    PyObject *place = topic == NULL ? NULL : PyDict_GetItemWithError(places, topic);
     Py_XDECREF(topic);
     if (place == NULL || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 3 || !PyBytes_Check(PyTuple_GET_ITEM(place, 1))
         || !PyTuple_Check(PyTuple_GET_ITEM(place, 2)))
@@ -217,10 +217,13 @@ static void answer(Serving *serving, const Send *send, PyObject *topic, int64_t 
     counted(serving, topic, stored->count, size);
 }
 
-static int serve_one(Serving *serving, Send *send, PyObject *place, PyObject *queue_key, Head *head, const uint8_t *body,
-                     int64_t body_bytes)
+static const uint8_t *body_of(const Frame *frame) { return frame->start + 8 + frame->header_bytes; }
+
+static int serve_one(Serving *serving, const Frame *frame, Send *send, PyObject *place, PyObject *queue_key, Head *head)
 {
-    if (body_bytes > serving->max_body || !complete_properties(serving, send))
+    const uint8_t *body = body_of(frame);
+    int64_t body_bytes = frame->body_bytes;
+    if (body_bytes > serving->max_body || !complete_properties(serving, frame, send))
         return 0;
     int64_t size = size_with(head, body_bytes, send->properties_bytes);
     if (size > serving->max_record || size > serving->limit - serving->wrote
@@ -255,11 +258,11 @@ static Py_ssize_t measure(const Serving *serving, const Head *head, const uint8_
     return bodies > serving->max_body || *total > serving->limit - serving->wrote ? 0 : count;
 }
 
-static int serve_batch(Serving *serving, Send *send, PyObject *place, PyObject *queue_key, Head *head, const uint8_t *body,
-                       int64_t body_bytes)
+static int serve_batch(Serving *serving, const Frame *frame, Send *send, PyObject *place, PyObject *queue_key, Head *head)
 {
+    const uint8_t *body = body_of(frame);
     int64_t log_offsets[MAX_BATCH], total, first = head->queue_offset;
-    Py_ssize_t count = measure(serving, head, body, body_bytes, &total);
+    Py_ssize_t count = measure(serving, head, body, frame->body_bytes, &total);
     size_t ids_bytes = (size_t)count * (size_t)(17 + PyBytes_GET_SIZE(of(serving, HOST)));
     if (!count || !reserve(&serving->answers, serving->answer_bytes + (size_t)send->unique.size + ids_bytes)
         || !take_numbers(serving, queue_key, first + count))
@@ -280,27 +283,21 @@ static int serve_batch(Serving *serving, Send *send, PyObject *place, PyObject *
 }
 
 /* 1 when the frame was a plain send and is stored and answered. */
-static int serve_frame(Serving *serving, const uint8_t *frame, int64_t header_bytes, int64_t body_bytes)
+static int serve_frame(Serving *serving, const Frame *frame)
 {
-    SendHeader header;
     Send send;
     Head head;
-    serving->texts.used = 0;
-    /* Escapes take more than what they stand for; and the properties are put there a second time. */
-    if (!reserve(&serving->texts, 2 * (size_t)header_bytes + 1 + (size_t)PyBytes_GET_SIZE(of(serving, ADDED_TEXT)))
-        || !locate_header(frame, (Py_ssize_t)header_bytes, serving->texts.bytes, &header) || !read_send(serving, &header, &send))
+    if (!frame->is_admitted || !read_send(serving, &frame->header, &send))
         return 0;
-    serving->texts.used = (size_t)header_bytes;
-    send.binary = frame[4];
-    PyObject *place = place_of(serving, &send);
+    send.binary = frame->start[4];
+    PyObject *place = place_of(serving, frame, &send);
     if (place == NULL)
         return 0;
     PyObject *queue_key = PyTuple_GET_ITEM(PyTuple_GET_ITEM(place, 2), (Py_ssize_t)send.queue_id);
-    const uint8_t *body = frame + 8 + header_bytes;
     if (!read_head(serving, &send, place, queue_key, &head)
-        || !(send.batch ? serve_batch : serve_one)(serving, &send, place, queue_key, &head, body, body_bytes))
+        || !(send.batch ? serve_batch : serve_one)(serving, frame, &send, place, queue_key, &head))
         return 0;
-    *(header.numbers[CODE] == SEND_V2 ? &serving->sends : &serving->batches) += 1;
+    *(frame->header.numbers[CODE] == SEND_V2 ? &serving->sends : &serving->batches) += 1;
     return 1;
 }
 
@@ -312,7 +309,7 @@ static int is_host(PyObject *host)
 static int is_context(PyObject *context)
 {
     int sound = PyTuple_Check(context) && PyTuple_GET_SIZE(context) == CONTEXT_FIELDS
-        && PyDict_Check(PyTuple_GET_ITEM(context, PLACES)) && PyBytes_Check(PyTuple_GET_ITEM(context, ADDED_TEXT))
+        && (PyTuple_GET_ITEM(context, PLACES) == Py_None || PyDict_Check(PyTuple_GET_ITEM(context, PLACES))) && PyBytes_Check(PyTuple_GET_ITEM(context, ADDED_TEXT))
         && is_host(PyTuple_GET_ITEM(context, STORE_HOST));
     for (int number = ANSWER_HEAD; sound && number < CONTEXT_FIELDS; number++)
         sound = PyBytes_Check(PyTuple_GET_ITEM(context, number));
@@ -330,50 +327,124 @@ static int is_room(PyObject *room)
     return 0;
 }
 
-/* Serve the sends that a read begins with; where the rest begins. */
-static int64_t serve_read(Serving *serving, const uint8_t *data, int64_t length)
+/* A read is (bytes, host, connection), or with a guard (bytes, host, connection, grant or None). */
+static int is_read(const Serving *serving, PyObject *read)
 {
-    int64_t position = 0, size, header_bytes;
-    while ((size = frame_bytes(data + position, length - position, serving->max_frame, serving->max_header, &header_bytes)) > 0
-           && serve_frame(serving, data + position, header_bytes, size - 8 - header_bytes))
-        position += size;
+    int guarded = of(serving, PLACES) == Py_None;
+    return PyTuple_Check(read) && PyTuple_GET_SIZE(read) == 3 + guarded && PyBytes_Check(PyTuple_GET_ITEM(read, 0))
+        && is_host(PyTuple_GET_ITEM(read, 1))
+        && (!guarded || PyTuple_GET_ITEM(read, 3) == Py_None || is_grant(PyTuple_GET_ITEM(read, 3)));
+}
+
+static int are_reads(const Serving *serving, PyObject *reads)
+{
+    int sound = PyList_Check(reads);
+    for (Py_ssize_t number = 0; sound && number < PyList_GET_SIZE(reads); number++)
+        sound = is_read(serving, PyList_GET_ITEM(reads, number));
+    if (!sound)
+        PyErr_SetString(PyExc_TypeError, "reads are a list; each has bytes, a host, a connection, and a grant where there is a guard");
+    return sound;
+}
+
+/* Locate the frame at a position of a read; 0 for one that is not plain or not complete, and where nothing is granted. */
+static int locate(Serving *serving, Py_ssize_t number, int64_t position, Frame *frame)
+{
+    PyObject *read = PyList_GET_ITEM(serving->reads, number), *data = PyTuple_GET_ITEM(read, 0);
+    frame->grant = of(serving, PLACES) == Py_None ? PyTuple_GET_ITEM(read, 3) : NULL;
+    if (frame->grant == Py_None)
+        return 0;
+    frame->read = number;
+    frame->start = (const uint8_t *)PyBytes_AS_STRING(data) + position;
+    int64_t size = frame_bytes(frame->start, PyBytes_GET_SIZE(data) - position, serving->max_frame, serving->max_header,
+                               &frame->header_bytes);
+    if (size == 0)
+        return 0;
+    frame->body_bytes = size - 8 - frame->header_bytes;
+    size_t kept = (size_t)frame->header_bytes + 1 + (size_t)PyBytes_GET_SIZE(of(serving, ADDED_TEXT));
+    size_t hashed = frame->grant == NULL ? 0 : signed_room(frame->header_bytes, frame->body_bytes);
+    frame->texts.used = 0;
+    /* Escapes take more than what they stand for. */
+    return reserve(&frame->texts, (size_t)frame->header_bytes + (kept > hashed ? kept : hashed))
+        && locate_header(frame->start, (Py_ssize_t)frame->header_bytes, frame->texts.bytes, &frame->header);
+}
+
+/* Look at the next frames, of this read and of those behind it. Without a guard there is nothing to be gained by it. */
+static void look_ahead(Serving *serving, Py_ssize_t number, int64_t position)
+{
+    int count = 0, most = of(serving, PLACES) == Py_None ? HMAC_LANES : 1;
+    Py_ssize_t last = most == 1 ? number : PyList_GET_SIZE(serving->reads) - 1;
+    while (count < most && number <= last) {
+        Frame *frame = &serving->ahead[count];
+        if (locate(serving, number, position, frame)) {
+            position += 8 + frame->header_bytes + frame->body_bytes;
+            count++;
+        } else {
+            position = 0;
+            number++;
+        }
+    }
+    admit(serving->ahead, count, serving->times);
+    serving->ahead_at = 0;
+    serving->ahead_count = count;
+}
+
+/* The frame at a position of a read, or NULL. Those of reads before it are over. */
+static const Frame *next_frame(Serving *serving, Py_ssize_t number, int64_t position)
+{
+    while (serving->ahead_at < serving->ahead_count && serving->ahead[serving->ahead_at].read < number)
+        serving->ahead_at++;
+    if (serving->ahead_at == serving->ahead_count)
+        look_ahead(serving, number, position);
+    if (serving->ahead_at == serving->ahead_count || serving->ahead[serving->ahead_at].read != number)
+        return NULL;
+    return &serving->ahead[serving->ahead_at++];
+}
+
+/* Serve the sends that a read begins with; where the rest begins. */
+static int64_t serve_read(Serving *serving, Py_ssize_t number)
+{
+    int64_t position = 0;
+    const Frame *frame;
+    while ((frame = next_frame(serving, number, position)) != NULL && serve_frame(serving, frame))
+        position += 8 + frame->header_bytes + frame->body_bytes;
     PyErr_Clear(); /* what ended the run is met again on the general path */
     return position;
 }
 
 /* One read: its answers, and whether there is more in it, are noted; 0 with an error. */
-static int take_read(Serving *serving, PyObject *read, Py_ssize_t number, PyObject *answers, PyObject *rests)
+static int take_read(Serving *serving, Py_ssize_t number, PyObject *answers, PyObject *rests)
 {
-    Py_buffer data;
-    if (!PyTuple_Check(read) || PyTuple_GET_SIZE(read) < 2 || !is_host(PyTuple_GET_ITEM(read, 1))) {
-        PyErr_SetString(PyExc_TypeError, "a read has bytes and a host");
-        return 0;
-    }
-    if (read_from(PyTuple_GET_ITEM(read, 0), &data))
-        return 0;
+    PyObject *read = PyList_GET_ITEM(serving->reads, number);
     serving->born_host = PyTuple_GET_ITEM(read, 1);
     serving->answers.used = 0;
-    int64_t position = serve_read(serving, data.buf, data.len);
+    int64_t position = serve_read(serving, number);
     PyObject *answer = position ? PyBytes_FromStringAndSize((const char *)serving->answers.bytes, (Py_ssize_t)serving->answers.used)
                                 : Py_NewRef(Py_None);
-    PyObject *rest = position < data.len ? Py_BuildValue("nL", number, (long long)position) : NULL;
+    PyObject *rest = position < PyBytes_GET_SIZE(PyTuple_GET_ITEM(read, 0)) ? Py_BuildValue("nL", number, (long long)position) : NULL;
     int noted = answer != NULL && PyList_Append(answers, answer) == 0 && !PyErr_Occurred()
         && (rest == NULL || PyList_Append(rests, rest) == 0);
     Py_XDECREF(answer);
     Py_XDECREF(rest);
-    PyBuffer_Release(&data);
     return noted;
 }
 
-/* serve_sends(reads, context, room)
+static int are_times(PyObject *times)
+{
+    if (PyTuple_Check(times) && PyTuple_GET_SIZE(times) == 2)
+        return 1;
+    PyErr_SetString(PyExc_TypeError, "times are a first and a last one");
+    return 0;
+}
+
+/* serve_sends(reads, context, room, times of signatures)
  *
- * A read begins with bytes and the host they came from. Gives, when some send was served, for each read its answers or None,
+ * Gives, when some send was served, for each read its answers or None,
  * (number, position) where there is more in one, how far the log is written, requests by code, and what to count. */
 EXPORT(serve_sends)
 {
     Serving serving = {0};
     Py_buffer view;
-    if (check_count("serve_sends", count, 3) || !is_context(args[1]) || !is_room(args[2])
+    if (check_count("serve_sends", count, 4) || !is_context(args[1]) || !is_room(args[2])
         || as_int64(PyTuple_GET_ITEM(args[2], ROOM_BASE), &serving.base)
         || as_int64(PyTuple_GET_ITEM(args[2], ROOM_START), &serving.wrote)
         || as_int64(PyTuple_GET_ITEM(args[2], ROOM_LIMIT), &serving.limit)
@@ -381,13 +452,17 @@ EXPORT(serve_sends)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_FRAME), &serving.max_frame)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_HEADER), &serving.max_header)
         || as_int64(PyTuple_GET_ITEM(args[1], MAX_BODY), &serving.max_body)
-        || as_int64(PyTuple_GET_ITEM(args[1], MAX_RECORD), &serving.max_record))
+        || as_int64(PyTuple_GET_ITEM(args[1], MAX_RECORD), &serving.max_record) || !are_times(args[3])
+        || as_int64(PyTuple_GET_ITEM(args[3], 0), &serving.times[0]) || as_int64(PyTuple_GET_ITEM(args[3], 1), &serving.times[1]))
         return NULL;
-    if (!PyList_Check(args[0]) || serving.base < 0 || serving.wrote < serving.base)
-        return PyErr_Format(PyExc_ValueError, "serve_sends needs a list of reads and a file that can be written to");
+    serving.reads = args[0];
+    serving.context = args[1];
+    if (!are_reads(&serving, args[0]))
+        return NULL;
+    if (serving.base < 0 || serving.wrote < serving.base)
+        return PyErr_Format(PyExc_ValueError, "serve_sends needs a file that can be written to");
     if (write_to(PyTuple_GET_ITEM(args[2], ROOM_VIEW), &view))
         return NULL;
-    serving.context = args[1];
     serving.queue_offsets = PyTuple_GET_ITEM(args[2], ROOM_QUEUE_OFFSETS);
     serving.answer_bytes = 512;
     for (int number = ANSWER_HEAD; number < CONTEXT_FIELDS; number++)
@@ -401,7 +476,7 @@ EXPORT(serve_sends)
     serving.runs = PyList_New(0);
     int open = answers != NULL && rests != NULL && serving.runs != NULL;
     for (Py_ssize_t number = 0; open && number < PyList_GET_SIZE(args[0]); number++)
-        open = take_read(&serving, PyList_GET_ITEM(args[0], number), number, answers, rests);
+        open = take_read(&serving, number, answers, rests);
     PyBuffer_Release(&view);
     if (open && serving.sends + serving.batches == 0)
         made = Py_NewRef(Py_None);
@@ -411,6 +486,7 @@ EXPORT(serve_sends)
     Py_XDECREF(rests);
     Py_XDECREF(serving.runs);
     PyMem_Free(serving.answers.bytes);
-    PyMem_Free(serving.texts.bytes);
+    for (int number = 0; number < HMAC_LANES; number++)
+        PyMem_Free(serving.ahead[number].texts.bytes);
     return made;
 }

@@ -74,7 +74,7 @@ alike_items = st.builds(
 
 
 @st.composite
-def sends(draw: st.DrawFn) -> bytes:
+def send_commands(draw: st.DrawFn) -> Command:
     batch = draw(st.sampled_from([False, False, True]))
     header = SendMessageHeader(
         producer_group="p",
@@ -97,7 +97,7 @@ def sends(draw: st.DrawFn) -> bytes:
         )
     else:
         body = draw(st.binary(max_size=40)) * draw(st.sampled_from([1, 1, 1, 30]))
-    command = Command(
+    return Command(
         draw(st.sampled_from([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE if batch else 310])),
         header.encode(),
         body,
@@ -105,7 +105,10 @@ def sends(draw: st.DrawFn) -> bytes:
         flag=draw(st.sampled_from([0, 0, 0, 0, ONEWAY])),
         encoding=draw(st.sampled_from([JSON, ROCKETMQ])),
     )
-    return frame_bytes(command)
+
+
+def sends() -> st.SearchStrategy[bytes]:
+    return send_commands().map(frame_bytes)
 
 
 timeless = st.sampled_from([frame_bytes(Command(9999, {})), b"\0\0\0\x10\0\0\0\x0c{'code':310}"])
@@ -143,7 +146,7 @@ async def run(reads: Sequence[bytes], fast: bool, sync_flush: bool = False) -> d
         while peer.channel.waiting_count:
             await asyncio.sleep(0.001)
         parts.dispatch()
-        left = _left_by(parts, peer)
+        left = left_by(parts, peer)
         if sync_flush:  # the order of answers does not matter
             left["answers"].sort()
         return left
@@ -152,7 +155,7 @@ async def run(reads: Sequence[bytes], fast: bool, sync_flush: bool = False) -> d
         await asyncio.sleep(0)
 
 
-def _left_by(parts: Parts, peer: Peer) -> dict[str, Any]:
+def left_by(parts: Parts, peer: Peer) -> dict[str, Any]:
     queues = [(topic, queue_id) for topic in ("plain", "other", "unknown") for queue_id in range(4)]
     statistics, index = parts.statistics, parts.store._index
     assert index is not None
@@ -307,8 +310,12 @@ async def test_reads_that_are_served_together_leave_what_they_leave_one_by_one()
 
 
 def plain(number: int, topic: str = "plain", queue_id: int = 0, wait: str = "true") -> bytes:
+    return frame_bytes(plain_command(number, topic, queue_id, wait))
+
+
+def plain_command(number: int, topic: str = "plain", queue_id: int = 0, wait: str = "true") -> Command:
     header = SendMessageHeader("p", topic, "TBW102", 4, queue_id, 0, 1, 0, encode_properties({**PLAIN, "WAIT": wait}))
-    return frame_bytes(Command(RequestCode.SEND_MESSAGE_V2, header.encode(), b"%d" % number, opaque=number))
+    return Command(RequestCode.SEND_MESSAGE_V2, header.encode(), b"%d" % number, opaque=number)
 
 
 async def test_plain_sends_take_the_fast_path_until_topics_change() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from rocketline import _impl
 from rocketline.broker.fastpath.answers import SendAnswerParts
+from rocketline.broker.fastpath.grants import Grant, Place, hmac_key
 from rocketline.errors import RocketlineError
 from rocketline.protocol import connection, records
 from rocketline.protocol.command import JSON, ROCKETMQ, Command
@@ -24,6 +25,7 @@ from rocketline.protocol.connection import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Co
 from rocketline.protocol.message_ids import encode_host
 from rocketline.protocol.record_layout import BORN_IPV6
 from rocketline.protocol.records import BatchItem, RecordHead, decode_batch, encode_batch, encode_record, topic_part
+from rocketline.protocol.signing import SIGNED_CODE, SIGNED_MS, Credentials
 from rocketline.protocol.subscription import TagTest
 from rocketline.spark import property_columns, record_table
 from rocketline.spark.columns import wrong_bodies
@@ -40,6 +42,8 @@ from rocketline.store.recovery import record_runs
 from rocketline.store.recovery.record_runs import FastLogReader, Row
 
 _HOST, _HOST_V6 = encode_host("127.0.0.1", 10911), encode_host("::1", 5555)
+_ACCOUNT = Credentials("fuzz", "secret of fuzz")
+_SIGNED_AT = 1_794_740_000_000, 1_794_740_600_000
 _WORDS = (
     b"\x01",
     b"\x02",
@@ -192,18 +196,41 @@ def _sends() -> list[bytes]:
     ]
 
 
-def _fast_sends(data: bytes) -> None:
+def _signed_sends() -> list[bytes]:
+    """Some of them say when and as what they were signed."""
+    made = []
+    for number, frame in enumerate(_sends()):
+        (command,) = Connection().receive(frame)
+        if number % 2:
+            command.ext = (command.ext or {}) | {SIGNED_CODE: str(command.code), SIGNED_MS: str(_SIGNED_AT[0])}
+        _ACCOUNT.sign(command)
+        made.append(frame_bytes(command))
+    return made
+
+
+def _is_signed(command: Command) -> bool:
+    """Whether a send is signed by the account with the grant, or what it says is not for the fast path to judge."""
+    given = dict(command.ext or ())
+    _ACCOUNT.sign(command)
+    return given == command.ext
+
+
+def _fast_sends(data: bytes, grant: Grant | None = None) -> None:
     """What the fast path serves, Python can read: the frames, and the records it writes, which are dispatched as read."""
     log = memoryview(bytearray(8192))
-    places = {"topic": ("topic", b"\x05topic", (("topic", 0), ("topic", 1)))}
+    places: dict[str, Place] = {"topic": ("topic", b"\x05topic", (("topic", 0), ("topic", 1)))}
     answer = SendAnswerParts(b'{"x":"', b"}", b"a", b"b", b"c", b"AB")
-    context = 4096, 2048, places, False, b"CLUSTER\x01c\x02", _HOST, 4096, 4096, *answer
+    context = 4096, 2048, None if grant else places, False, b"CLUSTER\x01c\x02", _HOST, 4096, 4096, *answer
     room = Room(log, 0, 0, len(log), 9, {})
-    sent = _impl.compiled_only("serve_sends")([(data, _HOST, None)], context, room)
+    if grant is not None:
+        grant = grant._replace(sends=places, batches=places)
+    read = (data, _HOST, None) if grant is None else (data, _HOST, None, grant)
+    sent = _impl.compiled_only("serve_sends")([read], context, room, _SIGNED_AT)
     if sent is None:
         return
     _, rests, wrote, sends, batches, runs = sent
     taken, _ = _received(data[: rests[0][1]] if rests else data)
+    assert grant is None or all(map(_is_signed, taken)), data
     assert [command.code for command in taken].count(320) == batches, data
     assert len(taken) == sends + batches, data
     found, position = [], 0
@@ -268,9 +295,13 @@ def run(inputs: int, seed: int) -> None:
     batch = encode_batch(
         [BatchItem(0, b"one", b"KEYS\x01k\x02"), BatchItem(3, b"", b""), BatchItem(1, b"three" * 9, b"")]
     )
-    sends = _sends()
+    sends, signed = _sends(), _signed_sends()
+    grant = Grant(_ACCOUNT.access_key.encode(), hmac_key(_ACCOUNT.secret_key), False, {}, {}, None)
+    for frame in signed:
+        _fast_sends(frame, grant)
     for number in range(inputs):
         kind = number % 4
+        _fast_sends(spoil(random, b"".join(random.choices(signed, k=random.randrange(1, 12)))), grant)
         _fast_sends(spoil(random, b"".join(random.choices(sends, k=random.randrange(1, 4)))))
         if kind < 2:
             stream = b"".join(random.choices(frames, k=random.randrange(1, 3)))

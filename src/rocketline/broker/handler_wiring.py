@@ -74,9 +74,8 @@ def _install_fast_path(router: Router, parts: BrokerParts, sends: SendHandlers, 
     if router.fast_path is not None:
         router.fast_path.settle_all()
     router.fast_path = None
-    # It serves whoever sends, so accounts leave it out.
-    if parts.config.fast_path and parts.access is None:
-        router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay)
+    if parts.config.fast_path:
+        router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay, parts.access)
 
 
 def _other_handlers(parts: BrokerParts, sends: SendHandlers, selections: Selections) -> Iterator[HandlerGroup]:

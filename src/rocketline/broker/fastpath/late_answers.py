@@ -18,7 +18,7 @@ from rocketline.protocol.connection import Connection, frame_bytes
 from rocketline.transport import Channel
 
 if TYPE_CHECKING:
-    from rocketline.broker.fastpath.sends import Read
+    from rocketline.broker.fastpath.grants import Read
 
 MAX_WAITING = 8192
 """Reads whose answers wait; beyond it the general path counts what waits by connection."""

@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from rocketline.broker.fastpath.grants import Read
 from rocketline.broker.fastpath.pulls import HEADER_AT, PULL_STARTS, FastPulls
-from rocketline.broker.fastpath.sends import FastSends, Read, ServedReads
+from rocketline.broker.fastpath.sends import FastSends, ServedReads
 from rocketline.broker.fastpath.state import EVERY, MISSES, ConnectionState
 from rocketline.protocol.records import Buffer
 from rocketline.transport import Channel
@@ -88,7 +89,7 @@ class BrokerFastPath:
         served = self._try(sends, [read])
         if served is None:
             state.send_misses += 1
-            sends.learn(data)
+            sends.learn(channel, data)
             return _NOTHING
         if channel is not self._last:
             if self._last is None:
@@ -122,7 +123,7 @@ class BrokerFastPath:
             state.is_kept = False
             if answers is None:
                 state.send_misses += 1
-                sends.learn(data)
+                sends.learn(channel, data)
             else:
                 self._count += 1
                 state.send_misses = 0

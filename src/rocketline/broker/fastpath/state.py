@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketline.broker.fastpath.grants import Grant
+
 MISSES = 4
 EVERY = 8
 """After MISSES reads in a row with nothing for the fast path, it looks at every EVERY-th read of a connection only."""
 
 
 class ConnectionState:
-    __slots__ = ("is_kept", "late_answers", "pull_misses", "send_misses")
+    __slots__ = ("grant", "is_kept", "late_answers", "pull_misses", "send_misses")
 
     def __init__(self) -> None:
+        self.grant: Grant | None = None
+        """What its account may send to, where there is a guard."""
         self.is_kept = False
         """Its last read is kept, to be served with those of others."""
         self.late_answers = 0
