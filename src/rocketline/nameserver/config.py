@@ -1,7 +1,7 @@
 """Settings of a name server, under RocketMQ's keys.
 
 An operator may change some of them while it runs (`RUNTIME_KEYS`): switches and intervals, but no address or path, because
-anybody who reaches the port may ask for a change. A change is checked as a whole, makes a new object, and is not saved.
+a change comes over the network. A change is checked as a whole, makes a new object, and is not saved.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ REPLY_TOPIC = f"{CLUSTER}_REPLY_TOPIC"
 """Replies are for any account there, and a send like others elsewhere."""
 
 BY_HANDLER = (33, 36, 37, 309, 323)
-"""They name a message and not its topic: tests/interop/access/test_messages_by_place.py."""
+"""They name a message and not its topic: tests/interop/access/test_our_broker.py."""
 
 RIGHTS: dict[tuple[int, ...], tuple[Right, ...] | None] = {
     (10, 310, 320, 370, 39): ((TOPIC, "Pub"),),
