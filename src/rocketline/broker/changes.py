@@ -1,7 +1,8 @@
 """Settings that an operator changes while the broker runs (25); changes are saved for the next start.
 
 A change comes over the network, so only what is listed here can be changed: switches, intervals and limits within bounds,
-never an address, a path, a command, or anything about accounts and TLS. A change is applied as a whole or not at all, after it is on disk.
+never an address, a path, a command, or anything about accounts and TLS. A change is applied as a whole or not at all, after
+it is on disk.
 
 The file holds, for each key, the new value and the one it replaced. At the next start the new value counts as long as the
 configured value is the same: whoever changes the configured value later wants that one.
