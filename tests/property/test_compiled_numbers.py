@@ -16,6 +16,7 @@ from tests.support.compiled import needs_compiled
 
 from rocketline._impl import compiled_only
 from rocketline.broker.fastpath.answers import send_answer_parts
+from rocketline.broker.fastpath.grants import ANY_TIME
 from rocketline.protocol.command import Command
 from rocketline.protocol.connection import frame_bytes
 from rocketline.protocol.headers import SendMessageHeader
@@ -207,7 +208,7 @@ def room(base: int = 0, start: int = 0, limit: int = 4096, store_ms: int = 0) ->
 def test_numbers_of_a_queue_on_the_fast_path(number: int, batch: bool) -> None:
     place = room()
     place.queue_offsets["orders", 0] = number
-    sent = tried("serve_sends", [(send(batch), HOST, None)], context(), place)
+    sent = tried("serve_sends", [(send(batch), HOST, None)], context(), place, ANY_TIME)
     taken = (2 if batch else 1) if sent is not None else 0
     assert place.queue_offsets == {("orders", 0): number + taken}
     if 0 <= number < LAST - 10_000:
@@ -217,7 +218,7 @@ def test_numbers_of_a_queue_on_the_fast_path(number: int, batch: bool) -> None:
 def test_where_the_fast_path_writes() -> None:
     frame = send(False)
     for base, limit, start in product(ENDS, ENDS, ENDS):
-        tried("serve_sends", [(frame, HOST, None)], context(), room(base, start, limit, LAST))
+        tried("serve_sends", [(frame, HOST, None)], context(), room(base, start, limit, LAST), ANY_TIME)
 
 
 def limits_of_frames() -> Iterator[tuple[int, ...]]:
@@ -229,7 +230,7 @@ def limits_of_frames() -> Iterator[tuple[int, ...]]:
 
 def test_limits_of_frames() -> None:
     for limits in limits_of_frames():
-        tried("serve_sends", [(send(True), HOST, None)], context(*limits), room())
+        tried("serve_sends", [(send(True), HOST, None)], context(*limits), room(), ANY_TIME)
         tried("take_frames", send(False), limits[2], *limits[:2], dict, Command)
         tried("take_pulls", send(False), *limits[:2], {})
 
