@@ -160,8 +160,8 @@ class PullConsumer(GroupClient):
         """Messages of the queues read, as soon as there are any; none when the time is over.
 
         BrokerError when brokers refuse every queue of a topic for a reason that does not pass by itself: no rights, an
-        SQL92 expression with a mistake, a topic they do not have. RouteNotFound when the time is over and none of the topics
-        exists. Both may be caught, and `poll` called again: reading is tried again every second.
+        SQL92 expression with a mistake, a topic they do not have. RouteNotFound when the time is over and no topic of the
+        assigned queues exists. Both may be caught, and `poll` called again: reading is tried again every second.
         """
         if max_messages < 1:
             raise InvalidMessage(f"max_messages {max_messages}: at least 1 is needed")

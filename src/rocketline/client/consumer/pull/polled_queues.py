@@ -234,9 +234,10 @@ class PolledQueues(AssignedQueues):
         return None
 
     def absence(self) -> RouteNotFound | None:
-        """Why nothing is read at all, if none of the topics exists."""
+        """Why nothing is read at all, if queues were assigned and none of their topics exists. A subscriber may be there
+        before its topics are."""
         absent = [problem for problem in self._problems.values() if isinstance(problem, RouteNotFound)]
-        is_all = not self._loops and len(absent) == len(self.topics)
+        is_all = self.allowed is not None and not self._loops and len(absent) == len(self.topics)
         return absent[0] if is_all and isinstance(absent[0].__cause__, TopicNotExist) else None
 
     def full(self) -> str | None:
