@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import selectors
 import shutil
 import subprocess
@@ -111,7 +112,7 @@ def _compile_c(source: Path) -> Path:
     if compiler is None:
         raise LoadFailed("a C compiler (cc) is needed to build the raw load generator")
     program.parent.mkdir(parents=True, exist_ok=True)
-    scratch = program.with_suffix(".tmp")
+    scratch = program.with_name(f"{program.name}.{os.getpid()}.tmp")  # several benchmarks may compile it at once
     flags = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"]
     done = subprocess.run(
         [compiler, *flags, str(source), "-o", str(scratch), *LIBRARIES.get(source.stem, [])],
