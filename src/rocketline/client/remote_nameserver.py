@@ -138,10 +138,7 @@ def route_not_found(topic: str, failures: dict[str, RocketlineError]) -> RouteNo
     that refuses to tell is not one that knows no route: its refusal is the error then.
     """
     if (refused := _refusal(failures)) is not None:
-        doing, remark = f"asking where topic {topic!r} is", refused.remark
-        if not refused.hint:
-            remark += ". Hint: check the credentials of this client and their rights on the topic"
-        return NoPermission(refused.code, remark, refused.address, doing)
+        return NoPermission(refused.code, refused.remark, refused.address, f"asking where topic {topic!r} is")
     said = "; ".join(f"{address} said: {_short(error)}" for address, error in failures.items())
     absent = next((error for error in failures.values() if isinstance(error, TopicNotExist)), None)
     if absent is not None:
