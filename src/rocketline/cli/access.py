@@ -30,6 +30,8 @@ ACCESS_KEY_VARIABLE = "ROCKETLINE_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "ROCKETLINE_SECRET_KEY"  # noqa: S105
 TOKEN_VARIABLE = "ROCKETLINE_SECURITY_TOKEN"  # noqa: S105
 CREDENTIALS_VARIABLE = "ROCKETLINE_CREDENTIALS_FILE"
+CERTIFICATE_VARIABLE = "ROCKETLINE_TLS_CERT"
+KEY_VARIABLE = "ROCKETLINE_TLS_KEY"
 
 _SECRET_OPTIONS = {
     "rocketmq.secretkey": SECRET_KEY_VARIABLE,
@@ -40,7 +42,7 @@ _SECRET_OPTIONS = {
 NAMESRV_HELP = f"Name servers, separated by `;`; also {NAMESRV_VARIABLE}, or `rocketline context`."
 ACCESS_KEY_HELP = f"Account that signs the requests; also {ACCESS_KEY_VARIABLE}, or {CREDENTIALS_VARIABLE}."
 SECRET_KEY_HELP = f"File with the account's secret key; also {SECRET_KEY_VARIABLE}."
-TLS_HELP = "Connect through TLS."
+TLS_HELP = f"Connect through TLS; {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} may name a certificate to show."
 CA_FILE_HELP = "Trust certificates of these authorities (PEM); means --tls."
 INSECURE_HELP = "Trust any certificate; means --tls."
 
@@ -74,11 +76,17 @@ def cluster_access(
             if context.credentials_file is not None:
                 environment = {**environment, CREDENTIALS_VARIABLE: context.credentials_file}
         if not tls and ca_file is None and not insecure:
-            tls, ca_file, insecure = context.tls, _path(context.ca_file), context.insecure
+            tls, ca_file, insecure = context.uses_tls, _path(context.ca_file), context.insecure
+            environment = {**_own_certificate(context), **environment}
     access = client_access(
         access_key, secret_key_file, tls=tls, ca_file=ca_file, insecure=insecure, environment=environment
     )
     return ClusterAccess(given or DEFAULT_NAMESRV, access, is_default=given is None)
+
+
+def _own_certificate(context: Context) -> dict[str, str]:
+    files = {CERTIFICATE_VARIABLE: context.certificate, KEY_VARIABLE: context.key}
+    return {name: value for name, value in files.items() if value is not None}
 
 
 def _names_account(environment: Mapping[str, str]) -> bool:
@@ -112,7 +120,7 @@ def client_access(
     """The keyword arguments `credentials` and `tls` of a client; UsageProblem when the flags do not fit together."""
     return {
         "credentials": _credentials(access_key, secret_key_file, environment),
-        "tls": _tls(ca_file, insecure) if tls or ca_file is not None or insecure else False,
+        "tls": _tls(ca_file, insecure, environment) if tls or ca_file is not None or insecure else False,
     }
 
 
@@ -149,10 +157,14 @@ def _context_options(context: Context) -> dict[str, str]:
     if context.credentials_file:
         account = _in_file(context.credentials_file)
         options |= {"rocketmq.accessKey": account.access_key, "rocketmq.secretKey": account.secret_key}
-    if context.tls or context.ca_file or context.insecure:
+    if context.uses_tls:
         options["rocketmq.tls"] = "true"
     if context.ca_file:
         options["rocketmq.tls.caFile"] = context.ca_file
+    if context.certificate:
+        options["rocketmq.tls.certificate"] = context.certificate
+    if context.key:
+        options["rocketmq.tls.key"] = context.key
     if context.insecure:
         options["rocketmq.tls.verify"] = "false"
     return options
@@ -200,9 +212,10 @@ def _secret_in(path: Path) -> str:
     return secret
 
 
-def _tls(ca_file: Path | None, insecure: bool) -> Tls:
+def _tls(ca_file: Path | None, insecure: bool, environment: Mapping[str, str]) -> Tls:
     from rocketline.client import Tls
 
     if insecure and ca_file is not None:
         raise UsageProblem(f"--insecure trusts any certificate, so --ca-file {ca_file} has no effect: leave one out")
-    return Tls(ca_file=ca_file, verify=not insecure)
+    certificate, key = environment.get(CERTIFICATE_VARIABLE), environment.get(KEY_VARIABLE)
+    return Tls(ca_file=ca_file, certificate=certificate or None, key=key or None, verify=not insecure)

@@ -30,6 +30,8 @@ def add(
     ] = None,
     tls: TlsSwitch = False,
     ca_file: CaFile = None,
+    cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate to show to servers (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key; default: in the same file.")] = None,
     insecure: Insecure = False,
 ) -> None:
     """Add a context, or replace it; the first one is used at once."""
@@ -42,6 +44,8 @@ def add(
         raise UsageProblem("--access-key and --credentials-file both name an account: leave one out")
     if insecure and ca_file is not None:
         raise UsageProblem(f"--insecure trusts any certificate, so --ca-file {ca_file} has no effect: leave one out")
+    if key is not None and cert is None:
+        raise UsageProblem(f"--key {key} needs the certificate that belongs to it: --cert FILE")
     path = contexts_path()
     known = load_contexts(path)
     known.contexts[name] = Context(
@@ -51,6 +55,8 @@ def add(
         _absolute(credentials_file),
         tls=tls,
         ca_file=_absolute(ca_file),
+        certificate=_absolute(cert),
+        key=_absolute(key),
         insecure=insecure,
     )
     known.current = known.current or name
@@ -79,7 +85,7 @@ def list_contexts(output: OutputOption = Output.table) -> None:
     """List the contexts."""
     known = load_contexts(contexts_path())
     rows = [
-        (name, name == known.current, item.namesrv, item.access_key, _has_tls(item))
+        (name, name == known.current, item.namesrv, item.access_key, item.uses_tls)
         for name, item in sorted(known.contexts.items())
     ]
     about = "" if rows else "there is no context; `rocketline context add NAME --namesrv HOST:PORT` makes one"
@@ -104,8 +110,9 @@ def show_context(
         ("access key", item.access_key),
         ("secret key file", item.secret_key_file),
         ("credentials file", item.credentials_file),
-        ("tls", _has_tls(item)),
+        ("tls", item.uses_tls),
         ("ca file", item.ca_file),
+        ("certificate", item.certificate),
         ("insecure", item.insecure),
     ]
     show([facts(pairs)], output)
@@ -121,7 +128,3 @@ def remove(name: Name) -> None:
     known.current = None if known.current == name else known.current
     save_contexts(path, known)
     print(f"context {name} is removed" + ("" if known.current else "; none is in use now"))
-
-
-def _has_tls(item: Context) -> bool:
-    return item.tls or item.ca_file is not None or item.insecure

@@ -29,7 +29,14 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     """Instead of the two: a file with both, see `CredentialsFile`."""
     tls: bool = False
     ca_file: str | None = None
+    certificate: str | None = None
+    """A client's own, for servers that ask for one."""
+    key: str | None = None
     insecure: bool = False
+
+    @property
+    def uses_tls(self) -> bool:
+        return any((self.tls, self.ca_file, self.certificate, self.insecure))
 
 
 class Contexts(msgspec.Struct):

@@ -101,3 +101,13 @@ def test_the_file_is_in_the_configuration_folder_of_the_user() -> None:
     assert contexts_path({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/x/rocketline/contexts.json")
     assert contexts_path({"HOME": "/h"}) == Path("/h/.config/rocketline/contexts.json")
     assert contexts_path({"HOME": "/h", CONFIG_VARIABLE: "/c.json"}) == Path("/c.json")
+
+
+def test_a_certificate_to_show_comes_from_the_context_or_the_environment(called: Called, file: Path) -> None:
+    assert called("context", "add", "c", "-n", "context:1", "--cert", "me.pem", "--key", "me.key").returncode == 0
+    tls = cluster_access(None).access["tls"]
+    assert (Path(tls.certificate), Path(tls.key)) == (Path.cwd() / "me.pem", Path.cwd() / "me.key")
+    environment = {"ROCKETLINE_TLS_CERT": "a.pem", "ROCKETLINE_TLS_KEY": "a.key"}
+    tls = cluster_access("flag:1", tls=True, environment=environment).access["tls"]
+    assert (tls.certificate, tls.key) == ("a.pem", "a.key")
+    assert called("context", "add", "c", "-n", "context:1", "--key", "me.key").returncode == 2
