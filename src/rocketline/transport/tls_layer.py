@@ -1,7 +1,7 @@
 """TLS of one connection that a server accepted: encrypted bytes below, plain bytes above.
 
 It is the protocol of the socket's transport, and the transport of the protocol above it. The loops' own TLS is not used:
-it cannot begin with bytes that were read already, which a port for plain and TLS connections must do, and costs more CPU.
+it cannot begin with bytes that were read already, which a port for plain and TLS connections must do.
 What is read and written at once becomes one read above and one write below, so the channel's way of serving requests stays
 what it is. Back-pressure is that of the socket's transport.
 """
