@@ -179,8 +179,8 @@ async def test_clients_are_told_what_is_wrong(call: Caller) -> None:
         (Credentials("nobody", "x"), "User:nobody is not found"),
         (SHOP, "User:shop has no permission to access Topic:orders"),
     ):
-        async with Producer(call.cluster.namesrv, group="p", options=options(account), retries=0) as producer:
-            with pytest.raises(RocketlineError, match=reason):
+        with pytest.raises(RocketlineError, match=reason):
+            async with Producer(call.cluster.namesrv, group="p", options=options(account), retries=0) as producer:
                 await producer.send(Message("orders", b"x"))
 
 

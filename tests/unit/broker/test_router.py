@@ -6,6 +6,7 @@ import pytest
 from tests.support.request_table import NOT_ANSWERED_CODES, served_by
 from tests.unit.broker.parts import Parts
 
+from rocketline.auth.needs import ACCOUNT_CODES
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import ONEWAY, Command
 
@@ -31,7 +32,7 @@ async def test_an_unknown_oneway_request_is_silent(parts: Parts) -> None:
     assert peer.received() == []
 
 
-@pytest.mark.parametrize("code", sorted(SERVED - WITHOUT_FIELDS))
+@pytest.mark.parametrize("code", sorted(SERVED - WITHOUT_FIELDS - ACCOUNT_CODES))
 @pytest.mark.parametrize("ext", [None, {}])
 async def test_a_request_without_its_fields_names_the_first_that_is_missing(
     parts: Parts, code: int, ext: dict[str, str] | None

@@ -42,7 +42,7 @@ class Served310:
         self.general: list[int] = []
         self.peers = [Peer(self.router, ("192.0.2.5", 4000 + number)) for number in range(MANY + 1)]
 
-    def learn(self, data: bytes) -> None:
+    def learn(self, channel: object, data: bytes) -> None:
         self.learnt.append(data)
 
     def serve(self, reads: list[Read]) -> ServedReads | None:
