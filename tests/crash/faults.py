@@ -126,7 +126,7 @@ def torn_end_kept(patches: Patches) -> None:
 def metadata_written_in_place(patches: Patches) -> None:
     """Tables are written over their former content."""
 
-    def write_over(path: Path, data: bytes, *, keep_backup: bool = False) -> None:
+    def write_over(path: Path, data: bytes, *, keep_backup: bool = False, mode: int = 0) -> None:
         with files.__dict__.get("open", open)(path, "wb") as file:
             file.write(data)
 

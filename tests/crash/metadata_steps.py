@@ -70,21 +70,21 @@ class _Replacements:
     def is_meant(self) -> bool:
         return threading.get_ident() == self._thread
 
-    def replace_file(self, path: Path, data: bytes, *, keep_backup: bool = False) -> None:
+    def replace_file(self, path: Path, data: bytes, *, keep_backup: bool = False, mode: int = files.ANYBODY) -> None:
         if path.name == self.name:
             self._left -= 1
             self._thread = 0
             if self._left == 0:
                 _note(path, data)
                 self._thread = threading.get_ident()
-        self._replace_file(path, data, keep_backup=keep_backup)
+        self._replace_file(path, data, keep_backup=keep_backup, mode=mode)
 
     def reached(self, step: str, meant: bool = True) -> None:
         if self.is_meant and meant and step == self._step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def open(self, path: Path, mode: str) -> Any:
-        file = builtins.open(path, mode)  # noqa: SIM115 (whoever asked for it closes it)
+    def open(self, path: Path, mode: str, opener: Callable[[str, int], int] | None = None) -> Any:
+        file = builtins.open(path, mode, opener=opener)  # noqa: SIM115 (whoever asked for it closes it)
         if self.is_meant and self._step == WRITE:
             return _HalfWritten(self, file)
         return file

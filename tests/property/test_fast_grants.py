@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -28,6 +29,7 @@ from rocketline.broker.fastpath import fast_path_of, grants
 from rocketline.broker.fastpath.path import MANY_CONNECTIONS as MANY
 from rocketline.broker.handler_wiring import pull_handlers, send_handlers
 from rocketline.broker.selection import Selections
+from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import ROCKETMQ, Command
 from rocketline.protocol.connection import Connection, frame_bytes
@@ -160,7 +162,8 @@ async def run(steps: Sequence[bytes | str], fast: bool, **settings: Any) -> dict
         for step in steps:
             parts.clock.advance(0.001)
             if isinstance(step, str):
-                EVENTS[step](parts)
+                with suppress(RequestRejected):  # an account that was deleted before
+                    EVENTS[step](parts)
             elif peer.channel.is_open:
                 peer.channel.data_received(step)
                 parts.dispatch()

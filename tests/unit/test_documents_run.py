@@ -54,6 +54,7 @@ async def test_a_document_runs_from_top_to_bottom(
     monkeypatch.chdir(tmp_path)
     for variable in ("NAMESRV_ADDR", "BROKER", "ROCKETLINE_CONFIG", "ROCKETLINE_CREDENTIALS_FILE"):
         monkeypatch.setenv(variable, "set by the document")  # and taken back afterwards
+    del os.environ["ROCKETLINE_CREDENTIALS_FILE"]  # every command would read it
     try:
         for kind, block in blocks(document):
             if kind == "sh":

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from rocketline.auth.requests import SYSTEM_ERROR
-from rocketline.auth.words import subject_name, subject_of
+from rocketline.auth.words import SYSTEM_ERROR, subject_name, subject_of
 from rocketline.errors import BrokerError, ClientError, NoPermission, RequestNotSupported
 from rocketline.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo, decode_body, encode_body
 from rocketline.protocol.codes import RequestCode

@@ -17,6 +17,7 @@ from rocketline.async_table import Saving, when_saved
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.model import Acl, PolicyType, Target, User, UserStatus, UserType
 from rocketline.auth.words import (
+    SYSTEM_ERROR,
     BadEntry,
     acl_info,
     acl_of,
@@ -53,7 +54,6 @@ MAX_KEEP_OLD_S = 30 * 24 * 3600
 LISTED_AT_ONCE = 1000
 """Of more accounts a list is made in a thread: other requests do not wait for it."""
 
-SYSTEM_ERROR = "An system error occurred, please try again later."
 SUPER_CREATE = "The super user can only be create by super user"
 SUPER_UPDATE = "The super user can only be update by super user"
 NAME_IS_BLANK = "The username is blank"

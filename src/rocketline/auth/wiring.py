@@ -7,7 +7,8 @@ from typing import NoReturn
 from rocketline.auth.accounts import Accounts
 from rocketline.auth.guard import AccessGuard
 from rocketline.auth.needs import ACCOUNT_CODES
-from rocketline.auth.requests import SYSTEM_ERROR, AccessHandlers
+from rocketline.auth.requests import AccessHandlers
+from rocketline.auth.words import SYSTEM_ERROR
 from rocketline.clock import Clock
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import ResponseCode

@@ -12,6 +12,9 @@ Word = TypeVar("Word", bound=IntEnum)
 
 SUBJECT_KIND = "User"
 
+SYSTEM_ERROR = "An system error occurred, please try again later."
+"""What RocketMQ answers to requests about accounts where there are none."""
+
 
 def by_word(kind: type[Word], text: str | None) -> Word | None:
     """The member that a word stands for; None when there is none.
