@@ -32,6 +32,7 @@ def die_inside(name: str, step: str, nth: int) -> None:
         (files, "open", watched.open),
         (files, "os", _Os(watched)),
         (disk, "replace_file", watched.replace_file),
+        (disk, "sync_folder", watched.sync_folder),
     ):
         setattr(module, attribute, value)
 
@@ -64,6 +65,7 @@ class _Replacements:
         self._step = step
         self._left = nth
         self._replace_file: Callable[..., None] = vars(disk)["replace_file"]  # with a planted fault, the faulty one
+        self._sync_folder: Callable[[Path], None] = vars(disk)["sync_folder"]
         self._thread = 0  # the one that replaces the file the nth time: others replace other files meanwhile
 
     @property
@@ -78,6 +80,11 @@ class _Replacements:
                 _note(path, data)
                 self._thread = threading.get_ident()
         self._replace_file(path, data, keep_backup=keep_backup, mode=mode)
+
+    def sync_folder(self, folder: Path) -> None:
+        self.reached(FLUSH_FOLDER)
+        self._sync_folder(folder)
+        self.reached(DONE)
 
     def reached(self, step: str, meant: bool = True) -> None:
         if self.is_meant and meant and step == self._step:
