@@ -21,12 +21,9 @@ from ipaddress import ip_address
 from typing import cast
 
 from rocketline.errors import RemoteProtocolError
-from rocketline.protocol.codes import ResponseCode
-from rocketline.protocol.command import Command
 from rocketline.system.sockets import is_loopback
-from rocketline.transport.channel import Channel
 from rocketline.transport.proxy_header import Peer, read_proxy_header
-from rocketline.transport.router import Reply, Router
+from rocketline.transport.served import Served
 from rocketline.transport.server_config import ConnectionsConfig, TlsMode
 from rocketline.transport.server_tls import ServerTls
 from rocketline.transport.tls_layer import TlsLayer
@@ -37,10 +34,6 @@ FIRST_FRAME_S = 10.0
 HANDSHAKE_S = 10.0
 MAX_HANDSHAKES = 1024
 TLS_RECORD = 0x16
-FRAME_START = 0x00
-"""The first byte of a frame of less than 16 MiB."""
-
-TLS_REQUIRED = "TLS required: this server takes only TLS (tls.server.mode=enforcing); connect with tls=True"
 
 
 class Admission:
@@ -82,7 +75,7 @@ class FirstFrame(asyncio.Protocol):
 
     __slots__ = ("_channel", "_limit", "_received", "_transport")
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Served) -> None:
         self._channel = channel
         self._received = 0
         self._limit: asyncio.TimerHandle | None = None
@@ -96,7 +89,7 @@ class FirstFrame(asyncio.Protocol):
         self._channel.data_received(data)
         if self._channel.unfinished_bytes < self._received:
             self._end_limit()
-            self._transport.set_protocol(self._channel)
+            self._transport.set_protocol(cast(asyncio.Protocol, self._channel))
         elif self._limit is None:
             self._limit = asyncio.get_running_loop().call_later(FIRST_FRAME_S, self._give_up)
 
@@ -127,26 +120,27 @@ class Acceptor:
 
     def __init__(
         self,
-        new_channel: Callable[[Router | None], Channel],
+        new_channel: Callable[[], Served],
+        refuse_plain: Callable[[int], Served | None],
         admission: Admission,
         connections: ConnectionsConfig,
         tls: ServerTls | None,
         idle_s: float,
     ) -> None:
-        """`new_channel` makes a channel of the server's router, or of another one."""
+        """`refuse_plain` makes a channel that tells the peer why, where only TLS is taken; it is given the first byte, and
+        None closes the connection."""
         self.new_channel = new_channel
+        self.refuse_plain = refuse_plain
         self.admission = admission
         self.networks = connections.proxy_networks
         self.tls = tls
         self.idle_s = idle_s
         self.arrivals: set[Arrival] = set()
         self.handshakes = Handshakes()
-        self.refusing = Router()
-        self.refusing.guard = TlsRequired()
 
     def accept(self) -> asyncio.Protocol:
         if self.tls is None and not self.networks:
-            return FirstFrame(self.new_channel(None))
+            return FirstFrame(self.new_channel())
         return Arrival(self)
 
     def is_proxy(self, ip: str) -> bool:
@@ -235,13 +229,14 @@ class Arrival(asyncio.Protocol):
         elif tls is not None and tls.mode is TlsMode.ENFORCING:
             self._refuse_plain(first)
         else:
-            self._hand_over(self._transport, self._acceptor.new_channel(None))
+            self._hand_over(self._transport, self._acceptor.new_channel())
 
     def _refuse_plain(self, first: int) -> None:
-        if first != FRAME_START:
-            self._refuse("neither TLS nor a frame")
+        channel = self._acceptor.refuse_plain(first)
+        if channel is None:
+            self._refuse("it does not speak TLS")
             return
-        self._hand_over(self._transport, self._acceptor.new_channel(self._acceptor.refusing))
+        self._hand_over(self._transport, channel)
 
     def _shaken(self, layer: TlsLayer, problem: str) -> None:
         """The TLS handshake ended."""
@@ -253,12 +248,12 @@ class Arrival(asyncio.Protocol):
             log.info("%s: TLS handshake failed: %s", self._real_ip, problem)
             self._leave()
             return
-        channel = self._acceptor.new_channel(None)
+        channel = self._acceptor.new_channel()
         channel.identity = tls.identity_of(layer.get_extra_info("peercert"))
         self._head.clear()
         self._hand_over(layer, channel)
 
-    def _hand_over(self, transport: asyncio.Transport, channel: Channel) -> None:
+    def _hand_over(self, transport: asyncio.Transport, channel: Served) -> None:
         self._leave()
         channel.peer = self._peer
         following = FirstFrame(channel)
@@ -305,14 +300,3 @@ class Handshakes:
 
     def ended(self, layer: TlsLayer) -> None:
         self._begun.pop(layer, None)
-
-
-class TlsRequired:
-    """The guard of plain connections to a server that takes only TLS: it tells so once, and closes."""
-
-    def refusal(self, channel: Channel, request: Command) -> Reply:
-        asyncio.get_running_loop().call_soon(channel.close)  # after the answer is written
-        return request.reply(ResponseCode.NO_PERMISSION, remark=TLS_REQUIRED)
-
-    def late_answer(self, channel: Channel, request: Command, answer: Command | None) -> Command | None:
-        return answer

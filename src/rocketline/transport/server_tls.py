@@ -35,23 +35,30 @@ _JAVA_SUITE = re.compile(r"TLS_(?:(\w+)_)?WITH_(\w+)")
 class ServerTls:
     """The TLS of one server. Raises ConfigError when its settings or files cannot be used."""
 
-    def __init__(self, config: TlsConfig, mode: TlsMode) -> None:
+    def __init__(self, config: TlsConfig, mode: TlsMode, alpn: tuple[str, ...] = ()) -> None:
+        """`alpn` are the protocols that clients may choose from."""
         self.mode = mode
+        self._alpn = alpn
         self.reload_failures = 0
         self.handshake_failures = 0
         self._config = config
         self._identity = TlsIdentity(config.identity)
-        self._made_up = config.test_mode and not config.cert_path
+        self._made_up = not config.cert_path
         self._seen = _digest(config)
         self.context, self.expires = self._load()
-        if self._made_up:
+        if config.test_mode and self._made_up:
             log.warning(
                 "tls.test.mode.enable: this server shows a certificate that was made up now and that no client can check; "
                 "for real use set tls.server.certPath and tls.server.keyPath"
             )
 
     @staticmethod
-    def of(config: TlsConfig, host: str) -> ServerTls | None:
+    def made_up(mode: TlsMode, alpn: tuple[str, ...] = ()) -> ServerTls:
+        """TLS with a certificate that is made now, for clients that check none. Needs the extra `certs`."""
+        return ServerTls(TlsConfig(), mode, alpn)
+
+    @staticmethod
+    def of(config: TlsConfig, host: str, alpn: tuple[str, ...] = ()) -> ServerTls | None:
         """The TLS of a server that listens on `host`; None when it is off."""
         config = config.with_file()
         mode = config.mode_for(is_loopback=is_loopback(host))
@@ -62,13 +69,16 @@ class ServerTls:
                 f"tls.server.mode={mode} needs a certificate: set tls.server.certPath and tls.server.keyPath "
                 "(--tls-cert, --tls-key); `rocketline certs` makes some for development"
             )
-        return ServerTls(config, mode)
+        return ServerTls(config, mode, alpn)
 
     def _load(self) -> tuple[ssl.SSLContext, datetime | None]:
         if self._made_up:
-            return _made_up_context(self._config)
-        context = server_context(self._config)
-        return context, not_after(Path(self._config.cert_path).read_text("latin-1"))
+            context, ends = _made_up_context(self._config)
+        else:
+            context, ends = server_context(self._config), not_after(Path(self._config.cert_path).read_text("latin-1"))
+        if self._alpn:
+            context.set_alpn_protocols(list(self._alpn))
+        return context, ends
 
     def identity_of(self, certificate: Any) -> str:
         """The account that a verified certificate stands for, as `getpeercert` shows it; "" when it is none."""

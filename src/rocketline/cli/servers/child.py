@@ -14,7 +14,7 @@ from typing import Self
 
 from rocketline.errors import ConfigError
 
-READY = re.compile(r"ready namesrv=(?P<namesrv>\S+) brokers=(?P<brokers>\S+)\n")
+READY = re.compile(r"ready namesrv=(?P<namesrv>\S+) brokers=(?P<brokers>\S+)( grpc=(?P<grpc>\S+))?( metrics=\S+)?\n")
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 30.0
 
@@ -33,6 +33,8 @@ class ChildCluster:
         self.namesrv = ""
         self.brokers: dict[str, str] = {}
         """Addresses by broker name."""
+        self.grpc = ""
+        """Address for gRPC clients, if they are served."""
         self.start_s = 0.0
         """From the start of the process to the line that says it is ready."""
 
@@ -81,6 +83,7 @@ class ChildCluster:
             raise ConfigError(f"`rocketline up` did not start: {self.errors.strip() or line.strip() or 'no output'}")
         self.start_s = monotonic() - started
         self.namesrv = ready["namesrv"]
+        self.grpc = ready["grpc"] or ""
         self.brokers = dict(item.split("@", 1) for item in ready["brokers"].split(","))
 
     def stop(self) -> int:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
+from rocketline.cli.servers.fronts import local_front
 from rocketline.cli.servers.plan import ClusterPlan, plan_cluster
 from rocketline.errors import ConfigError
 from rocketline.nameserver import NameServer
+
+if TYPE_CHECKING:
+    from rocketline.proxy.front import GrpcFront
 
 __all__ = ["Cluster", "ClusterPlan", "plan_cluster"]
 
@@ -27,6 +31,9 @@ class Cluster:
         self._configs = {config.name: config for config in plan.brokers}
         self._name_server = NameServer(plan.name_server)
         self._running: dict[str, Broker] = {}
+        self._in_order: list[Broker] = []
+        self._front_config = plan.brokers[0]
+        self._front: GrpcFront | None = None
 
     @property
     def namesrv(self) -> str:
@@ -36,7 +43,12 @@ class Cluster:
     @property
     def brokers(self) -> list[Broker]:
         """The brokers that run now, by name."""
-        return [self._running[name] for name in sorted(self._running)]
+        return list(self._in_order)
+
+    @property
+    def grpc_address(self) -> str:
+        """`host:port` for gRPC clients; "" when they are not served."""
+        return self._front.address if self._front is not None else ""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -51,11 +63,18 @@ class Cluster:
         try:
             for name in self._configs:
                 await self.start_broker(name)
+            front = local_front(self._front_config, lambda: self._in_order)
+            if front is not None:
+                await front.start()
+                self._front = front
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
+        front, self._front = self._front, None
+        if front is not None:
+            await front.close()
         results = await asyncio.gather(*map(self.stop_broker, list(self._running)), return_exceptions=True)
         await self._name_server.close()
         for result in results:
@@ -73,13 +92,18 @@ class Cluster:
         # Clients know this port: a restart must not change it.
         self._configs[name] = replace(config, port=broker.port)
         self._running[name] = broker
+        self._sort()
 
     async def stop_broker(self, name: str) -> None:
         """Stop a broker cleanly; one that does not run is left alone."""
         self._config_of(name)
         broker = self._running.pop(name, None)
         if broker is not None:
+            self._sort()
             await broker.close()
+
+    def _sort(self) -> None:
+        self._in_order = [self._running[name] for name in sorted(self._running)]
 
     async def restart_broker(self, name: str) -> None:
         await self.stop_broker(name)

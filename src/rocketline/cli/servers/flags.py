@@ -1,4 +1,4 @@
-"""The flags of the servers `up`, `nameserver` and `broker`.
+"""The flags of the servers `up`, `nameserver`, `broker` and `proxy`.
 
 They are read with argparse. Importing typer and its dependencies would take a third of the time until such a command serves,
 and they would stay in its memory for as long as it runs.
@@ -23,7 +23,9 @@ Choice = TypeVar("Choice", bound=StrEnum)
 LOOPBACK = "127.0.0.1"
 NAMESRV_PORT = 9876
 BROKER_PORT = 10911
+CONSOLE_PORT = 8090
 MAX_PORT = 65535
+MAX_REPLICAS = 9
 MAX_BROKERS = 26
 """Brokers are called broker-a to broker-z."""
 
@@ -31,13 +33,16 @@ HELP = {
     "up": "Run a name server and brokers in one process, or with --processes in one each.",
     "nameserver": "Run a name server until Ctrl-C or SIGTERM.",
     "broker": "Run a broker until Ctrl-C or SIGTERM.",
+    "proxy": "Serve RocketMQ 5.x clients (gRPC) before a cluster, until Ctrl-C or SIGTERM.",
 }
 MORE_HELP = {
-    "up": "Prints one line, `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT` (and `metrics=HOST:PORT`), when they serve. "
-    "Ctrl-C or SIGTERM stops them.",
+    "up": "Prints one line, `ready namesrv=HOST:PORT brokers=NAME@HOST:PORT` (and `grpc=HOST:PORT`, `metrics=HOST:PORT`), "
+    "when they serve. Ctrl-C or SIGTERM stops them.",
     "nameserver": "",
     "broker": "Flags win over the environment (ROCKETLINE_FLUSH_DISK_TYPE for flushDiskType, and so on; NAMESRV_ADDR), the "
     "environment over the file.",
+    "proxy": "Finds brokers through name servers, ours or Apache's; several may run side by side. Prints "
+    "`ready grpc=HOST:PORT` when it serves.",
 }
 
 
@@ -78,7 +83,7 @@ def read_flags(parser: Parser, arguments: Sequence[str]) -> tuple[ServerFlags, d
 def parser_of(server: str) -> Parser:
     """The parser of a server's command line."""
     parser = Parser(prog=f"rocketline {server}", description=f"{HELP[server]} {MORE_HELP[server]}", allow_abbrev=False)
-    {"up": _add_up, "nameserver": _add_nameserver, "broker": _add_broker}[server](parser)
+    {"up": _add_up, "nameserver": _add_nameserver, "broker": _add_broker, "proxy": _add_proxy}[server](parser)
     _add_common(parser)
     return parser
 
@@ -95,16 +100,37 @@ def _add_up(parser: Parser) -> None:
         help=f"Port of the first broker, 0: any free ones. Default {BROKER_PORT}.",
     )  # fmt: skip
     add("--brokers", type=_count, default=1, metavar="NUMBER", help="How many brokers. Default 1.")
+    _add_grpc_port(parser)
+    add(
+        "--replicas", type=_replicas, default=0, metavar="NUMBER",
+        help="Replicas of each broker, which copy its log. Default 0. Nothing decides by itself who leads, unless "
+        "rocketline.coordination is set.",
+    )  # fmt: skip
     add(
         "--secure",
         action="store_true",
         help="Only accounts and TLS; makes both, and shows how to get in.",
     )
+    add(
+        "--console",
+        action="store_true",
+        help="Serve a web console too; prints a link that works once. Needs the extra.",
+    )
+    add(
+        "--console-port", type=_port, default=CONSOLE_PORT, metavar="PORT",
+        help=f"Port of the console, 0: any free one. Default {CONSOLE_PORT}.",
+    )  # fmt: skip
     add("--processes", action="store_true", help="Run every broker in a process of its own, to use more cores.")
     add(
         "--flush", type=_one_of(FlushMode), metavar="async|sync",
         help="sync: a send is acknowledged when the disk has it. Default async.",
     )  # fmt: skip
+
+
+def _replicas(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_REPLICAS:
+        raise ArgumentTypeError(f"{text!r}: a number from 0 to {MAX_REPLICAS} is expected")
+    return int(text)
 
 
 def _add_nameserver(parser: Parser) -> None:
@@ -117,6 +143,18 @@ def _add_broker(parser: Parser) -> None:
     add("--data", type=Path, metavar="DIR", help="Folder of the messages.")
     add("--name", help="Name of the broker. Default broker-a.")
     _add_port(parser)
+    _add_grpc_port(parser)
+
+
+def _add_proxy(parser: Parser) -> None:
+    parser.add_argument("--namesrv", "-n", metavar="HOST:PORT", help="Name servers, separated by `;`.")
+    _add_grpc_port(parser)
+
+
+def _add_grpc_port(parser: Parser) -> None:
+    parser.add_argument(
+        "--grpc-port", type=_port, metavar="PORT", help="Serve RocketMQ 5.x clients (gRPC) there; 0: any free port."
+    )
 
 
 def _add_port(parser: Parser) -> None:

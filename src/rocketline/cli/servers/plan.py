@@ -40,12 +40,13 @@ def plan_cluster(
     host: str = "127.0.0.1",
     namesrv_port: int = 0,
     broker_port: int = 0,
+    replicas: int = 0,
 ) -> ClusterPlan:
     """The plan for `count` brokers with the same settings (`values` by RocketMQ key).
 
     A single broker has `data` itself as its store, as with Apache; several are called broker-a, broker-b, ... and have a
     folder each. Their ports follow each other, and so do those that clients are told; with `broker_port` 0 each takes any
-    free one.
+    free one. `replicas` of each broker have its name, folders of their own, and any free ports.
     """
     if not 1 <= count <= MAX_BROKERS:
         raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")
@@ -62,8 +63,12 @@ def plan_cluster(
             own[ADVERTISED_PORT] = str(advertised + position)
         if (page := int(own.get("metricsPromExporterPort", METRICS_PORT))) and position:
             own["metricsPromExporterPort"] = str(page + position)
-        own["storePathRootDir"] = str(data / own["brokerName"] if count > 1 else data)
+        name = own.get("brokerName", BrokerConfig().name)
+        own["storePathRootDir"] = str(data / name if count > 1 or replicas else data)
+        if count > 1 or replicas:
+            own.setdefault("haListenPort", "0")  # the next port may be another broker's
         brokers.append(load(BrokerConfig, own)[0])
+        brokers += [load(BrokerConfig, _replica_of(own, number))[0] for number in range(1, replicas + 1)]
     # The accounts of the first broker count for the name server too.
     name_server = NameServerConfig(
         host=host,
@@ -74,6 +79,19 @@ def plan_cluster(
         auth=replace(brokers[0].auth, path=brokers[0].auth_folder, is_follower=True),
     )
     return ClusterPlan(data, name_server, tuple(brokers))
+
+
+def _replica_of(master: Mapping[str, str], number: int) -> dict[str, str]:
+    """The settings of a replica beside its master. With elections all members are alike."""
+    own = {key: value for key, value in master.items() if key != ADVERTISED_PORT}
+    if not own.get("rocketline.coordination"):
+        own |= {"brokerRole": "SLAVE", "brokerId": str(number)}
+    return own | {
+        "listenPort": "0",
+        "metricsPromExporterPort": "0",
+        "storePathRootDir": f"{master['storePathRootDir']}-replica-{number}",
+        "slaveReadEnable": own.get("slaveReadEnable", "true"),
+    }
 
 
 def _with_inner_account(values: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -24,10 +24,14 @@ from rocketline.broker.config import BrokerConfig
 from rocketline.cli.logs import LoggingOptions
 from rocketline.cli.servers.broker_process import StartOrder, StartReport
 from rocketline.cli.servers.child import cli_environment
+from rocketline.cli.servers.fronts import remote_front
 from rocketline.cli.servers.plan import ClusterPlan
 from rocketline.errors import ProcessFailed
 from rocketline.nameserver import NameServer
 from rocketline.settings import values_of
+
+if TYPE_CHECKING:
+    from rocketline.proxy.server import Proxy
 
 log = logging.getLogger(__name__)
 
@@ -127,12 +131,19 @@ class ProcessCluster:
     ) -> None:
         self._name_server = NameServer(plan.name_server)
         self._pauses_s = pauses_s
+        self._front_config = plan.brokers[0]
+        self._front: Proxy | None = None
         self.brokers = [BrokerProcess(config, logs, command) for config in plan.brokers]
 
     @property
     def namesrv(self) -> str:
         """Address of the name server, as clients take it."""
         return self._name_server.address
+
+    @property
+    def grpc_address(self) -> str:
+        """`host:port` for gRPC clients; "" when they are not served."""
+        return self._front.address if self._front is not None else ""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -148,6 +159,8 @@ class ProcessCluster:
             async with asyncio.TaskGroup() as group:
                 for broker in self.brokers:
                     group.create_task(broker.start(self.namesrv))
+            front = remote_front(self._front_config, self.namesrv)
+            self._front = None if front is None else await front.__aenter__()
         except BaseException:
             # The reason why it cannot start is more useful than failures of the others to stop.
             with suppress(ProcessFailed):
@@ -155,7 +168,10 @@ class ProcessCluster:
             raise
 
     async def close(self) -> None:
-        """Stop the brokers first, so that they can still unregister, then the name server."""
+        """Stop the brokers before the name server, so that they can still unregister."""
+        front, self._front = self._front, None
+        if front is not None:
+            await front.__aexit__(None, None, None)
         results = await asyncio.gather(*(broker.stop() for broker in self.brokers), return_exceptions=True)
         await self._name_server.close()
         for result in results:

@@ -71,14 +71,14 @@ async def until_signalled(work: Coroutine[Any, Any, T], lifeline: int | None = N
             stop_watching()
 
 
-async def _forever(_: object) -> None:
+async def forever(_: object) -> None:
     await asyncio.get_running_loop().create_future()
 
 
 async def serve(
     server: AbstractAsyncContextManager[T],
     ready_line: Callable[[T], str],
-    until: Callable[[T], Awaitable[None]] = _forever,
+    until: Callable[[T], Awaitable[None]] = forever,
 ) -> None:
     """Start a server, print its ready line, and serve until cancelled, or until `until` returns."""
     allow_many_files()

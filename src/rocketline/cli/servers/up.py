@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from errno import EACCES
 from pathlib import Path
 from typing import Protocol
@@ -30,25 +30,41 @@ def up(
     namesrv_port: int,
     broker_port: int | None,
     brokers: int,
+    replicas: int,
     secure: bool,
     processes: bool,
     flush: FlushMode | None,
+    grpc_port: int | None,
+    console: bool,
+    console_port: int,
 ) -> None:
     """Run a name server and brokers until Ctrl-C or SIGTERM."""
     log_to_stderr(common.logs)
     flags = common_settings(BrokerConfig, common)
     if flush is not None:
         flags["flushDiskType"] = flush.disk_type
+    if grpc_port is not None:
+        flags["grpcServerPort"] = str(grpc_port)
     values = merged_values(BrokerConfig, common.config, os.environ, flags)
     with _data_folder(data, values) as folder:
         ready: ReadyLine = ready_line
         if secure:
             values, ready = _secured(folder, values, common.host)
-        plan = _plan(folder, values, common.host, namesrv_port, broker_port, brokers)
-        if processes:
-            _run_processes(plan, ready, common.logs)
+        plan = _plan(folder, values, common.host, namesrv_port, broker_port, brokers, replicas)
+        if replicas:
+            engine = (
+                values.get("rocketline.coordination") or "nobody, roles are fixed (rocketline.coordination is not set)"
+            )
+            print(
+                f"{replicas} replicas of each broker; who decides which one leads: {engine}",
+                file=sys.stderr,
+                flush=True,
+            )
+        beside = _console(console_port, folder if secure else None) if console else nothing_beside
+        if processes or replicas:
+            _run_processes(plan, ready, common.logs, beside)
         else:
-            _run_here(plan, ready)
+            _run_here(plan, ready, beside)
 
 
 def _secured(folder: Path, values: Mapping[str, str], host: str | None) -> tuple[dict[str, str], ReadyLine]:
@@ -62,18 +78,45 @@ def _secured(folder: Path, values: Mapping[str, str], host: str | None) -> tuple
     }, lambda cluster: f"{ready_line(cluster)}\n{account.introduction(cluster.namesrv)}"
 
 
-def _run_here(plan: ClusterPlan, ready: ReadyLine) -> None:
+def _run_here(plan: ClusterPlan, ready: ReadyLine, beside: Beside) -> None:
     from rocketline.cli.servers.cluster import Cluster
-    from rocketline.cli.servers.serving import run, serve
+    from rocketline.cli.servers.serving import forever, run, serve
 
-    run(serve(Cluster(plan), ready))
+    async def until(cluster: Cluster) -> None:
+        async with beside(cluster.namesrv):
+            await forever(cluster)
+
+    run(serve(Cluster(plan), ready, until))
 
 
-def _run_processes(plan: ClusterPlan, ready: ReadyLine, logs: LoggingOptions) -> None:
+def _run_processes(plan: ClusterPlan, ready: ReadyLine, logs: LoggingOptions, beside: Beside) -> None:
     from rocketline.cli.servers.processes import ProcessCluster
     from rocketline.cli.servers.serving import run, serve
 
-    run(serve(ProcessCluster(plan, logs), ready, ProcessCluster.watch))
+    async def until(cluster: ProcessCluster) -> None:
+        async with beside(cluster.namesrv):
+            await cluster.watch()
+
+    run(serve(ProcessCluster(plan, logs), ready, until))
+
+
+Beside = Callable[[str], AbstractAsyncContextManager[object]]
+"""What runs with a cluster, from the address of its name server."""
+
+
+def nothing_beside(_: str) -> AbstractAsyncContextManager[object]:
+    return nullcontext()
+
+
+def _console(port: int, secured_folder: Path | None) -> Beside:
+    from rocketline.cli.servers.console_process import console_process
+
+    contexts = None
+    if secured_folder is not None:
+        from rocketline.cli.servers.secure import CONTEXT_FILE
+
+        contexts = secured_folder / CONTEXT_FILE
+    return lambda namesrv: console_process(namesrv, port, contexts)
 
 
 class RunningBroker(Protocol):
@@ -98,6 +141,9 @@ class RunningCluster(Protocol):
     @property
     def brokers(self) -> Sequence[RunningBroker]: ...
 
+    @property
+    def grpc_address(self) -> str: ...
+
 
 ReadyLine = Callable[[RunningCluster], str]
 
@@ -106,12 +152,14 @@ def ready_line(cluster: RunningCluster) -> str:
     """The line that scripts wait for.
 
     >>> from types import SimpleNamespace as Some
-    >>> ready_line(Some(namesrv="127.0.0.1:1", brokers=[Some(name="a", address="127.0.0.1:2", metrics_address="")]))
-    'ready namesrv=127.0.0.1:1 brokers=a@127.0.0.1:2'
+    >>> brokers = [Some(name="a", address="127.0.0.1:2", metrics_address="")]
+    >>> ready_line(Some(namesrv="127.0.0.1:1", brokers=brokers, grpc_address="127.0.0.1:3"))
+    'ready namesrv=127.0.0.1:1 brokers=a@127.0.0.1:2 grpc=127.0.0.1:3'
     """
     brokers = ",".join(f"{broker.name}@{broker.address}" for broker in cluster.brokers)
     pages = ",".join(broker.metrics_address for broker in cluster.brokers if broker.metrics_address)
-    return f"ready namesrv={cluster.namesrv} brokers={brokers}" + (f" metrics={pages}" if pages else "")
+    grpc = f" grpc={cluster.grpc_address}" if cluster.grpc_address else ""
+    return f"ready namesrv={cluster.namesrv} brokers={brokers}{grpc}" + (f" metrics={pages}" if pages else "")
 
 
 def _plan(
@@ -121,6 +169,7 @@ def _plan(
     namesrv_port: int,
     broker_port: int | None,
     count: int,
+    replicas: int,
 ) -> ClusterPlan:
     if broker_port is None:
         broker_port = int(values.get("listenPort", BROKER_PORT))
@@ -131,6 +180,7 @@ def _plan(
         host=host or LOOPBACK,
         namesrv_port=namesrv_port,
         broker_port=broker_port,
+        replicas=replicas,
     )
 
 

@@ -1,0 +1,39 @@
+"""What brokers are told on behalf of a client: the result of a message it was given, and what is known of it.
+
+The bodies are those of our own clients, which are loaded when an operator first asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketline.protocol.bodies import encode_body
+from rocketline.protocol.versions import version_name
+from rocketline.proxy.proto import ClientType, Code
+
+if TYPE_CHECKING:
+    from rocketline.proxy.clients import Client
+
+
+def consume_result(status: Any) -> bytes:
+    """The answer to 309."""
+    from rocketline.client.consumer_info import ConsumeDirectlyResult
+
+    if status.code == Code.OK:
+        result = "CR_SUCCESS"
+    else:
+        result = "CR_LATER" if status.code == Code.FAILED_TO_CONSUME_MESSAGE else "CR_THROW_EXCEPTION"
+    return encode_body(ConsumeDirectlyResult(result, remark="from gRPC client"))
+
+
+def running_info(client: Client, stack: str | None) -> bytes:
+    """The answer to 307."""
+    from rocketline.client.consumer_info import ConsumerRunningInfo
+
+    is_push = client.settings.client_type == ClientType.PUSH_CONSUMER
+    properties = {
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY" if is_push else "CONSUME_ACTIVELY",
+        "PROP_CLIENT_VERSION": version_name(client.version).upper(),
+        "PROP_CONSUMEORDERLY": str(client.settings.subscription.fifo).lower(),
+    }
+    return encode_body(ConsumerRunningInfo(properties, client.subscriptions, jstack=stack))

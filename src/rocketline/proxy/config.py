@@ -1,0 +1,44 @@
+"""Settings of the front in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rocketline.auth.config import AuthConfig
+from rocketline.broker.grpc_config import GrpcConfig
+from rocketline.metrics.config import MetricsConfig
+from rocketline.settings import section, setting
+from rocketline.transport.server_config import ConnectionsConfig, TlsConfig
+
+PORT = 8081
+"""Where it listens unless told otherwise, as RocketMQ's proxy."""
+
+
+@dataclass(frozen=True)
+class ProxyConfig:
+    """All settings of a front in a process of its own."""
+
+    IGNORED: ClassVar[Mapping[str, str]] = {
+        "rocketline.adminFrom": "A proxy takes no operators' requests.",
+        "rocketline.auth.readOnly": "A proxy never changes accounts.",
+        "enableRemotingMetrics": "A proxy counts calls; how long requests take is measured by the brokers.",
+        "rocketline.slowRequestMs": "Slow requests are logged by the brokers.",
+        "metricsOtelCardinalityLimit": "No metric of a proxy has a series for each topic or group.",
+    }
+    """Keys that servers share and that change nothing here, with the reason."""
+
+    host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; loopback unless told otherwise.")
+    namesrv: str = setting("", "namesrvAddr", "Name servers of the cluster, `host:port` separated by `;`.")
+    cluster: str = setting("DefaultCluster", "proxyClusterName", "Name of the proxies of a cluster, for metrics.")
+    name: str = setting("rocketline-proxy", "proxyName", "Name of this one, for metrics.")
+    grpc: GrpcConfig = section(GrpcConfig)
+    auth: AuthConfig = section(AuthConfig)
+    metrics: MetricsConfig = section(MetricsConfig)
+    connections: ConnectionsConfig = section(ConnectionsConfig)
+    tls: TlsConfig = section(TlsConfig)
+
+    @property
+    def name_servers(self) -> list[str]:
+        return [address for item in self.namesrv.split(";") if (address := item.strip())]

@@ -1,0 +1,105 @@
+"""The front as a process of its own: `rocketline proxy`, before any cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from rocketline.async_table import OffLoop
+from rocketline.auth import needs
+from rocketline.auth.accounts import Accounts
+from rocketline.auth.guard import AccessGuard
+from rocketline.auth.opening import open_accounts
+from rocketline.auth.posture import refuse_open_bind
+from rocketline.clock import SYSTEM_CLOCK
+from rocketline.errors import ConfigError
+from rocketline.metrics.exporter import MetricsExporter
+from rocketline.proxy.config import PORT, ProxyConfig
+from rocketline.proxy.front import GrpcFront
+from rocketline.proxy.metrics import labels, sources
+from rocketline.proxy.remote import RemoteBackend
+from rocketline.store.files.disk import RealDisk
+from rocketline.system.sockets import is_loopback
+from rocketline.transport.server_tls import ServerTls, own_access
+
+log = logging.getLogger(__name__)
+
+ACCOUNTS_AGAIN_S = 1.0
+
+
+class Proxy:
+    """A front before a cluster; an async context manager.
+
+    Clients are asked for accounts when `authenticationEnabled` says so; accounts are those of `rocketline.authPath`, or the
+    first ones that the settings name. Without that everybody who reaches the port acts with the account that the proxy
+    signs its own requests with (`innerClientAuthenticationCredentials`).
+    """
+
+    def __init__(self, config: ProxyConfig) -> None:
+        if not config.name_servers:
+            raise ConfigError("a proxy needs a name server to find brokers by: set namesrvAddr (-n HOST:PORT)")
+        config.auth.refuse_false_safety()
+        if not (config.auth.enabled or is_loopback(config.host)):
+            refuse_open_bind(config.host, is_insecure=config.auth.insecure)
+        self._config = config
+        self._undo = AsyncExitStack()
+        self._off_loop = OffLoop()
+        self._front: GrpcFront | None = None
+        self._exporter: MetricsExporter | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port` for gRPC clients."""
+        return self._front.address if self._front is not None else ""
+
+    @property
+    def metrics_address(self) -> str:
+        return self._exporter.address if self._exporter is not None else ""
+
+    async def __aenter__(self) -> Self:
+        config = self._config
+        async with AsyncExitStack() as undo:
+            guard = await self._guard(undo)
+            access = own_access(config.tls, ServerTls.of(config.tls, config.host), config.auth.credentials)
+            backend = await undo.enter_async_context(RemoteBackend(config.name_servers, access, guard))
+            grpc = replace(config.grpc, port=PORT) if config.grpc.port < 0 else config.grpc
+            front = GrpcFront(backend, config.host, grpc, tls=config.tls, connections=config.connections)
+            await undo.enter_async_context(front)
+            exporter = self._new_exporter(front)
+            undo.push_async_callback(exporter.close)
+            await exporter.start()
+            self._front, self._exporter = front, exporter
+            self._undo = undo.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._undo.aclose()
+        await self._off_loop.finish()
+
+    def _new_exporter(self, front: GrpcFront) -> MetricsExporter:
+        """By TLS only where certificates are configured: nobody could check the one that the front makes up."""
+        config = self._config
+        tls = ServerTls.of(config.tls, config.host)
+        own = labels(config.cluster, config.name)
+        return MetricsExporter(config.metrics, lambda: sources(front, config.metrics), own, lambda: "", tls)
+
+    async def _guard(self, undo: AsyncExitStack) -> AccessGuard | None:
+        """Checks clients by the accounts of this proxy; None: nobody is asked."""
+        config = self._config.auth
+        if not config.enabled:
+            return None
+        folder = Path(config.path) if config.path else None
+        accounts = await open_accounts(config, folder, RealDisk(), self._off_loop)
+        reloading = asyncio.create_task(_reload(accounts))
+        undo.callback(reloading.cancel)
+        return AccessGuard(accounts, config, needs.BROKER, needs.Server(), lambda code: True, SYSTEM_CLOCK)
+
+
+async def _reload(accounts: Accounts) -> None:
+    while True:
+        await asyncio.sleep(ACCOUNTS_AGAIN_S)
+        await accounts.reload()

@@ -1,0 +1,16 @@
+"""The gRPC front and Apache's proxy, held to the same cases (`cases/`)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.grpc_front.cases import CASES
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("grpc conformance")]
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("side", ["apache", "ours", "our proxy"])
+def test_case(side, case, outcomes):
+    error = outcomes[side, case]
+    if error is not None:
+        raise error

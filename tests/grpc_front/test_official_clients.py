@@ -1,0 +1,159 @@
+"""Apache's own 5.x clients, unchanged, on our front. Java and Go connect with TLS, as they do unless told otherwise;
+Python and Node without.
+
+Push consumers are not stopped but end with their process: they wait for their last poll first, which takes 20 s.
+
+ROCKETLINE_INTEROP_TARGET=apache runs them on Apache's proxy, which proves that what is expected here is Apache's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.grpc_front.conftest import SIDES
+from tests.support.five_clients import COMMANDS, FiveClient, require_client
+from tests.support.grpc_front import Address, Front
+from tests.support.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("grpc official")]
+
+
+@pytest.fixture(scope="module")
+def address(request: pytest.FixtureRequest) -> Address:
+    found: Address = request.getfixturevalue(SIDES[os.environ.get("ROCKETLINE_INTEROP_TARGET", "ours")])
+    return found
+
+
+@pytest.fixture(scope="module", params=list(COMMANDS))
+def client(request: pytest.FixtureRequest, address: Address) -> Iterator[FiveClient]:
+    """One process for all tests of a language."""
+    require_client(request.param)
+    assert address.account is not None
+    account = {"access_key": address.account.name, "secret_key": address.account.secret}
+    with FiveClient(request.param, endpoint=address.grpc, **account) as started:
+        yield started
+
+
+def make(address: Address, kind: str, queues: int = 2, **group: Any) -> tuple[str, str]:
+    """A new topic and a new group."""
+
+    async def on_front() -> tuple[str, str]:
+        async with Front(address) as front:
+            return await front.topic(kind, queues), await front.group(**group)
+
+    return asyncio.run(on_front())
+
+
+def until(look: Callable[[], list], done: Callable[[list], bool]) -> list:
+    """What is seen as soon as it is enough."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done(found := look()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def received(client: FiveClient, name: str, wanted: int) -> list[dict[str, Any]]:
+    """Received and acknowledged, until there are so many."""
+    found: list[dict[str, Any]] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < wanted:
+        assert time.monotonic() < deadline, found
+        for message in client.call("receive", name=name, count=16, invisible_s=30):
+            client.call("ack", name=name, id=message["id"])
+            found.append(message)
+    return found
+
+
+def bodies(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["body"] for message in messages]
+
+
+def test_a_message_arrives_as_it_was_sent(client, address):
+    topic, group = make(address, "NORMAL")
+    producer = client.start("producer", topics=[topic])
+    sent = {"body": "hellö", "tag": "a", "keys": ["k1", "k2"], "properties": {"colour": "blue"}}
+    made = client.call("send", name=producer, topic=topic, **sent)
+    client.call("send", name=producer, topic=topic, body="other", tag="b")
+    consumer = client.start("simple", group=group, topic=topic, expression="a")
+    (got,) = received(client, consumer, 1)
+    assert got["id"] == made["id"]
+    assert {key: got[key] for key in sent} == sent
+    assert (got["topic"], got["attempt"], got["group"]) == (topic, 1, None)
+    for name in (producer, consumer):
+        client.call("stop", name=name)
+
+
+def test_a_simple_consumer_gives_a_message_back(client, address):
+    topic, group = make(address, "NORMAL")
+    producer = client.start("producer", topics=[topic])
+    client.call("send", name=producer, topic=topic, body="again")
+    consumer = client.start("simple", group=group, topic=topic)
+    (first,) = until(lambda: client.call("receive", name=consumer, count=1, invisible_s=3600), bool)
+    client.call("change", name=consumer, id=first["id"], invisible_s=1)
+    (second,) = received(client, consumer, 1)
+    assert (second["id"], second["attempt"]) == (first["id"], 2)
+    for name in (producer, consumer):
+        client.call("stop", name=name)
+
+
+def test_a_push_consumer_gets_each_message_and_failed_ones_again(client, address):
+    topic, group = make(address, "NORMAL", queues=4)
+    producer = client.start("producer", topics=[topic])
+    sent = {client.call("send", name=producer, topic=topic, body=str(number))["id"] for number in range(20)}
+    consumer = client.start("push", group=group, topic=topic, fail_first=1)
+    seen = until(lambda: client.call("seen", name=consumer), lambda found: len(found) >= 40)
+    assert len(seen) == 40
+    for attempt in (1, 2):
+        assert {message["id"] for message in seen if message["attempt"] == attempt} == sent
+    client.call("stop", name=producer)
+
+
+def test_messages_of_a_group_are_consumed_in_order(client, address):
+    """Clients try again what fails, and the others wait; but Node's and Go's go on with the next, on Apache's proxy too."""
+    fails = 1 if client.language in ("python", "java") else 0
+    topic, group = make(address, "FIFO", queues=4, orderly=True)
+    producer = client.start("producer", topics=[topic])
+    for number in range(5):
+        client.call("send", name=producer, topic=topic, body=str(number), group="customer")
+    consumer = client.start("push", group=group, topic=topic, fail_first=fails)
+    wanted = [str(number) for number in range(5) for _ in range(1 + fails)]
+    seen = until(lambda: client.call("seen", name=consumer), lambda found: len(found) >= len(wanted))
+    assert bodies(seen) == wanted
+    assert {message["group"] for message in seen} == {"customer"}
+    client.call("stop", name=producer)
+
+
+def test_delayed_messages_come_later_or_are_taken_back(client, address):
+    topic, group = make(address, "DELAY")
+    producer = client.start("producer", topics=[topic])
+    due_ms = (int(time.time()) + 4) * 1000
+    taken = client.call("send", name=producer, topic=topic, body="taken back", deliver_ms=due_ms)
+    kept = client.call("send", name=producer, topic=topic, body="kept", deliver_ms=due_ms)
+    assert client.call("recall", name=producer, topic=topic, handle=taken["recall_handle"]) == taken["id"]
+    consumer = client.start("simple", group=group, topic=topic)
+    (got,) = received(client, consumer, 1)
+    assert time.time() * 1000 >= due_ms
+    assert (got["id"], got["body"]) == (kept["id"], "kept")
+    for name in (producer, consumer):
+        client.call("stop", name=name)
+
+
+def test_transactions_end_as_the_client_says_or_when_it_is_asked(client, address):
+    topic, group = make(address, "TRANSACTION")
+    producer = client.start("producer", topics=[topic], check="COMMIT")
+    sent = {
+        outcome: client.call("send_in_transaction", name=producer, topic=topic, body=outcome, outcome=outcome)["id"]
+        for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN")
+    }
+    consumer = client.start("simple", group=group, topic=topic)
+    got = received(client, consumer, 2)
+    assert {message["id"] for message in got} == {sent["COMMIT"], sent["UNKNOWN"]}
+    assert sent["UNKNOWN"] in client.call("seen", name=producer)
+    for name in (producer, consumer):
+        client.call("stop", name=name)
