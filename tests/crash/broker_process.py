@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.replication.planted import GROUP_FAULTS
 
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
@@ -28,7 +29,7 @@ from rocketline.settings import load
 from rocketline.store.events import StoreEvents
 from rocketline.store.message_store import MessageStore, RecoveryReport
 
-from .faults import plant
+from .faults import FAULTS, plant
 from .metadata_steps import die_inside
 from .plan import Plan
 from .shadow_disk import Shadow
@@ -75,7 +76,7 @@ async def serve(plan: Plan) -> None:
     syscalls.install()
     opened = Opened()
     for name in plan.faults:
-        plant(name)
+        plant(name, FAULTS | GROUP_FAULTS)
     if plan.troubles.die_in:
         die_inside(plan.troubles.die_in, plan.troubles.die_before, plan.troubles.die_at)
     config, unknown = load(BrokerConfig, {**plan.settings, "storePathRootDir": plan.store}, "plan")

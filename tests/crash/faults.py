@@ -7,7 +7,7 @@ killed anyway; `planted` takes it out again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -224,9 +224,9 @@ FAULTS: dict[str, Callable[[Patches], None]] = {
 }
 
 
-def plant(name: str) -> None:
+def plant(name: str, known: Mapping[str, Callable[[Patches], None]] = FAULTS) -> None:
     """Put a fault into this process for good."""
-    FAULTS[name](Patches())
+    known[name](Patches())
 
 
 @contextmanager

@@ -17,8 +17,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from tests.replication import scenarios as groups
 
 import rocketline
 
@@ -101,6 +104,13 @@ def parts() -> list[Part]:
         Part("S23", slow_disk.run, slow_disk.TABLES, 1, 10),
         *(Part("S26", ownership.run, variant, 2, 10) for variant in ownership.VARIANTS),
     ]
+    if shutil.which("etcd"):
+        for name, runs in groups.SOAK_RUNS.items():
+            items = runs // groups.RUNS_PER_ITEM // len(groups.VARIANTS)
+            found += [
+                Part(name, partial(groups.run, scenario=name), variant, items, groups.RUNS_PER_ITEM)
+                for variant in groups.VARIANTS
+            ]
     if failing_flush.can_strace():
         found.append(Part("S6", failing_flush.run, failing_flush.STRACE, 3, 10, seed_step=10))
     if full_disk.can_mount(Path(tempfile.gettempdir()) / "rocketline-mount-probe"):
@@ -129,7 +139,10 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.soak", description=__doc__)
     parser.add_argument(
-        "--scenario", action="append", default=[], help="S1 to S8, S13 to S15, S22, S23, S26 or I7; may be repeated"
+        "--scenario",
+        action="append",
+        default=[],
+        help="S1 to S8, S13 to S15, S22, S23, S26, I7, F1 to F7, F9, F12 or F16; may be repeated",
     )
     parser.add_argument("--variant", help="only this variant of the scenario")
     parser.add_argument(

@@ -76,6 +76,16 @@ class Caller:
             while (await self.ask_name_server(106, {}, account)).code != 0:
                 await asyncio.sleep(0.05)
 
+    async def is_let_in(self, account: Credentials) -> None:
+        """Wait until the broker takes the password of a super user. Each try has a connection of its own: ten
+        refusals end one."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                async with RemotingClient() as client:
+                    if (await Caller(self.cluster, client)(26, account=account)).code == 0:
+                        return
+                await asyncio.sleep(0.2)
+
     async def allow(self, account: Credentials, **rights: str) -> None:
         """Rights as `Topic_orders="Pub,Sub"`."""
         entries = [
@@ -427,6 +437,36 @@ async def test_a_way_back_in_from_the_machine(tmp_path: Path) -> None:
         request = Command(26, {})
         ROOT.sign(request)
         assert (await client.call(broker.address, request, PATIENCE_S)).code == 0
+
+
+async def test_files_that_another_program_changes_under_load_fail_no_send(call: Caller) -> None:
+    """Accounts come and passwords change while another account sends; then its rights go, and that counts too."""
+    await call.allow(SHOP, Topic_orders="Pub")
+    folder = Path(call.cluster.brokers[0].config.auth_folder)
+    sent = 0
+
+    async def send_on(changed: asyncio.Event) -> None:
+        nonlocal sent
+        while not changed.is_set():
+            answer = await call(310, send_fields("orders"), b"body", SHOP)
+            assert answer.code == 0, answer.remark
+            sent += 1
+
+    changed = asyncio.Event()
+    async with asyncio.TaskGroup() as load:
+        for _ in range(4):
+            load.create_task(send_on(changed))
+        for password in ("rescuesecret1", "rescuesecret2", "rescuesecret3"):
+            before = sent
+            await asyncio.to_thread(reset_admin, folder, "rescue", password)
+            await call.is_let_in(Credentials("rescue", password))
+            assert sent > before
+        changed.set()
+    (folder / "acls.json").write_bytes(b"{}")
+    async with asyncio.timeout(PATIENCE_S):
+        while (answer := await call(310, send_fields("orders"), b"body", SHOP)).code == 0:
+            await asyncio.sleep(0.05)
+    assert answer.code == 16
 
 
 # Without accounts, and open to other machines

@@ -487,7 +487,8 @@ async def test_a_body_made_to_blow_up_is_refused(victim: Victim, name: str) -> N
     for port, codes in with_body.items():
         async with attacker(port) as peer:
             for code in codes:
-                for compressed in ("false", "true"):
+                # Only registrations may be compressed.
+                for compressed in ("false", "true") if code == RequestCode.REGISTER_BROKER else ("false",):
                     ext = {**_base_ext(code), "compressed": compressed, "bodyCrc32": "0"}
                     answer = await ask(peer, Command(code, ext, bomb))
                     assert answer.code == 0 or is_clear(answer), answer

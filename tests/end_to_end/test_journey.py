@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from tests.support.patience import PATIENCE_S
 from rocketline.cli.demo.journey import JourneyPlan, read_back, run_journey
 from rocketline.cli.demo.ledger import Ledger
 from rocketline.cli.servers.child import ChildCluster
+
+MANY = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 50_000
 
 
 async def make_journey(data: Path, plan: JourneyPlan) -> None:
@@ -35,6 +38,6 @@ async def test_five_thousand_messages_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_two_hundred_thousand_messages_by_eight_producers_and_four_consumers(tmp_path: Path) -> None:
-    many = JourneyPlan(messages=200_000, producers=8, consumers=4, in_flight=8, batch=16, patience_s=PATIENCE_S)
+async def test_many_messages_by_eight_producers_and_four_consumers(tmp_path: Path) -> None:
+    many = JourneyPlan(messages=MANY, producers=8, consumers=4, in_flight=8, batch=16, patience_s=PATIENCE_S)
     await make_journey(tmp_path, many)

@@ -29,7 +29,7 @@ LANES = 3
 Apache's, so that more of them than cores are quicker, and one for every worker would cost too much memory."""
 LONG_S = {
     "access": 90,
-    "test_timers.py": 110,
+    "test_timers.py": 150,
     "test_store_exchange.py": 110,
     "test_transactions_and_requests.py": 110,
     "test_travelling_store.py": 100,
@@ -40,7 +40,9 @@ LONG_S = {
     "test_mqadmin_verbs.py": 60,
     "test_retry_ladder.py": 45,
     "test_access_on_apache.py": 25,
-    "test_our_broker_on_apache_nameserver.py": 25,
+    "test_pop_handles.py": 70,
+    "test_java_on_rocketline.py": 40,
+    "test_our_broker_on_apache_nameserver.py": 15,
     "test_ext_queue.py": 45,
     "test_java_over_tls.py": 30,
     "test_sql_filters.py": 40,

@@ -17,7 +17,8 @@ from tests.support.comparing import (
     assert_same_records,
 )
 from tests.support.java_client import JavaClient, Outgoing
-from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError, JavaDriverFailed
+from tests.support.java_driver import CLIENT_VERSIONS, JavaCallError
+from tests.support.process_driver import DriverFailed
 from tests.support.reading import await_listed, lite_pull_all, push_all, read_topic
 
 pytestmark = pytest.mark.interop
@@ -119,7 +120,7 @@ def test_a_dead_driver_is_reported(java_clients):
     java_clients("4.9.7")  # skips where there is no Java
     with JavaClient("4.9.7") as java:
         os.kill(java.pid, 9)
-        with pytest.raises(JavaDriverFailed, match="during 'ping'"):
+        with pytest.raises(DriverFailed, match="during 'ping'"):
             java.call("ping")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
 from tests.support.java import require_java
+from tests.support.java_client import JavaClient
 from tests.support.reading import push_all
 
 from rocketline.broker import Broker, BrokerConfig
@@ -33,17 +35,21 @@ async def test_it_is_found_and_a_slave_is_told_no_address_to_copy_from(tmp_path:
         registration = RegistrationConfig(namesrv=names.namesrv)
         config = BrokerConfig(port=0, store_root=str(tmp_path / "data"), registration=registration, store=SMALL)
         async with Broker(config) as broker, RemotingClient() as client:
-            topic, bodies = name("orders"), [b"one", b"two"]
-            await asyncio.to_thread(java.create_topic, names.namesrv, topic, 2)
-            with java.producer(names.namesrv, name("pg")) as producer:
-                for body in bodies:
-                    await asyncio.to_thread(producer.send, topic, body)
-            seen = await asyncio.to_thread(push_all, java, names.namesrv, name("cg"), topic, len(bodies))
-            assert sorted(message.body for message in seen) == bodies
-
+            # In a thread, all of it: this one must be free to answer.
+            await asyncio.to_thread(_produce_and_consume, java, names.namesrv, name)
             answer = await client.call(names.namesrv, Command(RequestCode.REGISTER_BROKER, SLAVE.encode()), 10.0)
             assert answer.code == ResponseCode.SUCCESS
             assert answer.ext == {"haServerAddr": "", "masterAddr": broker.address}
             await asyncio.to_thread(java.release, names.namesrv)
     finally:
         names.kill()
+
+
+def _produce_and_consume(java: JavaClient, namesrv: str, name: Callable[[str], str]) -> None:
+    topic, bodies = name("orders"), [b"one", b"two"]
+    java.create_topic(namesrv, topic, 2)
+    with java.producer(namesrv, name("pg")) as producer:
+        for body in bodies:
+            producer.send(topic, body)
+    seen = push_all(java, namesrv, name("cg"), topic, len(bodies))
+    assert sorted(message.body for message in seen) == bodies

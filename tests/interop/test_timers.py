@@ -156,16 +156,16 @@ def test_pending_timers_travel_from_us_to_apache_and_back(java_clients, tmp_path
         java.create_topic(ours.namesrv, topic)
         with java.producer(ours.namesrv, name("pg")) as producer:
             producer.send(topic, b"fired here", delay_ms=1000)
-            first = producer.send(topic, b"for apache", delay_ms=20_000)
-            recalled = producer.send(topic, b"recalled before", delay_ms=20_000)
+            first = producer.send(topic, b"for apache", delay_ms=10_000)
+            recalled = producer.send(topic, b"recalled before", delay_ms=10_000)
             assert producer.recall(topic, recalled.recall_handle) == recalled.msg_id
         push_all(java, ours.namesrv, name("group"), topic, 1)
         java.release(ours.namesrv)
 
     with ApacheCluster(tmp_path / "apache", store=data, broker_conf=RECALL, jvm_options=QUICK_START) as apache:
         with java.producer(apache.namesrv, name("pg")) as producer:
-            second = producer.send(topic, b"for us", delay_ms=90_000)
-            late = producer.send(topic, b"recalled at apache", delay_ms=90_000)
+            second = producer.send(topic, b"for us", delay_ms=50_000)
+            late = producer.send(topic, b"recalled at apache", delay_ms=50_000)
             assert producer.recall(topic, late.recall_handle) == late.msg_id
         found = push_all(java, apache.namesrv, name("group"), topic, 2)
         assert [message.msg_id for message in found if message.body == b"for apache"] == [first.msg_id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,19 @@ class BackgroundTasks:
     def start_periodic(self, name: str, interval_s: float | Callable[[], float], work: Work) -> None:
         """Begin work that is done every so many seconds; a function is asked anew each time."""
         self.start(name, partial(_every, name, interval_s, work))
+
+    def cancel(self, names: Iterable[str]) -> None:
+        """Have these end; who are not there, or ended, are passed over."""
+        for name in names:
+            if name in self._tasks:
+                self._tasks[name].cancel()
+
+    async def stop(self, names: Iterable[str]) -> None:
+        """Return when these have ended."""
+        ending = [self._tasks.pop(name) for name in names if name in self._tasks]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     async def close(self) -> None:
         for task in self._tasks.values():

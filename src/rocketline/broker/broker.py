@@ -27,11 +27,17 @@ from rocketline.broker.handler_wiring import install_handlers
 from rocketline.broker.handlers.send_back import FailureHook
 from rocketline.broker.metrics.collector import BrokerMetrics
 from rocketline.broker.parts import BrokerParts, Environment, OwnerCallbacks
+from rocketline.broker.replication.coordinated import Coordinators, etcd_of, make_member
+from rocketline.broker.replication.ha_port import HaPort
+from rocketline.broker.replication.roles import Role, RoleWork
+from rocketline.broker.replication.tables import TableCopier
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
+from rocketline.metrics.exporter import Source
+from rocketline.protocol.command import Command
 from rocketline.store.files.disk import Disk, RealDisk
 from rocketline.store.flush.flusher import ThreadWorker, WorkerFactory
-from rocketline.transport import Channel, RemotingClient, RemotingServer, Router
+from rocketline.transport import Channel, RemotingClient, RemotingServer, Reply, Router
 from rocketline.transport.server_tls import ServerTls, own_access
 from rocketline.transport.timed_router import TimedChannel, TimedRouter
 
@@ -41,6 +47,11 @@ DISPATCH_AGAIN_S = 1.0
 """Pause before the dispatcher tries again what the disk refused."""
 SAVE_AGAIN_S = 5.0
 """The same for tables of topics and groups."""
+MASTER_WORK = (
+    "delay levels", "timers", "check points", "redeliveries", "transaction checks", "notes of transactions",
+    "timer progress",
+)  # fmt: skip
+"""Names of the tasks that only a master has."""
 ACCOUNTS_AGAIN_S = 1.0
 """Pause between two looks whether another program changed the files of accounts."""
 
@@ -65,12 +76,13 @@ class Broker:
         random: Random | None = None,
         on_failure: FailureHook | None = None,
         workers: WorkerFactory = ThreadWorker,
+        coordinators: Coordinators = etcd_of,
     ) -> None:
         """`on_failure` is called for every message that a group hands back because it could not handle it; `workers` make
-        the threads that flush the store."""
+        the threads that flush the store; `coordinators` say where the record of a group with elections is kept."""
         if not config.store_root:
             raise ConfigError("a broker needs a data folder: set storePathRootDir")
-        config.refuse_replication()
+        config.refuse_contradictions()
         config.auth.refuse_false_safety()
         if config.is_open:
             refuse_open_bind(config.bind_host, is_insecure=config.auth.insecure)
@@ -80,6 +92,7 @@ class Broker:
         self._random = random or Random()
         self._on_failure = on_failure
         self._workers = workers
+        self._coordinators = coordinators
         self._root = Path(config.store_root)
         self._host = config.advertised_host or own_host(config.bind_host)
         timing = config.metrics
@@ -96,6 +109,7 @@ class Broker:
             connections=config.connections,
             tls=self._tls,
         )
+        self._ha_port = HaPort(config, self._host, self._tls)
         self._background = BackgroundTasks()
         self._off_loop = OffLoop()
         self._dispatch_scheduled = False
@@ -144,6 +158,8 @@ class Broker:
             # The port is part of every message id, so it is taken before the store is opened.
             await self._server.bind()
             undo.push_async_callback(self._server.close, grace_s=0)
+            await self._ha_port.bind(self._server.port)
+            undo.push_async_callback(self._ha_port.close)
             self._client = RemotingClient(access=self._access)
             self.parts = BrokerParts(self._configured, self._environment())
             self.parts.open_store()
@@ -151,12 +167,16 @@ class Broker:
             undo.push_async_callback(self._off_loop.finish)
             await self._open_accounts()
             self._build()
+            await self._join_group(undo)
             undo.callback(self.parts.timers.close)
             undo.push_async_callback(self._client.close)
             undo.push_async_callback(self._exporter.close)
             await self._exporter.start()
             undo.push_async_callback(self.parts.registration.unregister)
+            undo.push_async_callback(self.parts.roles.close)
+            await self._ha_port.start(self.parts, self._router, self._server.port)
             await self.parts.registration.register_all()
+            self.parts.roles.start()
             # Or the first message would block the loop until the first file is there.
             await self._off_loop(self.parts.store.wait_prepared)
             await self._server.start()
@@ -166,6 +186,21 @@ class Broker:
         self._dispatch()
         self._start_background()
         log.info("broker %s serves at %s, data in %s", self.name, self.address, self._root)
+
+    def add_metrics(self, source: Source) -> None:
+        """Show more families with those of the broker."""
+        self._metrics.more.append(source)
+
+    def serve(self, channel: Channel, request: Command) -> Reply:
+        """Serve a request of somebody in this process, as one that was read from a connection."""
+        if self._timed is not None:
+            self._timed.began = self._timed.monotonic()
+        return self._router.serve(channel, request)
+
+    def late_answer(self, channel: Channel, request: Command, answer: Command | None) -> Command | None:
+        """The answer to such a request that had to wait, or a refusal when its sender lost the right to it meanwhile."""
+        guard = self._router.guard
+        return answer if guard is None else guard.late_answer(channel, request, answer)
 
     async def _open_accounts(self) -> None:
         """Have the router ask for accounts, or at least where operators' requests come from."""
@@ -181,6 +216,12 @@ class Broker:
         elif config.is_open:
             self._router.guard = LocalOperators(config.auth.admin_from)
 
+    async def _join_group(self, undo: AsyncExitStack) -> None:
+        if self._configured.is_coordinated:
+            coordinator = self._coordinators(self._configured)
+            undo.push_async_callback(coordinator.close)
+            self.parts.member = make_member(self.parts, coordinator, (self.address, self._ha_port.address))
+
     def _environment(self) -> Environment:
         return Environment(
             root=self._root,
@@ -189,15 +230,61 @@ class Broker:
             random=self._random,
             address=BrokerAddress(self._host, ip_of(self._host), self._advertised_port),
             client=self._client,
-            owner=OwnerCallbacks(self._stored, self._dispatch, self._reconfigure, self._on_failure),
+            owner=OwnerCallbacks(self._stored, self._dispatch, self._reconfigure, self._on_failure, self._role_work()),
             off_loop=self._off_loop,
             workers=self._workers,
             limits=self._server.limits,
+            access=self._access,
+            ha_address=self._ha_port.address,
+            ha_tls=self._ha_port.has_tls,
         )
+
+    def _role_work(self) -> RoleWork:
+        return RoleWork(
+            lead=self._lead,
+            rest=self._rest,
+            serve_by_role=self._serve_by_role,
+            announce=self._announce,
+            log_cut=self._log_was_cut,
+            stored=self._stored,
+        )
+
+    async def _lead(self) -> None:
+        """Begin what only a master does: it is built anew, from what this broker copied."""
+        await self._background.stop(MASTER_WORK)
+        await self._off_loop.finish()
+        self.parts.build_for_master()
+        if self._running:
+            self._start_master_work()
+
+    def _rest(self) -> None:
+        """Stop what only a master does."""
+        self._background.cancel(MASTER_WORK)
+        self.parts.waiters.answer_all()
+        self.parts.pops.waiters.answer_all()
+        self.parts.pops.notifications.answer_all()
+
+    def _serve_by_role(self) -> None:
+        install_handlers(self._router, self.parts)
+        self._stored()
+
+    async def _announce(self) -> None:
+        """Tell the name servers what this broker is now."""
+        parts = self.parts
+        identity, roles = parts.registration.identity, parts.roles
+        if not identity.is_silent and identity.broker_id != roles.registered_id:
+            await parts.registration.unregister()
+        identity.broker_id, identity.epoch, identity.is_silent = roles.registered_id, roles.epoch, False
+        await parts.registration.register_all()
+
+    def _log_was_cut(self) -> None:
+        """Offsets of groups must not lie behind the end of their queues."""
+        self.parts.cap_offsets()
 
     def _build(self) -> None:
         self.parts.build()
         install_handlers(self._router, self.parts)
+        self._copier = TableCopier(self.parts, lambda: self.parts.master_address)
         self._metrics = BrokerMetrics(self.parts, self._timed, self._tls)
         self._exporter = self._metrics.exporter()
 
@@ -225,6 +312,7 @@ class Broker:
                 ours = not isinstance(error, StoreError)
                 log.error("messages cannot be made readable now: %s", error, exc_info=ours)
                 self._dispatch_again = self._loop.call_later(DISPATCH_AGAIN_S, self._try_dispatch_again)
+        parts.roles.moved()
         parts.waiters.answer_woken()
         parts.pops.answer_woken()
 
@@ -238,26 +326,45 @@ class Broker:
         if config.advertised_host or config.advertised_port:
             self._background.start_once("own address", self._check_address)
         start("registration", parts.registration.run)
-        start("delay levels", parts.delays.run)
-        start("timers", parts.timers.run)
-        for name, work in parts.pops.background().items():
-            start(name, work)
+        if config.replication.acts_as_master:
+            every("heartbeats", 1.0, parts.registration.heartbeat)
+        if parts.roles.is_master:
+            self._start_master_work()
+        if parts.member is not None:
+            start("election", parts.member.run)
+        every("tables of the master", config.replication.tables_ms / 1000, self._copy_tables)
         if parts.loop_delay is not None:
             start("loop delay", parts.loop_delay.run)
         start("statistics", parts.statistics.run)
-        every("transaction checks", lambda: self.config.transactions.interval_ms / 1000, parts.checker.check)
-        every("notes of transactions", config.transactions.op_interval_ms / 1000, self._note_ended)
         every("consumer offsets", lambda: self.config.flush_offsets_ms / 1000, partial(self._save, parts.offsets))
-        every("delay offsets", lambda: self.config.flush_delay_offsets_ms / 1000, partial(self._save, parts.delays))
+        every("delay offsets", lambda: self.config.flush_delay_offsets_ms / 1000, self._save_delays)
         every("order of pops", config.pop.save_order_ms / 1000, self._save_order)
         every("SQL filters", config.filters.save_ms / 1000, partial(self._save, parts.filters))
-        every("timer progress", config.store.timers.flush_interval_ms / 1000, partial(self._save, parts.timers))
         if parts.accounts is not None:
             every("accounts", ACCOUNTS_AGAIN_S, self._reload_accounts)
         every("refused tables", SAVE_AGAIN_S, self._save_refused)
         every("silent clients", config.client_scan_ms / 1000, self._drop_expired)
         every("gone counters", config.client_scan_ms / 1000, self._forget_gone)
         every("old files", config.store.retention.interval_ms / 1000, self._clean_up)
+
+    def _start_master_work(self) -> None:
+        """What only a master does: MASTER_WORK has the names."""
+        config, parts = self.config, self.parts
+        start, every = self._background.start, self._background.start_periodic
+        start("delay levels", parts.delays.run)
+        start("timers", parts.timers.run)
+        for name, work in parts.pops.background().items():
+            start(name, work)
+        every("transaction checks", lambda: self.config.transactions.interval_ms / 1000, parts.checker.check)
+        every("notes of transactions", config.transactions.op_interval_ms / 1000, self._note_ended)
+        every("timer progress", config.store.timers.flush_interval_ms / 1000, partial(self._save, parts.timers))
+
+    async def _copy_tables(self) -> None:
+        if self.parts.roles.role is Role.REPLICA:
+            await self._copier.copy()
+
+    async def _save_delays(self) -> None:
+        await self._save(self.parts.delays)
 
     async def _check_address(self) -> None:
         """Warn when the address that clients are told leads nowhere: they would find the topic and then fail to connect."""
@@ -318,6 +425,8 @@ class Broker:
         if not self._running:
             return
         self._running = False
+        if self.parts.member is not None:
+            await self.parts.member.leave()
         await self._background.close()
         await self._exporter.close()
         await self._off_loop.finish()
@@ -325,16 +434,26 @@ class Broker:
         self.parts.waiters.close()
         self.parts.pops.close_waiters()
         await self._server.close()
+        await self._hand_over()
+        await self._ha_port.close()
         await self._client.close()
         # The last requests may have changed tables.
         await self._off_loop.finish()
-        self.parts.half_messages.ops.write()
-        self.parts.pops.checkpoints.write_all()
+        if self.parts.roles.is_master:
+            self.parts.half_messages.ops.write()
+            self.parts.pops.checkpoints.write_all()
         self._save_tables()
         self._serving = False
         self.parts.timers.close()
         self.parts.store.close(is_clean=self._save_rest())
         log.info("broker %s stopped", self.name)
+
+    async def _hand_over(self) -> None:
+        """Let replicas have the last messages: they are what a master leaves behind."""
+        await self.parts.roles.settle()
+        await self.parts.roles.close()
+        if self.parts.member is not None:
+            await self.parts.member.close()
 
     def _save_tables(self) -> None:
         """Save what is saved now and then, each table on its own: one that the disk refuses costs the others nothing."""
@@ -342,11 +461,14 @@ class Broker:
         try:
             # Before the tables: they may not speak of messages that are not on disk.
             parts.store.flush_now()
-            parts.checker.publish()
+            if parts.roles.is_master:
+                parts.checker.publish()
         except StoreError as error:
             log.error("offsets could not be saved: %s", error)
             return
-        saved: tuple[_Periodic, ...] = parts.offsets, parts.delays, parts.filters, parts.timers, parts.pops.ordered
+        saved: list[_Periodic] = [parts.offsets, parts.delays, parts.filters, parts.pops.ordered]
+        if parts.roles.is_master:
+            saved.append(parts.timers)
         for table in saved:
             try:
                 # More than once: what was taken before, and had to wait for the disk, is not the latest.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
 from rocketline.auth.config import AuthConfig
+from rocketline.broker.grpc_config import GrpcConfig
+from rocketline.broker.replication.config import BrokerRole, ReplicationConfig
+from rocketline.coordination.config import CoordinationConfig
 from rocketline.errors import ConfigError
 from rocketline.metrics.config import MetricsConfig
 from rocketline.protocol.bloom import BloomFilter
@@ -196,44 +198,12 @@ class BrokerMetricsConfig(MetricsConfig):
     pop: bool = setting(True, "enablePopMetrics", "Measure pop mode.")
 
 
-WITHOUT_REPLICATION = {
-    "brokerId": "0",
-    "brokerRole": "ASYNC_MASTER",
-    "enableControllerMode": "false",
-    "enableDLegerCommitLog": "false",
-}
-"""What a broker can be told about other copies of its log: that there are none."""
-
-
 AUTH_CACHES = (
     "aclCacheExpiredSecond", "aclCacheMaxNum", "aclCacheRefreshSecond", "userCacheExpiredSecond", "userCacheMaxNum",
     "userCacheRefreshSecond", "statefulAuthenticationCacheExpiredSecond", "statefulAuthenticationCacheMaxNum",
     "statefulAuthorizationCacheExpiredSecond", "statefulAuthorizationCacheMaxNum",
 )  # fmt: skip
 """Keys of what Apache's brokers keep in front of their accounts."""
-
-
-class BrokerRole(Enum):
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
-
-
-@dataclass(frozen=True)
-class ReplicationConfig:
-    """What a file for a group of brokers says. There is no replication yet: only the default of each can be served."""
-
-    role: BrokerRole = setting(
-        BrokerRole.ASYNC_MASTER,
-        "brokerRole",
-        "ASYNC_MASTER; a broker with SYNC_MASTER or SLAVE does not start: there is no replication yet.",
-    )
-    has_controller: bool = setting(
-        False, "enableControllerMode", "Roles given out by a controller; true: the broker does not start."
-    )
-    has_raft_log: bool = setting(
-        False, "enableDLegerCommitLog", "A commit log agreed on by raft; true: the broker does not start."
-    )
 
 
 @dataclass(frozen=True)
@@ -244,7 +214,7 @@ class BrokerConfig:
         **dict.fromkeys(AUTH_CACHES, "Accounts are in memory, and every request is checked."),
         "bitMapLengthConsumeQueueExt": "maxErrorRateOfBloomFilter and expectConsumerNumUseFilter say how long bitmaps are, "
         "as with Apache.",
-        "haListenPort": "There is no replication, and nobody listens there.",
+        "haMasterAddress": "Replicas ask the name servers where their master is.",
         "pullMessageThreadPoolNums": "One event loop serves all requests.",
         "sendMessageThreadPoolNums": "One event loop serves all requests.",
         "useReentrantLockWhenPutMessage": "Only the event loop appends, and needs no lock.",
@@ -254,7 +224,9 @@ class BrokerConfig:
     name: str = setting("broker-a", "brokerName", "Name of this broker, its own in the cluster.")
     cluster: str = setting("DefaultCluster", "brokerClusterName", "Cluster the broker belongs to.")
     broker_id: int = setting(
-        0, "brokerId", "0: a master. With another one the broker does not start: there are no slaves yet."
+        0,
+        "brokerId",
+        "0: the master of its name. Replicas of it have the same brokerName, and a number each, from 1 on.",
     )
     bind_host: str = setting("127.0.0.1", "bindAddress", "Address to listen on; loopback unless told otherwise.")
     advertised_host: str = setting(
@@ -275,6 +247,9 @@ class BrokerConfig:
     )
     slave_read: bool = setting(
         False, "slaveReadEnable", "Send groups to the brokers their settings name, above all when they lag behind."
+    )
+    corrects_as_slave: bool = setting(
+        False, "offsetCheckInSlave", "A replica too tells consumers of an offset outside of the queue where to go on."
     )
     short_polling_ms: int = setting(
         1000, "shortPollingTimeMills", "How long a pull is held without long polling, whatever arrives."
@@ -321,6 +296,7 @@ class BrokerConfig:
     topics: TopicConfigDefaults = section(TopicConfigDefaults)
     groups: GroupConfigDefaults = section(GroupConfigDefaults)
     replication: ReplicationConfig = section(ReplicationConfig)
+    coordination: CoordinationConfig = section(CoordinationConfig)
     registration: RegistrationConfig = section(RegistrationConfig)
     filters: FilterConfig = section(FilterConfig)
     transactions: TransactionConfig = section(TransactionConfig)
@@ -330,6 +306,7 @@ class BrokerConfig:
     store: StoreConfig = section(StoreConfig)
     connections: ConnectionsConfig = section(ConnectionsConfig)
     tls: TlsConfig = section(TlsConfig)
+    grpc: GrpcConfig = section(GrpcConfig)
 
     def __post_init__(self) -> None:
         for key, name in (("brokerName", self.name), ("brokerClusterName", self.cluster)):
@@ -364,27 +341,44 @@ class BrokerConfig:
         """Whether other machines are served, and no accounts asked for."""
         return not (self.auth.enabled or is_loopback(self.bind_host))
 
-    def refuse_replication(self) -> None:
-        """ConfigError when these settings ask for copies of the log: a slave without replication would take messages that
-        its master never sees, and two masters of one name hide each other."""
+    @property
+    def is_coordinated(self) -> bool:
+        """Whether brokers of this name elect their master."""
+        return bool(self.coordination.url)
+
+    def refuse_contradictions(self) -> None:
+        """ConfigError for roles that do not fit together: two masters of one name hide each other, and a broker that is half
+        a slave takes messages that its master never sees."""
         wanted = self.replication
-        values = {
-            "brokerId": str(self.broker_id),
-            "brokerRole": wanted.role.value,
-            "enableControllerMode": str(wanted.has_controller).lower(),
-            "enableDLegerCommitLog": str(wanted.has_raft_log).lower(),
-        }
-        asked = {key: value for key, value in values.items() if value != WITHOUT_REPLICATION[key]}
-        if asked:
-            hint = "; flushDiskType=SYNC_FLUSH waits for its own disk" if "SYNC_MASTER" in asked.values() else ""
+        for key, is_set in (
+            ("enableControllerMode", wanted.has_controller),
+            ("enableDLegerCommitLog", wanted.has_raft_log),
+        ):
+            if is_set:
+                raise ConfigError(
+                    f"{key}=true: rocketline has no such groups. Set {key}=false, and rocketline.coordination for brokers "
+                    "that elect their master, or brokerRole and brokerId for fixed roles"
+                )
+        if self.is_coordinated:
+            if self.store.transient_pool:
+                raise ConfigError(
+                    "rocketline.coordination: set transientStorePoolEnable=false, a replica has no use for it"
+                )
+            return
+        is_slave = wanted.role is BrokerRole.SLAVE
+        if is_slave and self.broker_id == 0:
             raise ConfigError(
-                f"{_pairs(asked)}: that needs replication, which rocketline does not have yet. To run this broker "
-                f"by itself, set {_pairs(WITHOUT_REPLICATION, asked)} and a brokerName that no other broker has{hint}"
+                "brokerRole=SLAVE with brokerId=0: set brokerId to a number above zero, its own in the group"
             )
-
-
-def _pairs(values: Mapping[str, str], keys: Iterable[str] | None = None) -> str:
-    return " and ".join(f"{key}={values[key]}" for key in (values if keys is None else keys))
+        if not is_slave and self.broker_id:
+            raise ConfigError(
+                f"brokerId={self.broker_id} with brokerRole={wanted.role.value}: set brokerRole=SLAVE for a replica, or "
+                "brokerId=0 for the master"
+            )
+        if is_slave and self.store.transient_pool:
+            raise ConfigError("brokerRole=SLAVE: set transientStorePoolEnable=false, a replica has no use for it")
+        if is_slave and not self.registration.name_servers:
+            raise ConfigError("brokerRole=SLAVE: set namesrvAddr, because name servers say where the master is")
 
 
 def _above_zero(**values: int) -> None:

@@ -15,16 +15,19 @@ from rocketline.broker.fastpath import fast_path_of
 from rocketline.broker.handlers.admin.configuration import ConfigurationHandlers
 from rocketline.broker.handlers.admin.connections import ConnectionHandlers
 from rocketline.broker.handlers.admin.consuming import ConsumingHandlers
+from rocketline.broker.handlers.admin.elections import ElectionHandlers
 from rocketline.broker.handlers.admin.files import FileHandlers
 from rocketline.broker.handlers.admin.groups import GroupHandlers
 from rocketline.broker.handlers.admin.half_messages import HalfMessageHandlers
 from rocketline.broker.handlers.admin.relays import RelayHandlers
+from rocketline.broker.handlers.admin.replication import ReplicationHandlers
 from rocketline.broker.handlers.admin.resets import ResetHandlers
 from rocketline.broker.handlers.admin.runtime_info import RuntimeInfoHandlers
 from rocketline.broker.handlers.admin.statistics import StatisticsHandlers
 from rocketline.broker.handlers.admin.tables import TableHandlers
 from rocketline.broker.handlers.admin.topics import TopicHandlers
 from rocketline.broker.handlers.busy import with_busy_checks
+from rocketline.broker.handlers.by_role import by_role
 from rocketline.broker.handlers.clients import ClientHandlers
 from rocketline.broker.handlers.locks import LockHandlers
 from rocketline.broker.handlers.offsets import OffsetHandlers
@@ -66,7 +69,8 @@ def install_handlers(router: Router, parts: BrokerParts) -> None:
         routes.update(group.routes())
     if not parts.config.auth.is_follower:
         routes.update(account_routes(parts.accounts, parts.access, parts.clock))
-    router.take(audited(Router(with_busy_checks(routes, parts.store, parts.loop_delay))))
+    routes = with_busy_checks(routes, parts.store, parts.loop_delay)
+    router.take(audited(Router(by_role(routes, parts.roles, is_readable=parts.config.slave_read))))
 
 
 def _install_fast_path(router: Router, parts: BrokerParts, sends: SendHandlers, pulls: PullHandlers) -> None:
@@ -74,7 +78,7 @@ def _install_fast_path(router: Router, parts: BrokerParts, sends: SendHandlers, 
     if router.fast_path is not None:
         router.fast_path.settle_all()
     router.fast_path = None
-    if parts.config.fast_path:
+    if parts.config.fast_path and parts.roles.is_master:
         router.fast_path = fast_path_of(sends, pulls, parts.environment.limits, parts.loop_delay, parts.access)
 
 
@@ -105,7 +109,7 @@ def send_handlers(parts: BrokerParts) -> SendHandlers:
             cluster=config.cluster,
             region=config.region,
             trace_on=config.trace_on,
-            sync_flush=config.store.flush.is_sync,
+            waits=parts.durability.waits or parts.roles.may_wait,
             random=environment.random,
             statistics=parts.statistics,
             half_messages=None if config.transactions.refused else parts.half_messages,
@@ -130,13 +134,15 @@ def pull_handlers(parts: BrokerParts, selections: Selections) -> PullHandlers:
             statistics=parts.statistics,
             clock=parts.clock,
             slave_read=config.slave_read,
+            roles=parts.roles,
+            corrects=parts.roles.is_master or config.corrects_as_slave,
         )
     )
 
 
 def _durability(parts: BrokerParts) -> Durability | None:
-    """What answers wait for under SYNC_FLUSH."""
-    return parts.durability if parts.config.store.flush.is_sync else None
+    """What answers wait for: disk, replicas; None: nothing."""
+    return parts.durability if parts.durability.waits or parts.roles.may_wait else None
 
 
 def _message_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
@@ -175,7 +181,7 @@ def _message_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
         now_ms=parts.clock.now_ms,
         timeout_ms=config.transactions.timeout_ms,
         require=parts.require,
-        is_slave=config.broker_id != 0,
+        is_slave=not parts.roles.is_master,
     )
     yield HalfMessageHandlers(parts.store, environment.owner.stored, parts.require)
     yield QueryHandlers(parts.store, parts.require)
@@ -238,6 +244,21 @@ def _operator_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
     store, topics, consumers, name = parts.store, parts.topics, parts.consumers, parts.config.name
     behind = FallBehind(store, parts.offsets, parts.clock)
     yield ConfigurationHandlers(parts.changing)
+    yield ReplicationHandlers(
+        store=store,
+        roles=parts.roles,
+        finder=parts.finder,
+        accounts=parts.accounts,
+        guard=parts.access,
+        address=parts.environment.address.text,
+        ha_address=lambda: parts.environment.ha_address,
+        ha_tls=parts.environment.ha_tls,
+        max_gap_bytes=parts.config.replication.max_gap_bytes,
+        broker_name=name,
+        cluster=parts.config.cluster,
+    )
+    if parts.member is not None:
+        yield ElectionHandlers(parts.member, parts.config.cluster, name, parts.environment.address.text)
     yield ConnectionHandlers(consumers, parts.producers, parts.clock)
     yield StatisticsHandlers(store, topics, parts.statistics, behind, name)
     yield RelayHandlers(store, topics, parts.groups, consumers, name, parts.require)

@@ -30,6 +30,10 @@ from rocketline.broker.pop.pops import PopNeeds, Pops
 from rocketline.broker.queue_locks import QueueLocks
 from rocketline.broker.registration import Identity, Registration
 from rocketline.broker.registries import ConsumerRegistry, ProducerRegistry
+from rocketline.broker.replication.epochs import Epochs
+from rocketline.broker.replication.finding import MasterFinder
+from rocketline.broker.replication.member import GroupMember
+from rocketline.broker.replication.roles import NO_WORK, RoleParts, Roles, RoleWork
 from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.consumer_offsets import SEPARATOR, ConsumerOffsets
@@ -58,6 +62,7 @@ from rocketline.store.message_store import MessageStore, StoreEvents
 from rocketline.store.queue.dispatcher import Arrivals
 from rocketline.store.timer.wheel import SLOT_COUNT
 from rocketline.transport import DEFAULT_LIMITS, Limits, RemotingClient
+from rocketline.transport.access import Access
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +80,7 @@ class OwnerCallbacks:
     settings_changed: Callable[[frozenset[str]], None] = lambda keys: None
     """Called with the keys of settings that an operator changed."""
     on_failure: FailureHook | None = None
+    role_work: RoleWork = NO_WORK
 
 
 @wired
@@ -96,6 +102,11 @@ class Environment:
     timer_slots: int = SLOT_COUNT
     limits: Limits = DEFAULT_LIMITS
     """What one connection may cost."""
+    access: Access = Access()
+    """How this broker connects to others."""
+    ha_address: str = ""
+    """Where replicas connect; empty: they cannot."""
+    ha_tls: bool = False
 
 
 class BrokerParts:
@@ -115,9 +126,15 @@ class BrokerParts:
         )
         self.accounts: Accounts | None = None
         self.access: AccessGuard | None = None
+        self.member: GroupMember | None = None
         """Both None: no accounts are asked for."""
         sync_timeout_s = configured.store.flush.sync_timeout_ms / 1000
-        self.durability = Durability(sync_timeout_s, environment.owner.dispatch)
+        self.durability = Durability(
+            sync_timeout_s,
+            environment.owner.dispatch,
+            waits_for_disk=configured.store.flush.is_sync,
+            replicas_timeout_s=configured.replication.slave_timeout_ms / 1000,
+        )
         self.loop_delay = LoopDelay(configured.send_wait_ms, self.clock) if configured.fails_fast else None
 
     @property
@@ -159,6 +176,63 @@ class BrokerParts:
         )
         self.after_crash = report.after_crash
         log.info("%s", report)
+        self._build_roles()
+
+    def _build_roles(self) -> None:
+        config, environment = self.config, self.environment
+        epochs = Epochs(self.disk, environment.root)
+        if config.is_coordinated:
+            epochs.load()
+        self.finder = MasterFinder(
+            self.store, environment.client, environment.access, config.broker_id, self.clock.monotonic
+        )
+        self.roles = Roles(
+            RoleParts(
+                store=self.store,
+                config=config.replication,
+                broker_id=config.broker_id,
+                is_coordinated=config.is_coordinated,
+                durability=self.durability,
+                epochs=epochs,
+                clock=self.clock,
+                off_loop=environment.off_loop,
+                access=environment.access,
+                work=environment.owner.role_work,
+                find_master=lambda: self.finder.find(self.registration.register_all),
+            )
+        )
+        self.roles.opened_unclean = self.after_crash
+
+    @property
+    def master_address(self) -> str:
+        """Where the master of this replica serves clients; empty: nobody knows, or this is the master."""
+        if self.roles.is_master:
+            return ""
+        return self.roles.master_address if self.roles.is_coordinated else self.finder.address
+
+    @property
+    def follows_accounts(self) -> bool:
+        """Whether a replica copies accounts: not if their files belong to somebody else, and not of Apache's master."""
+        return not self.config.auth.is_follower and (self.roles.is_coordinated or self.finder.is_ours)
+
+    async def run_off_loop(self, work: Callable[[], None]) -> None:
+        if self.environment.off_loop is None:
+            work()
+        else:
+            await self.environment.off_loop(work)
+
+    def build_for_master(self) -> None:
+        """Build anew what only a master does, from the log and the tables that this broker copied."""
+        self.topics.adopt(self.store.queue_counts())
+        self.cap_offsets()
+        self.timers.close()
+        delivered = self.delays.snapshot()
+        self._build_delays()
+        self.delays.follow(delivered)
+        self.timers.forget_entries()
+        self.timers.load()
+        self._build_transactions()
+        self._build_pops(after_crash=True)
 
     def build(self) -> None:
         """Build everything on top of the open store, with its tables loaded."""
@@ -169,11 +243,11 @@ class BrokerParts:
             table.load()
         if self.after_crash:
             self.topics.adopt(self.store.queue_counts())
-        self._cap_offsets()
+        self.cap_offsets()
         self._build_registries()
         self._build_registration()
         self._build_transactions()
-        self._build_pops()
+        self._build_pops(after_crash=self.after_crash)
 
     def json_table(self, name: str, kind: type[T]) -> JsonTable[T]:
         return JsonTable(self.disk, self.environment.root / "config" / name, kind)
@@ -222,7 +296,7 @@ class BrokerParts:
             slot_count=environment.timer_slots,
         )
 
-    def _cap_offsets(self) -> None:
+    def cap_offsets(self) -> None:
         """What the log lost in a crash no group may have consumed."""
         for key, queue_id, _ in self.offsets.items():
             topic = key.partition(SEPARATOR)[0]
@@ -240,12 +314,21 @@ class BrokerParts:
     def _build_registration(self) -> None:
         config, address = self.config, self.environment.address
         self.registration = Registration(
-            Identity(config.name, config.cluster, config.broker_id, address.text),
+            Identity(
+                config.name,
+                config.cluster,
+                self.roles.registered_id,
+                address.text,
+                self.environment.ha_address,
+                acts_as_master=config.replication.acts_as_master,
+                is_silent=config.is_coordinated,
+            ),
             config.registration,
             self.topics,
             self.environment.client,
             self.clock,
             config.permission,
+            self.finder.told,
         )
         self.topics.subscribe(self.registration.topics_changed)
 
@@ -272,7 +355,7 @@ class BrokerParts:
             ),
         )
 
-    def _build_pops(self) -> None:
+    def _build_pops(self, *, after_crash: bool) -> None:
         config, environment = self.config, self.environment
         self.pops = Pops(
             config.pop,
@@ -292,11 +375,10 @@ class BrokerParts:
                 store_host=environment.address.store_host,
                 broker_name=config.name,
                 cluster=config.cluster,
-                is_master=config.broker_id == 0,
                 off_loop=environment.off_loop,
             ),
         )
-        self.pops.load(after_crash=self.after_crash)
+        self.pops.load(after_crash=after_crash)
 
     def use_settings(self, keys: frozenset[str]) -> None:
         """Have the parts work by the settings in force; `keys` were changed."""

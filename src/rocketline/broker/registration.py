@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -20,11 +22,17 @@ from rocketline.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    encode_body,
     encode_registration,
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import RegisterBrokerHeader, UnregisterBrokerHeader
+from rocketline.protocol.headers import (
+    QueryDataVersionHeader,
+    RegisterBrokerHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerHeader,
+)
 from rocketline.transport import RemotingClient
 
 log = logging.getLogger(__name__)
@@ -32,18 +40,29 @@ log = logging.getLogger(__name__)
 FIRST_ANSWER_S = 3.0
 """How long a starting broker waits for a name server."""
 
+HEARTBEAT_TIMEOUT_MS = 10_000
+"""A broker that may be shown as master is gone after so long without a heartbeat."""
+
 SECOND_FULL_S = 10.0
 """Apache's brokers register again this long after their start, and then at the configured interval."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Identity:
-    """Who registers."""
+    """Who registers; what depends on the role may change."""
 
     name: str
     cluster: str
     broker_id: int
     address: str
+    ha_address: str = ""
+    """Where replicas connect; empty: none can, but Apache's name server insists on the field."""
+    epoch: int = 0
+    """Of a master that was elected: name servers refuse one with a lower epoch."""
+    acts_as_master: bool = False
+    """Whether name servers may show this broker as master of its name, if there is none."""
+    is_silent: bool = False
+    """Whether nobody is told anything, because the role is not known yet."""
 
 
 class _NameServer:
@@ -76,8 +95,11 @@ class Registration:
         client: RemotingClient,
         clock: Clock,
         permission: int = READ | WRITE,
+        on_answer: Callable[[RegisterBrokerResponseHeader], None] = lambda answer: None,
     ) -> None:
-        self._identity = identity
+        """`on_answer` is called with what a name server knows about the master of this broker."""
+        self.identity = self._identity = identity
+        self._on_answer = on_answer
         self._name_servers = [_NameServer(address) for address in config.name_servers]
         self._topics = topics
         self._client = client
@@ -141,24 +163,30 @@ class Registration:
         )
 
     async def _tell(self, name_server: _NameServer, topics: dict[str, TopicConfig], timeout_s: float) -> None:
+        if self._identity.is_silent:
+            return
         body = self._body(topics)
         header = RegisterBrokerHeader(
             broker_name=self._identity.name,
             broker_addr=self._identity.address,
             cluster_name=self._identity.cluster,
-            ha_server_addr="",  # no slave can follow this broker; Apache's name server insists on the field
+            ha_server_addr=self._identity.ha_address,
             broker_id=self._identity.broker_id,
+            enable_acting_master=self._identity.acts_as_master or None,
+            heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS if self._identity.acts_as_master else None,
             compressed=False,
             body_crc32=crc32(body) & 0x7FFFFFFF,
         )
-        await self._call(name_server, Command(RequestCode.REGISTER_BROKER, header.encode(), body), timeout_s)
+        answer = await self._call(name_server, Command(RequestCode.REGISTER_BROKER, header.encode(), body), timeout_s)
+        if answer is not None:
+            self._on_answer(RegisterBrokerResponseHeader.decode(answer))
 
     def _body(self, topics: dict[str, TopicConfig]) -> bytes:
         table = {name: self._visible(topic) for name, topic in topics.items()}
         return encode_registration(
             RegisterBrokerBody(
                 TopicConfigSerializeWrapper(
-                    data_version=self._topics.version,
+                    data_version=self._version,
                     topic_config_table=table,
                     mapping_data_version=DataVersion(timestamp=self._clock.now_ms()),
                     topic_queue_mapping_detail_map={},
@@ -166,6 +194,13 @@ class Registration:
                 )
             )
         )
+
+    @property
+    def _version(self) -> DataVersion:
+        version = self._topics.version
+        if not self._identity.epoch:
+            return version
+        return DataVersion(version.counter, self._identity.epoch, version.timestamp)
 
     def _visible(self, topic: TopicConfig) -> TopicConfig:
         """The topic as name servers see it: a broker that is not writable (or readable) says so for each of its topics."""
@@ -182,7 +217,22 @@ class Registration:
             attributes=topic.attributes,
         )
 
-    async def _call(self, name_server: _NameServer, command: Command, timeout_s: float) -> None:
+    async def heartbeat(self) -> None:
+        """Tell all name servers that this broker lives; nobody waits for an answer."""
+        header = QueryDataVersionHeader(
+            broker_name=self._identity.name,
+            broker_addr=self._identity.address,
+            cluster_name=self._identity.cluster,
+            broker_id=self._identity.broker_id,
+        )
+        body = encode_body(self._version)
+        for name_server in self._name_servers:
+            command = Command(RequestCode.QUERY_DATA_VERSION, header.encode(), body)
+            with suppress(RocketlineError):
+                await self._client.send_oneway(name_server.address, command)
+
+    async def _call(self, name_server: _NameServer, command: Command, timeout_s: float) -> Command | None:
+        """The answer; None when there is none that counts."""
         address = name_server.address
         try:
             answer = await self._client.call(address, command, timeout_s)
@@ -192,7 +242,9 @@ class Registration:
             if not name_server.is_failing:
                 log.warning("name server %s: %s", address, error, exc_info=not isinstance(error, RocketlineError))
             name_server.is_failing = True
+            return None
         else:
             if name_server.is_failing:
                 log.info("name server %s is back", address)
             name_server.is_failing = False
+            return answer

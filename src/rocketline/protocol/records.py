@@ -309,8 +309,11 @@ def decode_message(
     limit: int,
     max_body_bytes: int | None = None,
     changes: Mapping[str, str | None] = NO_CHANGES,
+    *,
+    inflates: bool = True,
 ) -> MessageView:
-    """The record at `position` as a consumer sees it: CRC checked, body inflated up to the cap.
+    """The record at `position` as a consumer sees it: CRC checked, body inflated up to the cap, unless it is to stay as it
+    is.
 
     `changes` are made to its properties: names to set, or with None to take out. Like all that is seldom looked at they
     wait until somebody does; nothing of that can fail any more.
@@ -319,7 +322,7 @@ def decode_message(
         size, body_crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
         reconsume_times, prepared, topic, body, properties,
     ) = _plain_record(buffer, position, limit) or decode_record(buffer, position, limit, check_crc=True)  # fmt: skip
-    if sys_flag & COMPRESSED:
+    if sys_flag & COMPRESSED and inflates:
         body = decompress(bytes(body), sys_flag, max_body_bytes)
         sys_flag &= ~COMPRESSED
     message: Any = _new_message(MessageView)  # the type checker knows only the slots of its fields

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from rocketline.protocol.command import VERSION
+
+_RELEASE = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", re.ASCII)
+
 FIRST_REGULAR = 212
 """V4_0_0_SNAPSHOT; earlier numbers follow no rule."""
 LAST = 611
@@ -20,3 +26,16 @@ def version_name(number: int) -> str:
         return "higher_version"
     release, is_final = divmod(number - FIRST_REGULAR, 2)
     return f"v{4 + release // 100}_{release // 10 % 10}_{release % 10}{'' if is_final else '_snapshot'}"
+
+
+def version_number(text: str) -> int:
+    """The number of a release that is written with points; that of our own version for any other text.
+
+    >>> version_number("5.4.0"), version_number("5.1.2") == version_number("5.1.1") + 2, version_number("abc") == VERSION
+    (493, True, True)
+    """
+    found = _RELEASE.match(text)
+    if found is None:
+        return VERSION
+    major, minor, patch = (min(int(part), 9) for part in found.groups())
+    return FIRST_REGULAR + 1 + 2 * ((major - 4) * 100 + minor * 10 + patch) if major >= 4 else VERSION

@@ -27,6 +27,7 @@ from rocketline.errors import FlushFailed, StoreBusy, StoreClosed, StoreError, S
 from rocketline.protocol.records import BatchItem
 from rocketline.protocol.subscription import TagTest
 from rocketline.store.config import FlushConfig, FlushDiskType, ReadConfig, RetentionConfig, StoreConfig
+from rocketline.store.copies import LogCopies
 from rocketline.store.events import NO_EVENTS, StoreEvents
 from rocketline.store.files.disk import Disk, DiskUsage, RealDisk
 from rocketline.store.flush.flusher import StoreCallbacks, ThreadWorker, WorkerFactory
@@ -98,6 +99,7 @@ class MessageStore(StoreLookups):
         self._refusal = _NOT_OPEN
         self._is_open = False
         self._failure = ""
+        self._role: tuple[AppendStatus, str] = AppendStatus.OK, ""
         self._log = CommitLog(self._disk, root / "commitlog", config, store_host, clock)
         self._queues = ConsumeQueues(self._disk, root / "consumequeue", config)
         self._index = KeyIndex(self._disk, root / "index", config, clock) if config.index_enabled else None
@@ -117,6 +119,8 @@ class MessageStore(StoreLookups):
             damage=self.damage,
         )
         self._files = StoreFiles(self._parts)
+        self.copies = LogCopies(self._parts, self._files, lambda: self._opened)
+        """What replication does with the log."""
         self._reader = Reader(self._log, config.reads, self._codes, self.damage, config.check_crc_on_read)
         self._keys = KeyQuery(self._log, self._index, self._reader) if self._index is not None else None
         # What is only in a buffer cannot be flushed: with a pool the committer asks, after each commit.
@@ -144,7 +148,7 @@ class MessageStore(StoreLookups):
             self._files.close()
             raise
         self._is_open = True
-        self._refusal = ""
+        self._refusal = self._role[1]
         return report
 
     def _start_threads(self) -> None:
@@ -183,7 +187,7 @@ class MessageStore(StoreLookups):
     def append(self, message: StoreMessage) -> AppendResult:
         """Store one message; never raises for what a client or the disk may do wrong, the result says it."""
         if self._refusal:
-            return refused(AppendStatus.NOT_AVAILABLE, self._refusal)
+            return self._refused_now()
         try:
             result = self._log.append(message)
         except StoreError as error:
@@ -214,7 +218,7 @@ class MessageStore(StoreLookups):
     def append_batch(self, common: StoreMessage, items: Sequence[BatchItem]) -> AppendResult:
         """Store the messages of a batch, all or none, with consecutive queue offsets."""
         if self._refusal:
-            return refused(AppendStatus.NOT_AVAILABLE, self._refusal)
+            return self._refused_now()
         try:
             result = self._log.append_batch(common, items)
         except StoreError as error:
@@ -223,11 +227,30 @@ class MessageStore(StoreLookups):
             self._ask_to_flush()
         return result
 
+    def _refused_now(self) -> AppendResult:
+        status, reason = self._role
+        return refused(status if self._refusal is reason else AppendStatus.NOT_AVAILABLE, self._refusal)
+
     def _refused_by(self, error: StoreError) -> AppendResult:
         if isinstance(error, FlushFailed):
             self._opened.fail(error)
         status = AppendStatus.BUSY if isinstance(error, StoreBusy) else AppendStatus.NOT_AVAILABLE
         return refused(status, str(error))
+
+    # Replicas
+
+    def take_messages(self) -> None:
+        """Let messages be appended again, as far as the store itself can."""
+        self.refuse_messages(AppendStatus.OK, "")
+
+    def refuse_messages(self, status: AppendStatus, reason: str) -> None:
+        """Append no messages from now on, because of what this store is among others. What comes from a master (`copies`)
+        is not concerned."""
+        former, self._role = self._role[1], (status, reason)
+        if self._is_open and (self._refusal is former or not self._refusal):
+            self._refusal = reason
+        if self._failure:
+            self._refusal = self._failure
 
     def dispatch(self) -> int:
         """Make appended messages readable; returns how many. Call it after appends, flushes (SYNC_FLUSH) and commits (pool).
@@ -284,10 +307,10 @@ class MessageStore(StoreLookups):
         """Refuse messages for a reason that may pass, or, when it is empty, take them again."""
         if reason and not self._refusal:
             log.error("messages are refused: %s", reason)
-        elif self._refusal and not (reason or self._failure):
+        elif self._refusal and not (reason or self._failure or self._refusal is self._role[1]):
             log.warning("messages are taken again, the disk has room")
         if not self._failure:
-            self._refusal = reason
+            self._refusal = reason or self._role[1]
         # A flush may have failed, in its own thread, since the line above asked.
         if self._failure:
             self._refusal = self._failure

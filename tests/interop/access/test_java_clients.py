@@ -23,7 +23,7 @@ from rocketline.testing.local_cluster import SMALL_FILES
 
 pytestmark = pytest.mark.interop
 
-VERSIONS = ["5.4.0", "4.9.7"]
+VERSIONS = ["5.5.0", "5.4.0", "4.9.7"]
 
 
 @pytest.fixture(params=VERSIONS)

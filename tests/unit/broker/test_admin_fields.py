@@ -30,11 +30,14 @@ OF_OPERATORS = [
     and item.kind in (Kind.QUESTION, Kind.CHANGE, Kind.SERVERS)
     # Without accounts a broker answers these all alike (tests/unit/auth/test_access_requests.py has them with accounts).
     and item.code not in ACCOUNT_CODES
+    # Served only in a group with elections.
+    and item.code not in (1002, 1004, 1005, 1006)
 ]
 WITH_NUMBERS = [(item, field.name) for item in OF_OPERATORS for field in item.fields if field.type == "integer"]
 WITH_REQUIRED = [(item, field.name) for item in OF_OPERATORS for field in item.fields if field.required]
-ANSWERED_HERE = [item for item in OF_OPERATORS if item.code != RequestCode.CONSUME_MESSAGE_DIRECTLY]
-"""That one asks a client."""
+LATE = RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+ANSWERED_HERE = [item for item in OF_OPERATORS if item.code not in LATE]
+"""One of those asks a client, the other waits for replicas."""
 QUESTIONS = [item for item in OF_OPERATORS if item.kind is not Kind.CHANGE]
 
 

@@ -68,6 +68,7 @@ WORKERS = {
     "old files": "test_old_files",
     "statistics": "",  # counts what the broker itself did, by names it has checked
     "loop delay": "",  # looks at the clock
+    "tables of the master": "",  # only a replica has any, tests/end_to_end/test_replicas.py
 }
 """Names of workers, and the first of their tests."""
 

@@ -64,7 +64,7 @@ def test_apaches_own_file_loads_and_what_means_nothing_here_is_named(tmp_path: P
     assert config.store.flush.disk_type is FlushDiskType.ASYNC_FLUSH
     assert (config.store.retention.reserved_hours, config.store.retention.delete_hours) == (48, {4})
     assert (config.replication.role, unknown) == (BrokerRole.ASYNC_MASTER, [])
-    config.refuse_replication()
+    config.refuse_contradictions()
 
 
 def test_a_file_of_an_operator_sets_what_it_says(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, line: str, words: l
 
 
 @pytest.mark.parametrize(("settings", "words"), WANTING_REPLICAS)
-def test_what_needs_replication_loads_but_is_refused_for_a_start(settings: dict[str, str], words: list[str]) -> None:
+def test_contradicting_roles_load_but_are_refused_for_a_start(settings: dict[str, str], words: list[str]) -> None:
     """It loads, because a flag may still say otherwise than the file."""
     config, unknown = load(BrokerConfig, settings)
     assert unknown == []
     with pytest.raises(ConfigError) as caught:
-        config.refuse_replication()
+        config.refuse_contradictions()
     assert all(word in str(caught.value) for word in words), caught.value
 
 

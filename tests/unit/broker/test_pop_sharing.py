@@ -44,8 +44,7 @@ async def test_a_consumer_that_hangs_holds_up_only_what_it_holds(parts: Parts) -
     assert sorted(bodies(working.pop())) == sorted(held)
 
 
-async def test_a_slave_keeps_and_redelivers_nothing(make_parts: MakeParts) -> None:
-    assert make_parts(is_slave=True).pops.background() == {}
+async def test_a_master_keeps_and_redelivers(make_parts: MakeParts) -> None:
     assert set(make_parts().pops.background()) == {"check points", "redeliveries"}
 
 

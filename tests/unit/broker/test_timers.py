@@ -21,9 +21,9 @@ from rocketline.protocol.headers import RecallMessageHeader
 from rocketline.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
 from rocketline.protocol.recall import RecallHandle
 from rocketline.protocol.records import decode_messages
+from rocketline.protocol.timer_mark import TimerMark
 from rocketline.store.config import TimerConfig
 from rocketline.store.message_store import StoreMessage
-from rocketline.store.timer.checkpoint import TimerMark
 from rocketline.testing.disks import MemoryDisk
 
 DAY_S = 24 * 3600

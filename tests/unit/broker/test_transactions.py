@@ -9,6 +9,8 @@ from tests.unit.broker.parts import CLUSTER, STORE_HOST, GatedDisk, MakeParts, P
 from tests.unit.broker.transacting import COMMIT, HALF, OP, ROLLBACK, UNKNOWN, Half, Payer, bodies, check_after
 
 from rocketline.broker.config import TransactionConfig
+from rocketline.broker.handler_wiring import install_handlers
+from rocketline.broker.replication.roles import Role
 from rocketline.broker.transactions import half_messages, ops
 from rocketline.message import MessageView
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -182,9 +184,12 @@ async def test_other_outcomes_are_refused(parts: Parts, outcome: int) -> None:
 
 
 async def test_a_slave_ends_nothing(make_parts: MakeParts) -> None:
-    parts = make_parts(is_slave=True)
+    parts = make_parts()
     payer = Payer(parts)
-    assert payer.end(payer.half("U1"), COMMIT).code == ResponseCode.SLAVE_NOT_AVAILABLE
+    half = payer.half("U1")
+    parts.roles.role = Role.REPLICA
+    install_handlers(parts.router, parts)
+    assert payer.end(half, COMMIT).code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 async def test_transactions_can_be_forbidden(make_parts: MakeParts) -> None:

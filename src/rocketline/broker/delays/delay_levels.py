@@ -179,6 +179,12 @@ class DelayLevels:
         if self._on_delivered is not None:
             self._on_delivered(topic, result.size)
 
+    def follow(self, master: DelayOffsetTable) -> None:
+        """Take over how far a master has delivered."""
+        if master.offset_table != self._next:
+            self._next = dict(master.offset_table)
+            self._changed = True
+
     def snapshot(self) -> DelayOffsetTable:
         """How far each level is delivered now."""
         return DelayOffsetTable(data_version=self._version, offset_table=dict(self._next))

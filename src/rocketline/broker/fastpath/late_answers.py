@@ -1,4 +1,4 @@
-"""Answers to sends under SYNC_FLUSH: they are ready, and leave when the disk has the messages.
+"""Answers to sends that wait: they are ready, and leave when disk and replicas have the messages.
 
 They say that all went well. When that turns out not to be so, each is made anew to say what happened instead, as the general
 path would have said it (`handlers/send.py`).
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketline.broker.durability import Durability, Durable, Outcome
-from rocketline.broker.handlers.send import NOT_IN_TIME
+from rocketline.broker.handlers.send import LATE_CODES, LATE_REMARKS
 from rocketline.errors import StoreError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.connection import Connection, frame_bytes
@@ -40,7 +40,8 @@ class LateAnswers:
         next_log_offset: int,
         codes: Sequence[tuple[int, int]],
     ) -> list[bytes | None]:
-        """Keep the answers to some reads until everything below an offset is on disk; returns what is to be written now.
+        """Keep the answers to some reads until everything below an offset is where it must be; returns what is to be written
+        now.
 
         `codes` are the codes of the requests, with how many of each there are.
         """
@@ -70,14 +71,14 @@ class LateAnswers:
 
 
 def instead(answers: bytes, outcome: Outcome) -> bytes:
-    """What is said of messages that are stored, but not on disk: not in time, or never."""
+    """What is said of messages that are stored, but not where they must be: not in time, or never."""
     frames: list[bytes] = []
     for answer in Connection().receive(answers):
         answer.code = _code_of(outcome)
         if isinstance(outcome, StoreError):
             answer.ext, answer.remark = {}, str(outcome)
         else:
-            answer.remark = NOT_IN_TIME
+            answer.remark = LATE_REMARKS[LATE_CODES[outcome]]
         frames.append(frame_bytes(answer))
     return b"".join(frames)
 
@@ -85,4 +86,4 @@ def instead(answers: bytes, outcome: Outcome) -> bytes:
 def _code_of(outcome: Outcome) -> ResponseCode:
     if isinstance(outcome, StoreError):
         return ResponseCode.SERVICE_NOT_AVAILABLE
-    return ResponseCode.SUCCESS if outcome is Durable.YES else ResponseCode.FLUSH_DISK_TIMEOUT
+    return LATE_CODES[outcome]

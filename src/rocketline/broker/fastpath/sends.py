@@ -46,7 +46,7 @@ class FastSendContext(NamedTuple):
     places: dict[str, Place] | None
     """Topics that may be sent to, by name. None: there is a guard, and only what was granted counts."""
     waits: bool
-    """Answers wait for the disk: a send that does not want to wait is not plain."""
+    """Answers wait for disk or replicas: a send that does not want to wait is not plain."""
     added_properties: bytes
     """What the broker adds to every message."""
     store_host: bytes
@@ -66,12 +66,12 @@ class FastSends:
         self._places: dict[str, Place] = {}
         self._grants = grants
         self._loop_delay = loop_delay
-        self._late = LateAnswers(parts.durability) if parts.sync_flush else None
+        self._late = LateAnswers(parts.durability) if parts.waits else None
         context = FastSendContext(
             limits.max_frame_bytes,
             limits.max_header_bytes,
             self._places if grants is None else None,
-            parts.sync_flush,
+            parts.waits,
             handlers.added_properties,
             parts.store_host,
             parts.store.record_limits.body_bytes,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rocketline.broker.registries import BROADCASTING, ConsumerRegistry
+from rocketline.broker.replication.roles import Roles
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.consumer_offsets import ConsumerOffsets
@@ -64,6 +65,10 @@ class PullParts:
     clock: Clock = SYSTEM_CLOCK
     slave_read: bool = False
     """Whether groups are sent to the brokers their settings name."""
+    roles: Roles | None = None
+    """None: this broker is the master for ever."""
+    corrects: bool = True
+    """Whether a consumer at an offset outside of its queue is told where to go on."""
 
 
 class PullHandlers:
@@ -210,27 +215,49 @@ class PullHandlers:
 
     def _next_broker(self, group_name: str, found: ReadResult) -> int:
         """Where the group should pull next: a reader that memory cannot serve would push others out of it."""
+        if self._sends_to_master(found):
+            return MASTER_ID
         group = self._parts.groups.table.get(group_name)
         if group is None:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if found.lagging else group.broker_id
+
+    @property
+    def _is_replica(self) -> bool:
+        return self._parts.roles is not None and not self._parts.roles.is_master
+
+    def _sends_to_master(self, found: ReadResult) -> bool:
+        """Whether a replica is no longer needed for this reader: its master is there, and has what comes next in memory."""
+        roles = self._parts.roles
+        return roles is not None and self._is_replica and not found.lagging and roles.has_master
 
     def _answer(self, request: Command, header: PullMessageHeader, found: ReadResult) -> Command:
         code = _CODES.get(found.status)
         if code is None:
             moved = header.queue_offset != 0
             code = ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
+        next_offset = found.next_queue_offset
+        if self._is_replica:
+            code, next_offset = self._as_replica(code, header, found)
         if code == ResponseCode.PULL_OFFSET_MOVED:
             log.info("group %s asked for offset %d of %s queue %d, which has %d to %d, and is sent to %d",
                      header.consumer_group, header.queue_offset, header.topic, header.queue_id, found.min_offset,
                      found.max_offset, found.next_queue_offset)  # fmt: skip
         ext = PullMessageResponseHeader(
-            QueueOffset(found.next_queue_offset),
+            QueueOffset(next_offset),
             QueueOffset(found.min_offset),
             QueueOffset(found.max_offset),
             self._next_broker(header.consumer_group, found) if self._parts.slave_read else MASTER_ID,
         ).encode()
         return request.reply(code, ext, remark=found.status.name, chunks=found.chunks or None)
+
+    def _as_replica(self, code: ResponseCode, header: PullMessageHeader, found: ReadResult) -> tuple[ResponseCode, int]:
+        """A replica may not have what its master has: it does not move a consumer, and sends it to the master instead."""
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._parts.corrects:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
+        if code == ResponseCode.PULL_NOT_FOUND and self._sends_to_master(found):
+            return ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset
+        return code, found.next_queue_offset
 
     def _count(self, header: PullMessageHeader, found: ReadResult, took_s: float) -> None:
         group, topic = header.consumer_group, header.topic

@@ -1,6 +1,6 @@
 """Sends: one message (10, 310), a batch (320), and what a broker checks and adds before it stores one or a reply.
 
-The way of a message: header, topic, properties, append, answer. With SYNC_FLUSH the answer waits for the disk; nothing
+The way of a message: header, topic, properties, append, answer. The answer may wait for disk and replicas; nothing
 else here waits, so a send never becomes a task.
 """
 
@@ -44,6 +44,13 @@ MSG_REGION = "MSG_REGION"
 POP_CK = "POP_CK"
 
 NOT_IN_TIME = "not flushed to disk in time"
+NOT_REPLICATED = "stored, but not on enough replicas in time"
+LATE_CODES = {
+    Durable.YES: ResponseCode.SUCCESS,
+    Durable.TIMED_OUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    Durable.NOT_REPLICATED: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+}
+LATE_REMARKS = {ResponseCode.FLUSH_DISK_TIMEOUT: NOT_IN_TIME, ResponseCode.FLUSH_SLAVE_TIMEOUT: NOT_REPLICATED}
 
 _NOT_FOR_CLIENTS = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 _FAILED_CODES = {
@@ -74,7 +81,8 @@ class SendParts:
     cluster: str
     region: str
     trace_on: bool
-    sync_flush: bool
+    waits: bool
+    """Whether answers wait, for the disk or for replicas."""
     random: Random
     statistics: BrokerStatistics
     half_messages: HalfMessages | None = None
@@ -276,7 +284,7 @@ class SendHandlers:
         size = result.next_log_offset - result.log_offset
         kind = FIFO if SHARDING_KEY in message.properties else NORMAL
         self._parts.statistics.put(message.topic, len(result.log_offsets) or 1, size, kind)
-        if self._parts.sync_flush and message.properties.get(WAIT, "true") == "true":
+        if self._parts.waits and message.properties.get(WAIT, "true") == "true":
             answer = partial(self._answer, request, queue_id, message, result)
             return answer_when_durable(self._parts.durability.wait(result.next_log_offset), answer)
         return self._answer(request, queue_id, message, result, ResponseCode.SUCCESS)
@@ -295,7 +303,7 @@ class SendHandlers:
             ext["transactionId"] = unique
         if message.topic == TIMER_TOPIC and (handle := recall_handle(self._parts.broker_name, message.properties)):
             ext["recallHandle"] = handle
-        return request.reply(code, ext, remark=None if code == ResponseCode.SUCCESS else NOT_IN_TIME)
+        return request.reply(code, ext, remark=LATE_REMARKS.get(ResponseCode(code)))
 
     def refuse(self, request: Command, rejected: RequestRejected) -> Command:
         return request.reply(rejected.code, dict(self._answer_ext), remark=rejected.remark)
@@ -304,7 +312,7 @@ class SendHandlers:
 def answer_when_durable(
     durable: asyncio.Future[Durable], answer: Callable[[int], Command]
 ) -> Awaitable[Command | None]:
-    """The answer to a send, once the disk has it (or took too long); no task, just a future behind another."""
+    """The answer to a send, once disk and replicas have it (or took too long); no task, just a future behind another."""
     reply: asyncio.Future[Command | None] = durable.get_loop().create_future()
 
     def settle(done: asyncio.Future[Durable]) -> None:
@@ -315,8 +323,7 @@ def answer_when_durable(
         elif error := done.exception():
             reply.set_exception(RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
         else:
-            late = done.result() is Durable.TIMED_OUT
-            reply.set_result(answer(ResponseCode.FLUSH_DISK_TIMEOUT if late else ResponseCode.SUCCESS))
+            reply.set_result(answer(LATE_CODES[done.result()]))
 
     durable.add_done_callback(settle)
     return reply

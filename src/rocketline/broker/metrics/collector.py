@@ -7,9 +7,11 @@ from functools import partial
 from rocketline.auth.metrics import access_families
 from rocketline.broker.config import BrokerConfig
 from rocketline.broker.metrics.clients import broker_families, connection_families
+from rocketline.broker.metrics.elections import election_families
 from rocketline.broker.metrics.labels import exists
 from rocketline.broker.metrics.lag import lag_families
 from rocketline.broker.metrics.popping import pop_families
+from rocketline.broker.metrics.replication import replication_families
 from rocketline.broker.metrics.storage import storage_families
 from rocketline.broker.metrics.traffic import dead_letter_families, traffic_families
 from rocketline.broker.metrics.transactions import transaction_families
@@ -29,6 +31,8 @@ class BrokerMetrics:
         self._timed = timed
         self._tls = tls
         self._cleaned = parts.topics.version, parts.groups.version
+        self.more: list[Source] = []
+        """What others in this process measure."""
 
     def exporter(self) -> MetricsExporter:
         config = self._parts.config
@@ -70,10 +74,12 @@ class BrokerMetrics:
             (chosen.lag, ("dead letters", partial(dead_letter_families, parts, limit))),
             (chosen.lag, ("lag", partial(lag_families, parts, limit))),
             (chosen.store, ("the store", partial(storage_families, parts, limit))),
+            (chosen.store, ("replication", partial(replication_families, parts))),
+            (chosen.store and parts.member is not None, ("elections", partial(election_families, parts))),
             (chosen.transactions, ("transactions", partial(transaction_families, parts, limit))),
             (chosen.pop, ("pop mode", partial(pop_families, parts, limit))),
         ]
-        return [source for wanted, source in sources if wanted]
+        return [source for wanted, source in sources if wanted] + self.more
 
 
 def labels_of(config: BrokerConfig) -> Labels:

@@ -41,6 +41,11 @@ class RequestModes:
         """Saved before it counts: a change that the disk refuses has not happened."""
         return self._kept.change_saved(partial(_with_mode, mode))
 
+    def follow(self, master: MessageRequestModeTable) -> None:
+        """Have the modes of a master."""
+        if master.message_request_mode_map != self.table:
+            self._kept.change(lambda _: master)
+
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
         """What was set, or what holds when nothing was."""
         known = self.table.get(topic, {}).get(group)

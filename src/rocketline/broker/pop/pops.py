@@ -51,7 +51,6 @@ class PopNeeds:
     store_host: bytes
     broker_name: str
     cluster: str
-    is_master: bool = True
     off_loop: OffLoop | None = None
 
 
@@ -115,9 +114,7 @@ class Pops:
         self.reviver.load(after_crash=after_crash)
 
     def background(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs as long as the broker does. A slave keeps and delivers nothing: its master does."""
-        if not self._needs.is_master:
-            return {}
+        """What runs as long as the broker is master. A replica keeps and delivers nothing: its master does."""
         return {"check points": self.checkpoints.run, "redeliveries": self.reviver.run}
 
     def wake_waiters(self, entries: Arrivals) -> None:

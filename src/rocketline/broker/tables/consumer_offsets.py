@@ -76,6 +76,14 @@ class ConsumerOffsets:
         if log_offset > self._rests_on:
             self._rests_on = log_offset
 
+    def follow(self, master: ConsumerOffsetTable) -> None:
+        """Take over the offsets of a master; what it does not have stays."""
+        for key, queues in master.offset_table.items():
+            own = self._table.setdefault(key, {})
+            if own != queues:
+                own.update(queues)
+                self._changed = True
+
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; the next pull of the queue is answered with the new offset."""
         key = f"{topic}@{group}"

@@ -127,6 +127,11 @@ class Groups:
             return self._content.change_saved(partial(self._without, name))
         return None
 
+    def follow(self, master: SubscriptionGroupWrapper) -> None:
+        """Have the groups of a master, under their version."""
+        if master.data_version != self.version:
+            self._content.change(lambda _: master)
+
     def _with(
         self, groups: Iterable[SubscriptionGroupConfig], former: SubscriptionGroupWrapper
     ) -> SubscriptionGroupWrapper:

@@ -240,6 +240,16 @@ class Topics:
             log.warning("topics found by their queues, a crash came before they were saved: %s", names)
             self.put(found)
 
+    def follow(self, master: TopicConfigSerializeWrapper) -> None:
+        """Have the topics of a master, under their version; system topics of this broker stay."""
+        if master.data_version == self.version:
+            return
+        table = {**self._system, **master.topic_config_table}
+        if not self._auto_create:
+            table.pop(DEFAULT_TOPIC, None)
+        followed = TopicConfigSerializeWrapper(data_version=master.data_version, topic_config_table=table)
+        self._content.change(lambda _: followed)
+
     def _with(self, topics: list[TopicConfig]) -> Edit[TopicConfigSerializeWrapper]:
         added = {topic.topic_name: topic for topic in topics}
         return self._edit(lambda table: table | added)

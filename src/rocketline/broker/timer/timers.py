@@ -33,6 +33,7 @@ from rocketline.protocol.hashing import java_string_hash
 from rocketline.protocol.numbers import read_number
 from rocketline.protocol.properties import decode_properties
 from rocketline.protocol.records import Record, decode_record
+from rocketline.protocol.timer_mark import TimerMark
 from rocketline.store.config import TimerConfig
 from rocketline.store.files.disk import Disk
 from rocketline.store.message_store import MessageStore, StoreMessage, copy_of
@@ -385,6 +386,16 @@ class Timers:
             log.error("timers go on, but their progress is not saved any more: %s", error)
             raise
         self._unsaved = None
+
+    def follow(self, mark: TimerMark) -> None:
+        """Note how far a master is. Blocking; any thread; not while these timers run."""
+        if self._config.enabled:
+            self._files.follow(mark)
+
+    def forget_entries(self) -> None:
+        """Before `load`: have it put all messages on the wheel that are not delivered yet, from the timer queue."""
+        if self._config.enabled:
+            self._files.forget_entries()
 
     def close(self) -> None:
         self._files.close()

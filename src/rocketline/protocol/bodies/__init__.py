@@ -16,6 +16,16 @@ from rocketline.protocol.bodies.consuming import (
     QueueTimeSpan,
     StatsItem,
 )
+from rocketline.protocol.bodies.elections import (
+    ElectedGroup,
+    ElectMasterBody,
+    GroupSyncState,
+    ReplicaIdentity,
+    SyncStateSet,
+    SyncStateTable,
+)
+from rocketline.protocol.bodies.epochs import EpochEntry, EpochTable
+from rocketline.protocol.bodies.ha_status import HaClient, HaConnection, HaStatus
 from rocketline.protocol.bodies.heartbeat import (
     MATCH_ALL,
     SQL92,
@@ -139,10 +149,18 @@ __all__ = [
     "CustomizedRetryPolicy",
     "DataVersion",
     "DelayOffsetTable",
+    "ElectMasterBody",
+    "ElectedGroup",
+    "EpochEntry",
+    "EpochTable",
     "ExponentialRetryPolicy",
     "GroupForbidden",
     "GroupList",
     "GroupRetryPolicy",
+    "GroupSyncState",
+    "HaClient",
+    "HaConnection",
+    "HaStatus",
     "HeartbeatData",
     "KVConfigFile",
     "KVTable",
@@ -165,6 +183,7 @@ __all__ = [
     "QueueData",
     "QueueTimeSpan",
     "RegisterBrokerBody",
+    "ReplicaIdentity",
     "ResetOffsetBody",
     "SetMessageRequestModeRequestBody",
     "SimpleSubscription",
@@ -173,6 +192,8 @@ __all__ = [
     "SubscriptionGroupConfig",
     "SubscriptionGroupList",
     "SubscriptionGroupWrapper",
+    "SyncStateSet",
+    "SyncStateTable",
     "TimerCount",
     "TimerCounts",
     "TopicConfig",

@@ -87,6 +87,15 @@ from rocketline.protocol.headers.read import (
     QueryMessageResponseHeader,
     ViewMessageByIdHeader,
 )
+from rocketline.protocol.headers.replication import (
+    ControllerMetadataHeader,
+    ElectMasterHeader,
+    ExchangeHaInfoHeader,
+    GroupMasterHeader,
+    NotifyRoleChangedHeader,
+    ReplicaInfoHeader,
+    ResetMasterFlushOffsetHeader,
+)
 from rocketline.protocol.headers.send import (
     ConsumerSendMsgBackHeader,
     PushReplyHeader,
@@ -217,7 +226,15 @@ _ACCESS: dict[int, type[Header]] = {
     RequestCode.AUTH_LIST_ACL: ListAclsHeader,
 }
 
-REQUEST_HEADERS = _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING | _POP | _ACCESS
+_REPLICATION: dict[int, type[Header]] = {
+    RequestCode.EXCHANGE_BROKER_HA_INFO: ExchangeHaInfoHeader,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: ResetMasterFlushOffsetHeader,
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: NotifyRoleChangedHeader,
+    RequestCode.CONTROLLER_ELECT_MASTER: ElectMasterHeader,
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: ReplicaInfoHeader,
+}
+
+REQUEST_HEADERS = _REPLICATION | _NAMESERVER | _MESSAGES | _CLIENTS | _TOPICS | _CONSUMING | _POP | _ACCESS
 """The header of every request that has one; the requests not listed have no fields."""
 
 RESPONSE_HEADERS: dict[int, type[Header]] = {
@@ -248,6 +265,7 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeResponseHeader,
     RequestCode.NOTIFICATION: NotificationResponseHeader,
     RequestCode.POLLING_INFO: PollingInfoResponseHeader,
+    RequestCode.EXCHANGE_BROKER_HA_INFO: ExchangeHaInfoHeader,
 }
 """The header of a successful answer, by request code."""
 
@@ -264,6 +282,7 @@ __all__ = [
     "CloneGroupOffsetHeader",
     "ConsumeMessageDirectlyHeader",
     "ConsumerSendMsgBackHeader",
+    "ControllerMetadataHeader",
     "CreateTopicHeader",
     "DeleteAclHeader",
     "DeleteGroupHeader",
@@ -271,7 +290,9 @@ __all__ = [
     "DeleteTopicHeader",
     "DeleteTopicInNameServerHeader",
     "EarliestStoreTimeResponseHeader",
+    "ElectMasterHeader",
     "EndTransactionHeader",
+    "ExchangeHaInfoHeader",
     "GetAllGroupConfigHeader",
     "GetAllGroupConfigResponseHeader",
     "GetAllTopicConfigHeader",
@@ -296,6 +317,7 @@ __all__ = [
     "GetTopicStatsHeader",
     "GetTopicsByClusterHeader",
     "GroupForbiddenHeader",
+    "GroupMasterHeader",
     "Header",
     "HeartbeatResponseHeader",
     "ListAclsHeader",
@@ -304,6 +326,7 @@ __all__ = [
     "NotificationResponseHeader",
     "NotifyConsumerIdsChangedHeader",
     "NotifyMinBrokerIdChangeHeader",
+    "NotifyRoleChangedHeader",
     "OffsetResponseHeader",
     "PeekMessageHeader",
     "PollingInfoHeader",
@@ -330,6 +353,8 @@ __all__ = [
     "RegisterBrokerHeader",
     "RegisterBrokerResponseHeader",
     "RegisterTopicHeader",
+    "ReplicaInfoHeader",
+    "ResetMasterFlushOffsetHeader",
     "ResetOffsetHeader",
     "ResumeCheckHalfMessageHeader",
     "SearchOffsetHeader",

@@ -19,6 +19,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from rocketline.errors import StoreError
@@ -139,6 +140,10 @@ class BackgroundTask(ABC):
                 self.failure = StoreError(f"flushing ended by {error!r}")
         if self.failure is not None:
             self._on_failed(self.failure)
+
+    def paused(self) -> AbstractContextManager[object]:
+        """No round runs meanwhile."""
+        return self._busy
 
     @abstractmethod
     def _round(self, everything: bool) -> None:

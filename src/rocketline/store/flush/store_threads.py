@@ -7,7 +7,8 @@ that lost writes is not trusted any more, and nothing on it is removed.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 from rocketline.errors import DiskFull, StoreError
@@ -90,6 +91,16 @@ class StoreThreads:
             is_noted = self.queue_flusher.close(is_clean and not self.has_failed)
             if is_noted and not self.has_failed:
                 self._files.note_clean_stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No background task flushes or commits meanwhile; waits for rounds that have begun."""
+        tasks = (self.committer, self.queue_flusher, self.log_flusher)
+        with ExitStack() as stack:
+            for task in tasks:
+                if task is not None:
+                    stack.enter_context(task.paused())
+            yield
 
     def flush_now(self) -> None:
         """Flush everything appended so far. Blocks; owner thread."""

@@ -197,6 +197,17 @@ class IndexFile:
             slots[key_hash % self._slots] = number
         self._write_slots(slots)
 
+    def count_below(self, log_offset: int) -> int:
+        """Number of the first entry of a message at or after `log_offset`: entries follow the log."""
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if _ENTRY.unpack_from(self._view, self._entries_at + middle * 20)[1] < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def cut_back(self, count: int) -> None:
         """Forget the entries from number `count` on; the next flush brings the header in line."""
         self.count = min(self.count, max(count, 1))

@@ -131,6 +131,21 @@ class KeyIndex:
         # The mark may have been made between two keys of its last message: that one is filed again.
         self._indexed_to -= 1
 
+    def cut_back(self, log_offset: int) -> None:
+        """Forget the messages from `log_offset` on: the log does not have them any more."""
+        kept: list[IndexFile] = []
+        for file in self.files:
+            count = file.count_below(log_offset)
+            if count == 1 and file.count > 1:
+                file.delete()
+                continue
+            if count < file.count:
+                file.cut_back(count)
+            kept.append(file)
+        self.files = kept
+        self._note_end()
+        self.note_log_end(log_offset)
+
     def note_log_end(self, log_offset: int) -> None:
         """Messages from here on are new, whatever a header says that was on disk before the log was."""
         self._indexed_to = min(self._indexed_to, log_offset - 1)

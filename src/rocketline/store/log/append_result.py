@@ -63,6 +63,7 @@ class AppendStatus(Enum):
     PROPERTIES_TOO_LARGE = "refused: properties too large"
     NOT_AVAILABLE = "the store takes no messages now"
     BUSY = "no buffer is free now"
+    TOO_FEW_REPLICAS = "too few replicas are in sync"
 
 
 class AppendResult(NamedTuple):

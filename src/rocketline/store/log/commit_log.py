@@ -220,6 +220,32 @@ class CommitLog:
         self.last_store_ms = room.store_ms
         self._note(room.start, topics, None)
 
+    def append_records(self, data: Buffer, topics: set[str], store_ms: int) -> None:
+        """Sound records of another log, from `wrote` on, all of one file; `store_ms` is the newest of their store times."""
+        end = self.wrote + len(data)
+        if end > self._limit:
+            if self.staging is not None:
+                raise StoreError(
+                    "a log with a transient pool cannot follow another one: set transientStorePoolEnable=false"
+                )
+            self._use(self.file.add(self.wrote), end)
+        start = self.wrote
+        self._view[start - self._base : end - self._base] = data
+        self.wrote = end
+        self.last_store_ms = max(self.last_store_ms, store_ms)
+        self._note(start, topics, None)
+
+    def write_blank(self, log_offset: int, data: Buffer) -> None:
+        """Bytes of another log's blank. They do not count until `pass_blank` is called."""
+        segment = self.file.add(log_offset)
+        position = log_offset - segment.base
+        segment.reserve(position + len(data), RESERVE_BYTES)
+        segment.open()[position : position + len(data)] = data
+
+    def pass_blank(self) -> None:
+        """The rest of the current file is a blank: records go on in the next one."""
+        self.wrote = self.file.add(self.wrote).next_base
+
     def abandon(self, room: Room) -> None:
         """Take back what was written into a room by somebody who failed half way: its records and their numbers.
 
@@ -243,6 +269,14 @@ class CommitLog:
         if appended.entries is None:
             appended.entries = read_entries(*self.memory_of(appended), appended.start, appended.end)
         return appended.entries
+
+    def record_end(self, appended: AppendedRange, limit: int) -> int:
+        """Where the last whole record of a range ends that ends at or before `limit`; the start of the range: none does."""
+        view, base = self.memory_of(appended)
+        end = appended.start
+        while end < limit and (next_end := end + read_start(view, end - base)[0]) <= limit:
+            end = next_end
+        return end
 
     def memory_of(self, appended: AppendedRange) -> tuple[memoryview, int]:
         """The file a range is in, and the log offset it begins at."""

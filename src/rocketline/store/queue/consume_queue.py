@@ -396,6 +396,24 @@ class ConsumeQueue:
         self._set_end(queue_offset)
         self.min_offset = min(self.min_offset, self.max_offset)
 
+    def count_below(self, log_offset: int) -> int:
+        """Number of the first unit of a message at or after `log_offset`: units follow the log."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is None or unit[0] < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut_back(self, log_offset: int) -> None:
+        """Forget the messages from `log_offset` on: the log does not have them any more."""
+        if self.next_log_offset > log_offset:
+            self.truncate(self.count_below(log_offset))
+            self._end_ext()
+
     def _set_end(self, queue_offset: int) -> None:
         self.max_offset = queue_offset
         self._tail = None

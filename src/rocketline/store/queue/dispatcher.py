@@ -86,6 +86,8 @@ class Dispatcher:
         """Everything below this log offset is in queues and index."""
         self.last: LogEntry | Dispatched | None = None
         """The last record dispatched; replaced as a whole, so that other threads may look at it."""
+        self.limit: int | None = None
+        """Nothing from this log offset on is dispatched, because replicas may not have it; None: there is no such limit."""
         self.gaps: set[tuple[str, int]] = set()
         """Queues that lacked units before the first one that `replay` put."""
         self._log = commit_log
@@ -154,17 +156,23 @@ class Dispatcher:
         """What was appended and is confirmed."""
         commit_log = self._log
         appended = commit_log.appended
-        if not self._waits_for_flush and commit_log.staging is None:
+        if not self._waits_for_flush and commit_log.staging is None and self.limit is None:
             ready = list(appended)
             appended.clear()
             return ready
         ready = []
         # A flush ends where a record ends.
         confirmed = commit_log.flushed if self._waits_for_flush else commit_log.readable
+        if self.limit is not None:
+            confirmed = min(confirmed, self.limit)
         while appended and appended[0].end <= confirmed:
             ready.append(appended.popleft())
         if appended and appended[0].start < confirmed:
-            ready.append(appended[0].split(confirmed))
+            if confirmed == self.limit:
+                # Replicas of Apache's acknowledge bytes.
+                confirmed = commit_log.record_end(appended[0], confirmed)
+            if appended[0].start < confirmed:
+                ready.append(appended[0].split(confirmed))
         return ready
 
     def replay(self, rows: Sequence[Row]) -> None:

@@ -158,8 +158,6 @@ class Reader:
         picked = _Picked(limits, max_messages, max_bytes)
         status = _NO_MATCH
         scanned = len(units) // UNIT_BYTES
-        log_offset = -1
-        number = -1
         for number in _candidates(units, accept_tags):
             log_offset, size, tags_code = UNIT.unpack_from(units, number * UNIT_BYTES)
             if tags_code <= ADDRESS_MAX:
@@ -167,6 +165,9 @@ class Reader:
                     continue
             elif accept_tags is not None and not accept_tags(tags_code):
                 continue
+            if picked.is_full(size, self.in_memory(log_offset)):
+                scanned = number
+                break
             record = self._record(log_offset, size, queue.queue_id, queue_offset + number)
             if record is None:
                 status = ReadStatus.MESSAGE_WAS_REMOVING
@@ -176,17 +177,14 @@ class Reader:
                 if mended is None:
                     continue
                 log_offset, record = mended
-                size = len(record)
-            if picked.is_full(size, self.in_memory(log_offset)):
-                scanned = number
-                break
+                if picked.is_full(len(record), self.in_memory(log_offset)):
+                    scanned = number
+                    break
             if accept_record is not None and not accept_record(record):
                 continue
             picked.add(log_offset, record)
-        else:
-            if number != scanned - 1:  # the last ones were passed over unseen
-                log_offset = UNIT.unpack_from(units, (scanned - 1) * UNIT_BYTES)[0]
-        lagging = not self.in_memory(log_offset)
+        last_log_offset = UNIT.unpack_from(units, (scanned - 1) * UNIT_BYTES)[0]
+        lagging = not self.in_memory(last_log_offset)
         chunks = picked.chunks(log)
         if picked.count:
             status = _FOUND

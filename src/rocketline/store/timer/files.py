@@ -19,9 +19,10 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from rocketline.errors import WrongFiles
+from rocketline.protocol.timer_mark import TimerMark
 from rocketline.store.config import TimerConfig
 from rocketline.store.files.disk import Disk
-from rocketline.store.timer.checkpoint import TimerCheckpoint, TimerMark
+from rocketline.store.timer.checkpoint import TimerCheckpoint
 from rocketline.store.timer.timer_log import NO_POSITION, RECALLS, ROLLS, TimerEntry, TimerLog
 from rocketline.store.timer.wheel import SLOT_COUNT, Slot, TimerWheel
 
@@ -73,6 +74,17 @@ class TimerFiles:
                 waiting.add(self._moment(entry.slot_ms))
         self.is_complete = self._log.end >= mark.flushed
         self._waiting = sorted(waiting - self._repair(waiting))
+
+    def follow(self, mark: TimerMark) -> None:
+        """Have the progress of a master, without its files: whoever loads these next reads the timer queue again."""
+        # A part of the timer log that is on disk, but not there, says that entries are missing.
+        self.mark = TimerMark(mark.read_ms, 1, mark.queue_offset, mark.queue_offset)
+        self._checkpoint.save(self.mark)
+
+    def forget_entries(self) -> None:
+        """Remove log and wheel, for a load that makes them anew from the timer queue."""
+        self._log.destroy()
+        self._wheel.destroy()
 
     def _read_wheel(self) -> set[int]:
         """The times of slots in the wheel that are not delivered yet."""

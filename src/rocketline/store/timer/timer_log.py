@@ -172,5 +172,9 @@ class TimerLog:
                 return
             self._files.remove_first()
 
+    def destroy(self) -> None:
+        """Delete all entries, for good."""
+        self._files.destroy()
+
     def close(self) -> None:
         self._files.close()

@@ -62,6 +62,12 @@ class TimerWheel:
             )
         self._open()
 
+    def destroy(self) -> None:
+        """Delete the file."""
+        self.close()
+        if self._disk.exists(self._path):
+            self._disk.remove(self._path)
+
     @property
     def is_there(self) -> bool:
         return self._file is not None

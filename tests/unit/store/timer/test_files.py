@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rocketline.errors import ConfigError, StoreError, WrongFiles
+from rocketline.protocol.timer_mark import TimerMark
 from rocketline.store.config import TimerConfig
-from rocketline.store.timer.checkpoint import TimerCheckpoint, TimerMark
+from rocketline.store.timer.checkpoint import TimerCheckpoint
 from rocketline.store.timer.files import TimerFiles
 from rocketline.store.timer.timer_log import ENTRY_BYTES, NO_POSITION, RECALLS, ROLLS, WAITS, TimerEntry, TimerLog
 from rocketline.store.timer.wheel import SLOT_BYTES, Slot, TimerWheel

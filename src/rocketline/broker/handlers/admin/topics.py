@@ -43,7 +43,7 @@ MAX_TOPICS = 4096
 ATTRIBUTES = {
     "queue.type": re.compile("SimpleCQ"),
     "cleanup.policy": re.compile("DELETE"),
-    "message.type": re.compile("UNSPECIFIED|NORMAL|FIFO|DELAY|TRANSACTION|MIXED"),
+    "message.type": re.compile("UNSPECIFIED|NORMAL|FIFO|DELAY|TRANSACTION|PRIORITY|MIXED"),
     "reserve.time": re.compile("-1"),
 }
 """Attributes a topic may have, and their values."""

@@ -1,0 +1,215 @@
+"""Measures what a replica costs and brings: `python bench/replication.py` (see bench/README.md).
+
+For ours and for Apache's broker, each with one replica beside it: how fast an empty replica catches up with a filled log;
+then plain sends of raw frames, without a replica, with one that is not waited for, and with one for whose acknowledgement
+every answer waits. Master and replica share a core, the load has the other one. `--quick` runs everything with tiny sizes,
+and `--ours` leaves Apache out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import machine, wire
+from bench.compare import OURS_COMMAND
+from bench.generators import LoadFailed, RawLoad
+from bench.sides import APACHE_VERSION, PATIENCE, ApacheSide, CommandSide, Side, SideFailed
+from bench.wire import WireError
+from tests.support.apache import AS_SHIPPED, QUICK_START, ApacheCluster, request
+
+SERVER_CORE, LOAD_CORE = 0, 1
+TOPIC = "bench-replication"
+QUEUES = 8
+HA_STATUS = 907
+LOADS = {
+    "one sender": {"connections": 1, "window": 1, "body": 128},
+    "64 senders": {"connections": 64, "window": 1, "body": 128},
+    "pipelined, 1 KiB": {"connections": 8, "window": 32, "body": 1024},
+}
+PATIENCE_S = 120.0
+
+
+class Found(NamedTuple):
+    rate: float
+    p99_us: float
+    cpu_us: float
+    """Of the master, for each message."""
+
+
+class Replica(ABC):
+    """A replica that can be started beside a side."""
+
+    @abstractmethod
+    def start(self, side: Side, directory: Path) -> None: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+
+class OurReplica(Replica):
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, side: Side, directory: Path) -> None:
+        command = [
+            str(Path(sys.executable).parent / "rocketline"),
+            "broker",
+            "-n",
+            side.namesrv,
+            "--data",
+            str(directory),
+        ]
+        settings = {
+            "brokerName": side.broker_name,
+            "brokerId": "1",
+            "brokerRole": "SLAVE",
+            "metricsPromExporterPort": "0",
+        }
+        command += ["--port", "0", *(word for pair in settings.items() for word in ("--set", "=".join(pair)))]
+        with (directory.parent / "replica.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                ["taskset", "-c", str(SERVER_CORE), *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class ApacheReplica(Replica):
+    def __init__(self, quick: bool) -> None:
+        self._quick = quick
+        self._cluster: ApacheCluster | None = None
+
+    def start(self, side: Side, directory: Path) -> None:
+        self._cluster = ApacheCluster(
+            directory,
+            version=APACHE_VERSION,
+            broker_conf=PATIENCE | {"brokerName": side.broker_name, "brokerId": "1", "brokerRole": "SLAVE"},
+            heap_mb=512 if self._quick else 2048,
+            cpu=SERVER_CORE,
+            namesrv=False,
+            namesrv_addr=side.namesrv,
+            apache_defaults=not self._quick,
+            jvm_options=QUICK_START if self._quick else AS_SHIPPED,
+        )
+        self._cluster.start()
+
+    def stop(self) -> None:
+        if self._cluster is not None:
+            self._cluster.kill()
+
+
+def behind_bytes(side: Side) -> int | None:
+    """How far the replica is behind; None: there is none."""
+    found = re.search(rb'"diff":(\d+)', request(side.broker, HA_STATUS))
+    return None if found is None else int(found[1])
+
+
+def await_replica(side: Side) -> float:
+    """Seconds until the replica has everything."""
+    began = time.monotonic()
+    while behind_bytes(side) != 0:
+        if time.monotonic() - began > PATIENCE_S:
+            raise SideFailed(f"{side.label}: the replica does not catch up; it is {behind_bytes(side)} bytes behind")
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def send(side: Side, options: dict[str, int], seconds: float) -> Found:
+    master = side.pids()
+    before = machine.cpu_seconds(master)
+    result = RawLoad(LOAD_CORE).run(
+        side.broker,
+        side.broker_name,
+        seconds,
+        topic=TOPIC,
+        queues=QUEUES,
+        seconds=seconds,
+        warmup=seconds / 4,
+        **options,
+    )
+    if result["errors"]:
+        raise LoadFailed(f"{result['errors']} sends failed: {result['first_error']}")
+    cpu_s = machine.cpu_seconds(master) - before
+    return Found(result["rate"], result["p99_us"], cpu_s / result["acked"] * 1e6)
+
+
+def measure(side: Side, replica: Replica, scratch: Path, seconds: float, waits: bool) -> None:
+    """Print a line for each load."""
+    mode = "sync" if waits else "async"
+    directory = scratch / f"{side.label}-{mode}"
+    if waits:
+        directory.mkdir(parents=True)
+        side._launch(directory)  # `start` waits for an acknowledged message, and there is none without a replica
+    else:
+        side.start(directory)
+    try:
+        wire.create_topic(side.namesrv, side.broker, TOPIC, QUEUES)
+        alone = {} if waits else {name: send(side, options, seconds) for name, options in LOADS.items()}
+        filled = sum(file.stat().st_blocks * 512 for file in directory.rglob("commitlog/*"))
+        replica.start(side, scratch / f"{side.label}-{mode}-replica")
+        caught_up_s = await_replica(side)
+        if not waits:
+            mib = filled / (1 << 20)
+            print(
+                f"{side.label:<10} catches up with {mib:,.0f} MiB in {caught_up_s:.1f} s, its start included",
+                flush=True,
+            )
+        for name, options in LOADS.items():
+            found = send(side, options, seconds)
+            line = f"{side.label:<10} {mode:<5} {name:<16} {found.rate:>10,.0f} msg/s  p99 {found.p99_us:>9,.0f} us"
+            if name in alone:
+                ratio = found.cpu_us / alone[name].cpu_us
+                line += f"  CPU of the master {alone[name].cpu_us:.1f} us alone, {found.cpu_us:.1f} us now: {ratio:.2f}"
+            print(line, flush=True)
+    finally:
+        replica.stop()
+        side.stop()
+
+
+def sides_of(args: argparse.Namespace, waits: bool) -> list[tuple[Side, Replica]]:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"} if waits else {"brokerRole": "ASYNC_MASTER"}
+    flags = "".join(f" --set {key}={value}" for key, value in (settings | {"haListenPort": "0"}).items())
+    found: list[tuple[Side, Replica]] = [(CommandSide("rocketline", SERVER_CORE, OURS_COMMAND + flags), OurReplica())]
+    if not args.ours:
+        apache = ApacheSide(
+            "apache", SERVER_CORE, heap_mb=512 if args.quick else 2048, quick=args.quick, settings=settings
+        )
+        found.append((apache, ApacheReplica(args.quick)))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, help="length of a run (10)")
+    parser.add_argument("--ours", action="store_true", help="without Apache")
+    parser.add_argument("--quick", action="store_true", help="tiny")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
+    seconds = args.seconds or (0.4 if args.quick else 10.0)
+    with tempfile.TemporaryDirectory(prefix="rocketline-bench-") as scratch:
+        try:
+            for waits in (False, True):
+                for side, replica in sides_of(args, waits):
+                    measure(side, replica, Path(scratch), seconds, waits)
+        except (SideFailed, LoadFailed, WireError) as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,35 @@
+"""A group that elects its master, asked through any of its members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+from rocketline.protocol.bodies import GroupSyncState, SyncStateTable, decode_body
+from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import ControllerMetadataHeader, ElectMasterHeader, GroupMasterHeader, Header
+
+Ask = Callable[[int, Header | None, str, bytes], Awaitable[Command]]
+
+
+class RemoteGroup:
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def sync_state(self, names: list[str]) -> Mapping[str, GroupSyncState]:
+        """Who leads, who has everything and who runs, by name of the group; no names: the group of this member."""
+        body = json.dumps(names).encode()
+        answer = await self._ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, None, "members in sync", body)
+        return decode_body(SyncStateTable, answer.body).replicas_info_table
+
+    async def master(self) -> str:
+        """Address of the master."""
+        answer = await self._ask(RequestCode.CONTROLLER_GET_METADATA_INFO, None, "master of the group", b"")
+        return ControllerMetadataHeader.decode(answer).controller_leader_address
+
+    async def elect_master(self, member_id: int, name: str | None) -> GroupMasterHeader:
+        """Have a member lead, 0 for the one with the most; asked of the master."""
+        header = ElectMasterHeader(broker_name=name, broker_id=member_id, designate_elect=True)
+        answer = await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, header, "hand-over", b"")
+        return GroupMasterHeader.decode(answer)

@@ -1,0 +1,14 @@
+"""Copies of a log on several brokers of one name.
+
+One of them is the master: clients send to it. The others follow: they copy its log byte by byte, and its tables. Roles are
+fixed by settings (`brokerRole`, `brokerId`), or change while the brokers run (`coordination`, or an operator).
+
+    roles.py      what this broker is now: master, replica or neither; changes of that
+    source.py     the HA port: replicas connect here and are sent the log
+    follower.py   a replica's connection to its master
+    acks.py       how far the replicas are that count
+    epochs.py     which master wrote which span of the log
+    tables.py     copying topics, groups, offsets, delays, timers and accounts
+    tickets.py    who proved to the broker that he is a replica
+    config.py     settings
+"""

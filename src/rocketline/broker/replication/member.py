@@ -1,0 +1,365 @@
+"""A broker's part in the election of its group: it renews its lease, watches the record, and does what `rules.py` decides.
+
+Three tasks: one renews the lease, one waits for changes of the record, one reads the record and acts on it, a step at a
+time. The lease of a master counts from the moment its renewal was *sent*, on the monotonic clock, and only if a record that
+was read after the renewal still names this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import Protocol
+
+from rocketline.broker.replication import rules
+from rocketline.broker.replication.identity import Identity, IdentityFile
+from rocketline.broker.replication.in_sync import InSyncJudge, Reported
+from rocketline.clock import Clock
+from rocketline.coordination import Coordinator, GroupRecord, Live, Member, View
+from rocketline.errors import CoordinationFailed, RocketlineError
+
+log = logging.getLogger(__name__)
+
+RENEWALS = 3
+"""Renewals in the time of one lease."""
+MARGIN = 0.1
+"""Share of a lease that a master does not use: clocks may differ by so much."""
+LOOK_S = 0.25
+"""How often a master looks at how far the others are."""
+AFTER_FAILURE_S = 1.0
+LEAVE_S = 3.0
+"""How long a stopping master waits for another one to lead."""
+
+
+class Roles(Protocol):
+    """What a broker can be told to be."""
+
+    on_change: Callable[[], None]
+
+    @property
+    def log_end(self) -> int: ...
+    @property
+    def last_epoch(self) -> int: ...
+    @property
+    def confirm_offset(self) -> int: ...
+    def be(self, member_id: int, token: str) -> None: ...
+    def fence(self) -> None: ...
+    async def become_master(self, epoch: int, in_sync: frozenset[int]) -> None: ...
+    async def follow(self, epoch: int, master: Member) -> None: ...
+    def count(self, in_sync: frozenset[int]) -> None: ...
+    def know(self, members: Mapping[int, Member]) -> None: ...
+    def hold_lease(self, until: float) -> None: ...
+    def replicas(self) -> Mapping[int, Reported]: ...
+    async def settle(self) -> None: ...
+
+
+@dataclass
+class ElectionCounts:
+    """For metrics."""
+
+    won: int = 0
+    followed: int = 0
+    retired: int = 0
+    in_sync_changes: int = 0
+    failures: int = 0
+
+
+class GroupMember:
+    """Runs as long as the broker does; `run` never ends by itself."""
+
+    def __init__(
+        self,
+        roles: Roles,
+        coordinator: Coordinator,
+        identity_file: IdentityFile,
+        identity: Identity,
+        addresses: tuple[str, str],
+        *,
+        clock: Clock,
+        max_behind_s: float = 5.0,
+        may_lack: bool = False,
+        boot_id: str = "",
+    ) -> None:
+        """`addresses` are those for clients and for followers."""
+        self.incarnation = token_hex(8)
+        self.counts = ElectionCounts()
+        self._roles, self._coordinator, self._clock = roles, coordinator, clock
+        self._file, self._identity, self._boot_id = identity_file, identity, boot_id
+        self._own = Member(identity.member_id, *addresses, identity.token)
+        self._may_lack = may_lack
+        self._judge = InSyncJudge(max_behind_s)
+        self._role: rules.Role = rules.Fenced()
+        self._view = View(None)
+        self._counted: frozenset[int] = frozenset()
+        self._unsettled = 0
+        self._no_master_since: float | None = None
+        self._renewed_at: float | None = None
+        self._wake = asyncio.Event()
+        self._said = ""
+        self._next: tuple[int, asyncio.Future[int]] | None = None
+        """Whom an operator wants to lead, 0 for anybody, and who is to be told what came of it."""
+        if identity.member_id:
+            roles.be(identity.member_id, identity.token)
+        roles.on_change = self._wake.set
+
+    @property
+    def view(self) -> View:
+        """What was read last."""
+        return self._view
+
+    @property
+    def member_id(self) -> int:
+        return self._own.id
+
+    @property
+    def leads(self) -> bool:
+        return isinstance(self._role, rules.Leading)
+
+    @property
+    def record(self) -> GroupRecord | None:
+        return self._view.agreed.record if self._view.agreed else None
+
+    async def hand_over(self, to: int = 0) -> int:
+        """Have another member lead, `to` or the one with the most; returns its id. CoordinationFailed: this one still
+        leads, or nobody knows yet."""
+        if not self.leads:
+            raise CoordinationFailed("this broker is not the master: ask the one that is")
+        if self._next is None:
+            self._next = to, asyncio.get_running_loop().create_future()
+            self._wake.set()
+        return await asyncio.shield(self._next[1])
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._renew_for_ever())
+                tasks.create_task(self._listen())
+                tasks.create_task(self._steer())
+        finally:
+            self._fence()
+
+    async def leave(self) -> None:
+        """Before a stop, while the tasks still run: have another member lead, if one can."""
+        if self.leads:
+            try:
+                async with asyncio.timeout(LEAVE_S):
+                    log.info("member %d leads from now on", await self.hand_over())
+            except (CoordinationFailed, TimeoutError) as error:
+                log.info("nobody could take over before the stop: %s", error or "not in time")
+
+    async def close(self) -> None:
+        """Let another one lead at once. The tasks have ended before."""
+        self._fence()
+        with suppress(CoordinationFailed):
+            await self._coordinator.resign()
+        await self._coordinator.close()
+
+    async def _renew_for_ever(self) -> None:
+        pause_s = self._coordinator.lease_s / RENEWALS
+        while True:
+            if self._own.id:
+                await self._renew()
+            await asyncio.sleep(pause_s if self._own.id else rules.LOOK_AGAIN_S)
+
+    async def _renew(self) -> None:
+        sent_at = self._clock.monotonic()
+        live = Live(self.incarnation, self._roles.last_epoch, self._roles.log_end)
+        try:
+            await self._coordinator.renew(self._own.id, live)
+        except CoordinationFailed as error:
+            self._say(f"the lease could not be renewed: {error}")
+        else:
+            self._renewed_at = sent_at
+            self._wake.set()
+
+    async def _listen(self) -> None:
+        async with aclosing(self._coordinator.changes()) as changes:
+            async for _ in changes:
+                self._wake.set()
+
+    async def _steer(self) -> None:
+        pause_s = 0.0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._look()
+                if self._next is not None:
+                    await self._hand_over_now()
+                pause_s = await self._act()
+            except CoordinationFailed as error:
+                self._say(str(error))
+                pause_s = AFTER_FAILURE_S
+            except (RocketlineError, OSError) as error:
+                self.counts.failures += 1
+                log.error("this member could not do its part and leaves it to others: %s", error)
+                await self._give_up()
+                pause_s = AFTER_FAILURE_S
+
+    async def _look(self) -> None:
+        renewed_at = self._renewed_at
+        self._view = view = await self._coordinator.read()
+        now = self._clock.monotonic()
+        if view.agreed is None or view.has_master:
+            self._no_master_since = None
+        elif self._no_master_since is None:
+            self._no_master_since = now
+        record = self.record
+        if record is None:
+            return
+        self._roles.know(record.members)
+        is_master = record.master == self._own.id and record.incarnation == self.incarnation
+        if is_master and renewed_at is not None and self.leads:
+            self._roles.hold_lease(renewed_at + self._coordinator.lease_s * (1 - MARGIN))
+
+    async def _act(self) -> float:
+        """Take the next step; for how long to wait then."""
+        action = rules.decide(self._situation())
+        match action:
+            case rules.Wait():
+                if action.reason:
+                    self._say(action.reason)
+                return min(action.seconds, LOOK_S) if self.leads else action.seconds
+            case rules.Refuse():
+                self._say(action.reason)
+                self._fence()
+                return AFTER_FAILURE_S
+            case rules.Adopt():
+                self._adopt(action.member)
+            case rules.Count():
+                self._count(action.in_sync)
+            case rules.Propose():
+                await self._propose(action)
+            case rules.Elect():
+                self._fence()
+                await self._coordinator.elect(self._view, action.new)
+            case rules.Lead():
+                await self._lead(action)
+            case rules.Follow():
+                await self._follow(action)
+            case rules.Retire():
+                self.counts.retired += 1
+                self._fence()
+        return 0.0
+
+    def _situation(self) -> rules.Situation:
+        now, record = self._clock.monotonic(), self.record
+        wanted: frozenset[int] = frozenset()
+        if self.leads and record is not None:
+            ends = self._roles.log_end, self._roles.confirm_offset
+            wanted = self._judge.wanted(self._view, record, self._roles.replicas(), ends, now)
+        return rules.Situation(
+            own=self._own,
+            incarnation=self.incarnation,
+            known_epoch=self._identity.epoch,
+            role=self._role,
+            view=self._view,
+            may_lack=self._may_lack,
+            counted=self._counted,
+            wanted=wanted,
+            unsettled=self._unsettled,
+            without_master_s=now - self._no_master_since if self._no_master_since is not None else 0.0,
+        )
+
+    async def _hand_over_now(self) -> None:
+        assert self._next is not None
+        to, told = self._next
+        try:
+            found = await self._give_away(to)
+        except CoordinationFailed as error:
+            self._roles.count(self._counted)  # takes messages again
+            if not told.done():
+                told.set_exception(error)
+        else:
+            if not told.done():
+                told.set_result(found)
+        finally:
+            self._next = None
+
+    async def _give_away(self, to: int) -> int:
+        """Nothing is taken any more; as soon as the other one has everything, the record names it."""
+        agreed, view = self._view.agreed, self._view
+        if agreed is None or not self.leads:
+            raise CoordinationFailed("this broker does not lead any more")
+        able = [each for each in rules.candidates(view, agreed.record) if each != self._own.id and to in (0, each)]
+        if not able:
+            raise CoordinationFailed(
+                f"no other member that runs and is in sync can lead: in sync {sorted(agreed.record.in_sync)}"
+            )
+        await self._roles.settle()
+        replicas, end = self._roles.replicas(), self._roles.log_end
+        complete = [each for each in able if each in replicas and replicas[each].end >= end]
+        if not complete:
+            raise CoordinationFailed(f"members {able} do not have everything yet")
+        new = agreed.record.with_master(complete[0], view.live[complete[0]].incarnation)
+        if not await self._coordinator.propose(agreed, new):
+            raise CoordinationFailed("the record changed meanwhile: try again")
+        self._fence()
+        return complete[0]
+
+    def _adopt(self, member: Member) -> None:
+        self._own = replace(self._own, id=member.id)
+        self._identity = replace(self._identity, member_id=member.id)
+        self._file.save(self._identity)
+        self._roles.be(member.id, self._own.token)
+        log.info("this broker is member %d of group %s", member.id, self._identity.group)
+
+    async def _propose(self, action: rules.Propose) -> None:
+        if action.count is not None:
+            # Before anybody can agree: who may be in sync from now on has to confirm what is acknowledged from now on.
+            self._count(action.count)
+            assert action.old is not None
+            self._unsettled = action.old.revision
+        if await self._coordinator.propose(action.old, action.new) and action.count is not None:
+            self.counts.in_sync_changes += 1
+            log.info("in sync: %s (epoch %d)", sorted(action.new.in_sync), action.new.epoch)
+
+    def _count(self, in_sync: frozenset[int]) -> None:
+        if in_sync != self._counted:
+            self._counted = in_sync
+            self._roles.count(in_sync)
+
+    async def _lead(self, action: rules.Lead) -> None:
+        self._fence()
+        self._obey(action.epoch)
+        await self._roles.become_master(action.epoch, action.in_sync)
+        self._role, self._counted, self._unsettled = rules.Leading(action.epoch), action.in_sync, 0
+        self.counts.won += 1
+        log.info("this broker is master in epoch %d", action.epoch)
+
+    async def _follow(self, action: rules.Follow) -> None:
+        self._fence()
+        self._obey(action.epoch)
+        await self._roles.follow(action.epoch, action.master)
+        self._role = rules.Following(action.epoch, action.master)
+        self.counts.followed += 1
+        log.info(
+            "this broker follows member %d at %s in epoch %d", action.master.id, action.master.ha_address, action.epoch
+        )
+
+    def _obey(self, epoch: int) -> None:
+        """Remember the epoch before it takes effect, and that the log is complete for this boot of the machine."""
+        self._may_lack = False
+        if epoch > self._identity.epoch or self._identity.boot_id != self._boot_id:
+            self._identity = replace(self._identity, epoch=max(epoch, self._identity.epoch), boot_id=self._boot_id)
+            self._file.save(self._identity)
+
+    async def _give_up(self) -> None:
+        self._fence()
+        with suppress(CoordinationFailed):
+            await self._coordinator.resign()
+
+    def _fence(self) -> None:
+        self._roles.fence()
+        self._role, self._counted = rules.Fenced(), frozenset()
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            log.warning("%s", text)
+            self._said = text

@@ -1,0 +1,209 @@
+"""What a member of a group does next: a function of what is agreed, who runs, and what it is itself doing now.
+
+The rules that keep everything acknowledged, whatever fails:
+
+* Who is master, and who is in sync, changes in the record first and takes effect here afterwards. Only the set of those who
+  must have a message before it is acknowledged grows before: it holds all that are in sync, and all that may be.
+* Only a member that is in sync is elected. It has everything acknowledged, because nothing is acknowledged without it.
+* A process is elected, not a member: after a restart a master is master only if it is elected again.
+* A member that may have lost the end of its log in a power cut leaves the set first, unless it is alone in it.
+* A record that is older than this member remembers, or that does not know it, is not obeyed: etcd was replaced or restored.
+
+Nothing here waits or acts: `member.py` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rocketline.coordination import Agreed, GroupRecord, Live, Member, View
+
+RANK_S = 0.1
+"""The best candidate proposes itself at once, the next one so much later, and so on."""
+LOOK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True)
+class Leading:
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Following:
+    epoch: int
+    master: Member
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """Neither: takes no messages, and confirms none to anybody."""
+
+
+Role = Leading | Following | Fenced
+
+
+@dataclass(frozen=True)
+class Situation:
+    own: Member
+    """Id 0: not a member yet."""
+    incarnation: str
+    known_epoch: int
+    """The highest that this member ever obeyed."""
+    role: Role
+    view: View
+    may_lack: bool = False
+    """It may have lost the end of its log."""
+    counted: frozenset[int] = frozenset()
+    """As master: whose ends limit what is acknowledged."""
+    wanted: frozenset[int] = frozenset()
+    """As master: who could be in sync, by what they reported."""
+    unsettled: int = 0
+    """Revision that a proposal with unknown outcome was compared with: it may still be agreed as long as that one stays."""
+    without_master_s: float = 0.0
+    """How long there has been no master."""
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Obey nobody; an operator has to look at it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """This member has got an id."""
+
+    member: Member
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Ask for another record; `count` has to hold before."""
+
+    old: Agreed | None
+    new: GroupRecord
+    count: frozenset[int] | None = None
+
+
+@dataclass(frozen=True)
+class Elect:
+    """Ask to be master; confirm nothing to anybody from now on."""
+
+    new: GroupRecord
+
+
+@dataclass(frozen=True)
+class Lead:
+    epoch: int
+    in_sync: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Follow:
+    epoch: int
+    master: Member
+
+
+@dataclass(frozen=True)
+class Retire:
+    """Lead and follow nobody for now: somebody else was elected since."""
+
+
+@dataclass(frozen=True)
+class Count:
+    in_sync: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do now; `reason` is said once."""
+
+    seconds: float = 1.0
+    reason: str = ""
+
+
+Action = Refuse | Adopt | Propose | Elect | Lead | Follow | Retire | Count | Wait
+
+
+def decide(now: Situation) -> Action:
+    """The next step; after it is done, the question is asked again."""
+    agreed = now.view.agreed
+    if agreed is None:
+        return _without_record(now)
+    record = agreed.record
+    if (action := _membership(now, agreed)) is not None:
+        return action
+    if now.may_lack and now.own.id in record.in_sync and len(record.in_sync) > 1:
+        return Propose(agreed, record.with_in_sync(record.in_sync - {now.own.id}))
+    if record.master == now.own.id and record.incarnation == now.incarnation:
+        return _as_master(now, agreed)
+    if now.view.has_master:
+        master = record.members[record.master]
+        return Wait() if now.role == Following(record.epoch, master) else Follow(record.epoch, master)
+    return _without_master(now, record)
+
+
+def _without_record(now: Situation) -> Action:
+    if now.own.id:
+        return Refuse(
+            f"there is no record of this group, and this folder is its member {now.own.id} and has seen epoch "
+            f"{now.known_epoch}: was etcd emptied? Restore it; or stop all members, remove their files rocketline.member, "
+            "and start the one first that was master last"
+        )
+    return Propose(None, GroupRecord().with_member(replace(now.own, id=1)))
+
+
+def _membership(now: Situation, agreed: Agreed) -> Action | None:
+    """What is to be done before this member is one; None: nothing."""
+    record, own = agreed.record, now.own
+    known = record.member_with(own.token)
+    if not own.id:
+        if known is not None:
+            return Adopt(known)
+        return Propose(agreed, record.with_member(replace(own, id=record.next_id)))
+    if known is None or known.id != own.id:
+        return Refuse(f"the record of this group does not know this folder, its member {own.id}: is it another etcd?")
+    if record.epoch < now.known_epoch:
+        return Refuse(
+            f"the record of this group is of epoch {record.epoch}, and this member has seen epoch {now.known_epoch}: "
+            "was etcd restored from a backup?"
+        )
+    return Propose(agreed, record.with_member(own)) if known != own else None
+
+
+def _as_master(now: Situation, agreed: Agreed) -> Action:
+    record = agreed.record
+    if now.role != Leading(record.epoch):
+        return Lead(record.epoch, record.in_sync)
+    wanted = now.wanted | {now.own.id}
+    is_unsettled = now.unsettled == agreed.revision
+    if wanted != record.in_sync or is_unsettled:
+        # What was proposed before may still be agreed, so it counts until the record has changed.
+        return Propose(agreed, record.with_in_sync(wanted), now.counted | record.in_sync | wanted)
+    return Count(record.in_sync) if now.counted != record.in_sync else Wait()
+
+
+def _without_master(now: Situation, record: GroupRecord) -> Action:
+    if not isinstance(now.role, Fenced) and now.role.epoch != record.epoch:
+        return Retire()
+    ranking = candidates(now.view, record)
+    if now.own.id not in ranking:
+        missing = sorted(record.in_sync - now.view.live.keys())
+        reason = f"there is no master, and members {missing} that have everything do not run" if record.in_sync else ""
+        return Wait(LOOK_AGAIN_S, reason if not ranking else "")
+    turn_s = ranking.index(now.own.id) * RANK_S
+    if now.view.live[now.own.id].incarnation != now.incarnation or now.without_master_s < turn_s:
+        return Wait(max(0.01, turn_s - now.without_master_s))
+    return Elect(record.with_master(now.own.id, now.incarnation))
+
+
+def candidates(view: View, record: GroupRecord) -> list[int]:
+    """Who can be elected now, the one with the most first. The first master of a group can be anybody."""
+    able = record.in_sync if record.epoch else record.members.keys()
+
+    def rank(member_id: int) -> tuple[int, int, int]:
+        live: Live = view.live[member_id]
+        return -live.last_epoch, -live.log_end, member_id
+
+    return sorted((member_id for member_id in able if member_id in view.live), key=rank)

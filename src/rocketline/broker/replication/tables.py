@@ -1,0 +1,168 @@
+"""A replica copies the tables of its master: topics, groups, offsets, delays, timers, pop modes; of ours also accounts.
+
+It asks every few seconds, by the requests that Apache's slaves use, and takes what has another version. Copying is not
+ordered with the log: a topic that was created just before its master failed may be missing, and is then found by its queues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from rocketline.errors import BrokerError, RemoteProtocolError, RocketlineError
+from rocketline.protocol.bodies import (
+    Body,
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    MessageRequestModeTable,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+    decode_body,
+)
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import (
+    ExchangeHaInfoHeader,
+    GetAllGroupConfigHeader,
+    GetAllTopicConfigHeader,
+)
+from rocketline.protocol.numbers import read_number
+from rocketline.protocol.timer_mark import TimerMark
+
+if TYPE_CHECKING:
+    from rocketline.broker.parts import BrokerParts
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+PAGE = 2000
+MAX_PAGES = 1000
+
+T = TypeVar("T", bound=Body)
+P = TypeVar("P", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
+
+
+def _rows(page: TopicConfigSerializeWrapper | SubscriptionGroupWrapper) -> dict[str, Any]:
+    if isinstance(page, TopicConfigSerializeWrapper):
+        return page.topic_config_table
+    return page.subscription_group_table
+
+
+class AccountFilesBody(Body):
+    """Users and rights, as their files have them."""
+
+    users: str = ""
+    acls: str = ""
+
+
+@dataclass
+class TableCopier:
+    """Copies from one master after the other."""
+
+    parts: BrokerParts
+    master: Callable[[], str]
+    """Its address; empty: nobody knows."""
+    problem: str = ""
+    copied_at: float = 0.0
+    _timer_mark: TimerMark | None = None
+
+    async def copy(self) -> None:
+        """Copy all tables once; what fails is logged once, and tried again the next time."""
+        address = self.master()
+        if not address:
+            return
+        try:
+            await self._copy_topics(address)
+            await self._copy_groups(address)
+            parts = self.parts
+            parts.offsets.follow(await self._get(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetTable))
+            parts.delays.follow(await self._get(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetTable))
+            modes = await self._get(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, MessageRequestModeTable)
+            parts.pops.modes.follow(modes)
+            await self._copy_timers(address)
+            await self._copy_accounts(address)
+        except (RocketlineError, OSError, msgspec.MsgspecError) as error:
+            if str(error) != self.problem:
+                log.warning("tables of the master at %s cannot be copied now: %s", address, error)
+            self.problem = str(error)
+        else:
+            self.problem = ""
+            self.copied_at = self.parts.clock.monotonic()
+
+    async def _copy_topics(self, address: str) -> None:
+        def ask(seq: int) -> dict[str, str]:
+            return GetAllTopicConfigHeader(topic_seq=seq, max_topic_num=PAGE, data_version="").encode()
+
+        first: TopicConfigSerializeWrapper | None = None
+        while first is None:
+            first = await self._pages(
+                address, RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigSerializeWrapper, ask, "totalTopicNum"
+            )
+        self.parts.topics.follow(first)
+
+    async def _copy_groups(self, address: str) -> None:
+        def ask(seq: int) -> dict[str, str]:
+            return GetAllGroupConfigHeader(group_seq=seq, max_group_num=PAGE, data_version="").encode()
+
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        first: SubscriptionGroupWrapper | None = None
+        while first is None:
+            first = await self._pages(address, code, SubscriptionGroupWrapper, ask, "totalGroupNum")
+        self.parts.groups.follow(first)
+
+    async def _pages(
+        self, address: str, code: RequestCode, kind: type[P], ask: Callable[[int], dict[str, str]], total_field: str
+    ) -> P | None:
+        """All pages of a table as one; None when it changed in between."""
+        first: P | None = None
+        for _ in range(MAX_PAGES):
+            answer = await self._call(address, code, ask(0 if first is None else len(_rows(first))))
+            page = decode_body(kind, answer.body)
+            if first is None:
+                first = page
+            elif page.data_version != first.data_version:
+                return None
+            else:
+                _rows(first).update(_rows(page))
+            total = read_number((answer.ext or {}).get(total_field)) or 0
+            if not _rows(page) or len(_rows(first)) >= total:
+                return first
+        raise RemoteProtocolError(f"{address} always has one more page for {code.name}")
+
+    async def _copy_timers(self, address: str) -> None:
+        try:
+            answer = await self._call(address, RequestCode.GET_TIMER_CHECK_POINT, {})
+        except BrokerError:
+            return  # the master has no timers
+        mark = TimerMark.decode(answer.body)
+        if mark is None:
+            raise RemoteProtocolError(f"{address} has a timer checkpoint that is none")
+        if mark != self._timer_mark:
+            self._timer_mark = mark
+            await self.parts.run_off_loop(partial(self.parts.timers.follow, mark))
+
+    async def _copy_accounts(self, address: str) -> None:
+        """Of a master of rocketline: Apache's tells no passwords."""
+        accounts = self.parts.accounts
+        if accounts is None or not self.parts.follows_accounts:
+            return
+        header = ExchangeHaInfoHeader(rocketline_accounts=True)
+        answer = await self._call(address, RequestCode.EXCHANGE_BROKER_HA_INFO, header.encode())
+        if answer.body:
+            files = decode_body(AccountFilesBody, answer.body)
+            accounts.follow(files.users.encode(), files.acls.encode())
+
+    async def _get(self, address: str, code: RequestCode, kind: type[T]) -> T:
+        answer = await self._call(address, code, {})
+        return decode_body(kind, answer.body)
+
+    async def _call(self, address: str, code: RequestCode, ext: dict[str, str]) -> Command:
+        answer = await self.parts.environment.client.call(address, Command(code, ext), TIMEOUT_S)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.of(answer.code, answer.remark, address, "copying tables")
+        return answer

@@ -1,0 +1,95 @@
+"""The record of a group: what its members agree on, as values and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rocketline.errors import CoordinationFailed
+
+NOBODY = 0
+"""In the place of a member's id: none."""
+MAX_MEMBERS = 100
+"""Members that a record may have: everybody reads all of it at every change."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A broker of the group, on a data folder of its own."""
+
+    id: int
+    """1, 2, 3, ...; kept for ever, in the data folder too."""
+    address: str
+    """`host:port` for clients."""
+    ha_address: str
+    """`host:port` for members that follow this one."""
+    token: str = field(repr=False)
+    """Known to members alone: whoever has it on the HA port is this member."""
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    epoch: int = 0
+    """Number of elections so far."""
+    master: int = NOBODY
+    incarnation: str = ""
+    """The process that was elected. After a restart its member is master only if it is elected again."""
+    in_sync: frozenset[int] = frozenset()
+    """Members that have everything acknowledged: only they can be elected."""
+    in_sync_epoch: int = 0
+    """Number of changes of `in_sync` so far."""
+    members: Mapping[int, Member] = field(default_factory=dict)
+    next_id: int = 1
+
+    def with_member(self, member: Member) -> GroupRecord:
+        """With a new member, or with other addresses of one that is there."""
+        return replace(self, members={**self.members, member.id: member}, next_id=max(self.next_id, member.id + 1))
+
+    def with_in_sync(self, in_sync: frozenset[int]) -> GroupRecord:
+        return replace(self, in_sync=in_sync, in_sync_epoch=self.in_sync_epoch + 1)
+
+    def with_master(self, member_id: int, incarnation: str) -> GroupRecord:
+        """After an election: of the new master alone it is certain that it has everything."""
+        elected = replace(self, epoch=self.epoch + 1, master=member_id, incarnation=incarnation)
+        return elected.with_in_sync(frozenset({member_id}))
+
+    def member_with(self, token: str) -> Member | None:
+        return next((member for member in self.members.values() if member.token == token), None)
+
+    def encode(self) -> bytes:
+        value = {
+            "epoch": self.epoch,
+            "master": self.master,
+            "incarnation": self.incarnation,
+            "inSync": sorted(self.in_sync),
+            "inSyncEpoch": self.in_sync_epoch,
+            "members": [
+                {"id": member.id, "address": member.address, "haAddress": member.ha_address, "token": member.token}
+                for _, member in sorted(self.members.items())
+            ],
+            "nextId": self.next_id,
+        }
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> GroupRecord:
+        """CoordinationFailed for what is not a record; `where` says where it was found."""
+        try:
+            value: dict[str, Any] = json.loads(data)
+            members = [
+                Member(int(item["id"]), str(item["address"]), str(item["haAddress"]), str(item["token"]))
+                for item in value["members"][:MAX_MEMBERS]
+            ]
+            return cls(
+                epoch=int(value["epoch"]),
+                master=int(value["master"]),
+                incarnation=str(value["incarnation"]),
+                in_sync=frozenset(int(item) for item in value["inSync"]),
+                in_sync_epoch=int(value["inSyncEpoch"]),
+                members={member.id: member for member in members},
+                next_id=int(value["nextId"]),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise CoordinationFailed(f"{where} holds no record of a group: {error!r}") from error

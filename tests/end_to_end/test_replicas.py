@@ -1,0 +1,330 @@
+"""A master and replicas of rocketline: copied logs and tables, answers that wait, reads, changes of role."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.support.patience import PATIENCE_S
+from tests.support.replica_group import (
+    NAME,
+    caught_up,
+    consume,
+    group_config,
+    name_server,
+    send_all,
+    stored_log,
+    until,
+)
+from tests.support.tls import CA_FILE, TLS_DATA
+
+from rocketline.auth.model import User, UserStatus, UserType
+from rocketline.broker.broker import Broker
+from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
+from rocketline.broker.replication.roles import Role
+from rocketline.client import ConsumeFrom, Producer, PushConsumer, SendStatus
+from rocketline.errors import ConfigError
+from rocketline.message import Message, MessageView
+from rocketline.nameserver.config import NameServerConfig
+from rocketline.nameserver.server import NameServer
+from rocketline.protocol.bodies import HaStatus, decode_body
+from rocketline.protocol.codes import RequestCode, ResponseCode
+from rocketline.protocol.command import Command
+from rocketline.protocol.headers import NotifyRoleChangedHeader, PullMessageHeader
+from rocketline.settings import load
+from rocketline.transport import RemotingClient
+from rocketline.transport.server_config import TlsConfig
+
+BODIES = [b"%d " % number * 40 for number in range(60)]
+
+
+@pytest.fixture
+async def names() -> AsyncIterator[str]:
+    async with name_server() as address:
+        yield address
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    async with RemotingClient() as found:
+        yield found
+
+
+async def ask(client: RemotingClient, address: str, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
+    return await client.call(address, Command(code, ext or {}), PATIENCE_S)
+
+
+async def ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What comes until the other side closes."""
+    found = b""
+    with suppress(ConnectionError):
+        found = await reader.read()
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+    return found
+
+
+def pull_of(topic: str, offset: int) -> dict[str, str]:
+    header = PullMessageHeader(
+        consumer_group="cg", topic=topic, queue_id=0, queue_offset=offset, max_msg_nums=10, sys_flag=4,
+        commit_offset=0, suspend_ms=0, sub_version=0, subscription="*",
+    )  # fmt: skip
+    return header.encode()
+
+
+async def test_a_replica_has_log_and_tables_and_only_copies(tmp_path: Path, names: str, client: RemotingClient) -> None:
+    async with Broker(group_config(tmp_path, names, 0)) as master:
+        await send_all(names, "orders", BODIES[:30])  # before there is a replica
+        async with (
+            Broker(group_config(tmp_path, names, 1)) as replica,
+            Broker(group_config(tmp_path, names, 2, slaveReadEnable="true")) as read,
+        ):
+            await send_all(names, "orders", BODIES[30:])
+            assert sorted(await consume(names, "orders", len(BODIES))) == sorted(BODIES)
+            await caught_up(master, replica, read)
+            assert stored_log(replica) == stored_log(read) == stored_log(master)
+            await until(lambda: replica.parts.topics.get("orders") and "cg" in replica.parts.groups.table)
+            await until(lambda: read.parts.topics.get("orders") and "cg" in read.parts.groups.table)
+            # What a plain replica refuses.
+            for code in (RequestCode.SEND_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE):
+                answer = await ask(client, replica.address, code, pull_of("orders", 0))
+                assert answer.code == ResponseCode.SYSTEM_BUSY
+                assert (answer.remark or "").startswith("[REJECTREQUEST]")
+            assert (await ask(client, replica.address, RequestCode.UPDATE_AND_CREATE_TOPIC)).code == 1
+            assert (await ask(client, replica.address, RequestCode.END_TRANSACTION)).code == 11
+            # One that may be read does not move consumers, and sends them to the master.
+            answer = await ask(client, read.address, RequestCode.PULL_MESSAGE, pull_of("orders", 0))
+            assert answer.code == ResponseCode.SUCCESS
+            assert (answer.ext or {})["suggestWhichBrokerId"] == "0"
+            answer = await ask(client, read.address, RequestCode.PULL_MESSAGE, pull_of("orders", 5_000))
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert (answer.ext or {})["nextBeginOffset"] == "5000"
+            # How it goes, for operators.
+            status = decode_body(HaStatus, (await ask(client, master.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+            assert (status.master, status.in_sync_slave_nums, len(status.ha_connection_info)) == (True, 2, 2)
+            status = decode_body(HaStatus, (await ask(client, replica.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+            assert not status.master
+            assert status.ha_client_runtime_info.activated
+
+
+async def test_answers_wait_for_replicas(tmp_path: Path, names: str) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "200"}
+    async with Broker(group_config(tmp_path, names, 0, **settings)) as master:
+        [alone] = await send_all(names, "orders", [b"alone"])
+        assert alone.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        assert not master.parts.durability._waiting  # what timed out costs nothing any more
+    settings["slaveTimeout"] = str(int(PATIENCE_S * 1000))
+    async with (
+        Broker(group_config(tmp_path, names, 0, **settings)) as master,
+        Broker(group_config(tmp_path, names, 1, flushDiskType="SYNC_FLUSH")) as replica,
+    ):
+        receipts = await send_all(names, "orders", BODIES)
+        assert {receipt.status for receipt in receipts} == {SendStatus.OK}
+        assert replica.parts.store.flushed_offset >= master.parts.store.log_next_offset
+        assert stored_log(replica) == stored_log(master)
+
+
+async def test_consumers_go_on_without_the_master(tmp_path: Path, names: str) -> None:
+    async with Broker(group_config(tmp_path, names, 1, slaveReadEnable="true")) as replica:
+        async with Broker(group_config(tmp_path, names, 0)) as master:
+            await send_all(names, "orders", BODIES)
+            await caught_up(master, replica)
+            await until(lambda: replica.parts.topics.get("orders"))
+        # A name server tells no route of a topic without a master, unless a replica acts as one.
+        async with RemotingClient() as client:
+            answer = await ask(client, replica.address, RequestCode.PULL_MESSAGE, pull_of("orders", 0))
+            assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_a_replica_acts_as_master_for_readers(tmp_path: Path) -> None:
+    settings = {"enableSlaveActingMaster": "true", "slaveReadEnable": "true"}
+    async with (
+        name_server(acting_masters=True) as names,
+        Broker(group_config(tmp_path, names, 1, **settings)) as replica,
+    ):
+        async with Broker(group_config(tmp_path, names, 0, **settings)) as master:
+            await send_all(names, "orders", BODIES)
+            await caught_up(master, replica)
+            await until(lambda: replica.parts.topics.get("orders"))
+            await replica.parts.registration.register_all()
+        assert sorted(await consume(names, "orders", len(BODIES))) == sorted(BODIES)
+
+
+async def test_the_ha_port_takes_tls_where_it_is_enforced(tmp_path: Path) -> None:
+    settings = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(TLS_DATA / "server.pem"),
+        "tls.server.keyPath": str(TLS_DATA / "server.key"),
+        "tls.client.trustCertPath": str(CA_FILE),
+    }
+    async with NameServer(NameServerConfig(port=0, tls=load(TlsConfig, settings)[0])) as secured:
+        address = f"127.0.0.1:{secured.port}"
+        async with (
+            Broker(group_config(tmp_path, address, 0, **settings)) as master,
+            Broker(group_config(tmp_path, address, 1, **settings)) as replica,
+        ):
+            await until(lambda: replica.parts.roles.has_master, "a connection through TLS")
+            host, port = master.parts.environment.ha_address.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(bytes(8))
+            assert not (await ended(reader, writer)).startswith(bytes(8))
+            assert master.parts.roles.source is not None
+            assert len([found for found in master.parts.roles.source.connections if found.is_ours]) == 1
+
+
+async def test_what_failed_is_copied_like_all_else(tmp_path: Path, names: str) -> None:
+    async with (
+        Broker(group_config(tmp_path, names, 0)) as master,
+        Broker(group_config(tmp_path, names, 1)) as replica,
+        PushConsumer(names, group="failing", from_where=ConsumeFrom.FIRST) as consumer,
+    ):
+        consumer.subscribe("orders", failing)
+        running = asyncio.create_task(consumer.run())
+        await send_all(names, "orders", [b"one"])
+        retry = "%RETRY%failing"
+        await until(lambda: SCHEDULE_TOPIC in replica.parts.store.topics(), "the message on its way back")
+        running.cancel()
+        await asyncio.wait([running])
+        await caught_up(master, replica)
+        assert stored_log(master) == stored_log(replica)
+        await until(lambda: replica.parts.topics.get(retry), "the retry topic")
+
+
+async def failing(message: MessageView) -> None:
+    raise ValueError("not today")
+
+
+async def test_a_log_that_diverges_is_refused_and_says_so(tmp_path: Path, names: str) -> None:
+    async with Broker(group_config(tmp_path, names, 0, storePathRootDir=str(tmp_path / "other"))):
+        await send_all(names, "orders", [b"other"] * 5)
+    (tmp_path / "other").rename(tmp_path / "member-1")
+    async with Broker(group_config(tmp_path, names, 0)) as master:
+        await send_all(names, "orders", BODIES)
+        async with Broker(group_config(tmp_path, names, 1)) as replica:
+            await until(lambda: replica.parts.roles.follower and replica.parts.roles.follower.diverged)
+            assert replica.parts.roles.follower is not None
+            assert "is another one on the master" in replica.parts.roles.follower.problem
+            before = stored_log(replica)
+            await send_all(names, "orders", BODIES)
+            assert stored_log(replica) == before != stored_log(master)
+
+
+async def test_strangers_at_the_ha_port_never_count(tmp_path: Path, names: str) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "300"}
+    async with Broker(group_config(tmp_path, names, 0, **settings)) as master:
+        host, port = master.parts.environment.ha_address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write((0).to_bytes(8, "big"))  # served, as Apache's slaves are
+        assert len(await reader.readexactly(12)) == 12
+        [receipt] = await send_all(names, "orders", [b"one"])
+        writer.write(master.parts.store.log_next_offset.to_bytes(8, "big"))
+        [receipt] = await send_all(names, "orders", [b"two"])
+        assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        writer.write((1 << 50).to_bytes(8, "big"))  # more than there is
+        await ended(reader, writer)
+        for garbage in (b"\xff" * 48, b"GET / HTTP/1.1\r\n\r\n" * 9, b"\x80" + bytes(7), b"\xffRLHELO\x01" + bytes(40)):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(garbage)
+            await ended(reader, writer)
+        assert master.parts.roles.source is not None
+        assert master.parts.roles.source.refused == 5
+
+
+async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copied(tmp_path: Path, names: str) -> None:
+    user = {"username": "root", "password": "secret-1234", "userType": "Super"}
+    settings = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": json.dumps(user),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "secret-1234"}),
+    }
+    async with Broker(group_config(tmp_path, names, 0, **settings)) as master:
+        host, port = master.parts.environment.ha_address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(bytes(8))
+        assert await ended(reader, writer) == b""  # Apache's slaves are refused
+        async with Broker(group_config(tmp_path, names, 1, **settings)) as replica:
+            await until(lambda: replica.parts.roles.has_master)
+            assert master.parts.accounts is not None
+            assert replica.parts.accounts is not None
+            saving = master.parts.accounts.create_user(User("alice", "wonder-land", UserType.NORMAL, UserStatus.ENABLE))
+            if saving is not None:
+                await saving
+            await until(lambda: replica.parts.accounts and replica.parts.accounts.user("alice"), "the new account")
+        bad = settings | {"innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "no"})}
+        async with Broker(group_config(tmp_path, names, 2, **bad)) as stranger:
+            await until(lambda: stranger.parts.roles.follower and stranger.parts.roles.follower.problem)
+            assert not stranger.parts.roles.has_master
+
+
+async def test_an_operator_moves_mastership(tmp_path: Path, names: str, client: RemotingClient) -> None:
+    async with (
+        Broker(group_config(tmp_path, names, 0)) as first,
+        Broker(group_config(tmp_path, names, 1)) as second,
+        Producer(names, group="lasting") as lasting,
+    ):
+        await send_all(names, "orders", BODIES)
+        async with Producer(names, group="pg") as producer:
+            await producer.send(Message("later", b"later", delay_level=1))
+        await until(lambda: second.parts.topics.get("later"))
+        await caught_up(first, second)
+        await lasting.send(Message("orders", b"before"))
+        await caught_up(first, second)
+        header = NotifyRoleChangedHeader(master_address=second.address, master_broker_id=1)
+        for broker in (first, second):
+            answer = await ask(client, broker.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header.encode())
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert (first.parts.roles.role, second.parts.roles.role) == (Role.REPLICA, Role.MASTER)
+        await until(lambda: first.parts.roles.has_master, "the former master follows")
+        # It hears of the change by the answer of the former master.
+        assert (await lasting.send(Message("orders", b"after"))).status is SendStatus.OK
+        receipts = await send_all(names, "orders", [b"after"] * 8)
+        assert {receipt.queue.broker_name for receipt in receipts} == {NAME}
+        for receipt in receipts:
+            assert receipt.queue_offset < second.parts.store.max_offset("orders", receipt.queue.queue_id)
+        # What waited for its time is delivered by the new master.
+        assert b"later" in await consume(names, "later", 1)
+        await caught_up(second, first)
+        assert stored_log(first) == stored_log(second)
+
+
+async def test_a_master_that_stops_leaves_everything_behind(tmp_path: Path, names: str) -> None:
+    async with Broker(group_config(tmp_path, names, 1)) as replica:
+        async with Broker(group_config(tmp_path, names, 0)) as master:
+            await until(lambda: replica.parts.roles.has_master)
+            await send_all(names, "orders", BODIES)
+            wanted = master.parts.store.log_next_offset
+        assert replica.parts.store.log_next_offset >= wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"brokerId": "1", "brokerRole": "ASYNC_MASTER"}, "brokerRole=SLAVE"),
+        ({"brokerId": "0", "brokerRole": "SLAVE"}, "brokerId"),
+        ({"brokerId": "1", "brokerRole": "SLAVE", "namesrvAddr": ""}, "namesrvAddr"),
+        ({"brokerId": "1", "brokerRole": "SLAVE", "transientStorePoolEnable": "true"}, "transientStorePoolEnable"),
+        ({"enableControllerMode": "true"}, "rocketline.coordination"),
+        ({"enableDLegerCommitLog": "true"}, "rocketline.coordination"),
+    ],
+)
+async def test_roles_that_contradict_themselves_do_not_start(
+    tmp_path: Path, settings: dict[str, str], word: str
+) -> None:
+    with pytest.raises(ConfigError, match=word):
+        Broker(group_config(tmp_path, "127.0.0.1:9876", 0, **settings))
+
+
+async def test_a_taken_ha_port_is_told(tmp_path: Path, names: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with pytest.raises(ConfigError, match="haListenPort"):
+            await Broker(group_config(tmp_path, names, 0, haListenPort=port)).start()

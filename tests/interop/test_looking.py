@@ -1,0 +1,20 @@
+"""What an operator finds out about messages, on Apache's cluster (tests/unit/admin/test_looking.py: on ours)."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite("tests.support.looking")
+
+from tests.support.apache import ApacheCluster  # noqa: E402
+from tests.support.looking import CHECKS, Check  # noqa: E402
+
+from rocketline.admin import Admin  # noqa: E402
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_apaches_cluster(check: Check, apache: ApacheCluster) -> None:
+    async with Admin(apache.namesrv) as admin:
+        await check(admin)

@@ -1,0 +1,67 @@
+"""Mistakes in replication and elections, to be found by the harness. Each is one that somebody made, or could make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.crash.faults import Patches
+
+from rocketline.broker.durability import FAR, Durability
+from rocketline.broker.replication import follower
+from rocketline.broker.replication.epochs import Epochs
+from rocketline.broker.replication.member import GroupMember
+from rocketline.protocol.replication_frames import Epoch
+from rocketline.store.copies import LogCopies
+
+
+def acknowledged_before_the_replica(patches: Patches) -> None:
+    """Answers wait for the disk alone."""
+    really = Durability.wait_for_replicas
+    patches.set(Durability, "wait_for_replicas", lambda self, limit: really(self, FAR))
+
+
+def in_sync_shrunk_locally_first(patches: Patches) -> None:
+    """As Apache 5.4.0 does: who is not connected is not waited for, before anybody agreed."""
+    really = GroupMember._look
+
+    async def look(self: GroupMember) -> None:
+        if self.leads:
+            self._count(self._situation().wanted | {self.member_id})
+        await really(self)
+
+    patches.set(GroupMember, "_look", look)
+
+
+def empty_epoch_kept(patches: Patches) -> None:
+    """As all of Apache's 5.x do: an epoch that begins where the last one did is not written down."""
+    really = Epochs.with_epoch
+
+    def with_epoch(self: Epochs, epoch: Epoch) -> tuple[Epoch, ...]:
+        if self.last is not None and self.last.start >= epoch.start:
+            return self.entries
+        return really(self, epoch)
+
+    patches.set(Epochs, "with_epoch", with_epoch)
+
+
+def read_before_confirmed(patches: Patches) -> None:
+    """Consumers see what may still go."""
+    really = LogCopies.limit_reads
+    patches.set(LogCopies, "limit_reads", lambda self, log_offset: really(self, None))
+
+
+def nothing_cut_off(patches: Patches) -> None:
+    """A member that returns keeps what nobody else has."""
+    patches.set(follower, "common_end", lambda epochs, end, *_: end)
+
+
+GROUP_FAULTS: dict[str, Callable[[Patches], None]] = {
+    fault.__name__: fault
+    for fault in (
+        acknowledged_before_the_replica,
+        in_sync_shrunk_locally_first,
+        empty_epoch_kept,
+        read_before_confirmed,
+        nothing_cut_off,
+    )
+}

@@ -1,0 +1,288 @@
+"""Faults of a group, each with its healing: F1 to F7, F9, F12. Every one runs under load, and is followed by the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.crash.outcome import Outcome
+from tests.replication.group import LEASE_MS, Peer, ReplicatedGroup
+from tests.replication.load import QUEUES, GroupLedger, GroupLoad
+from tests.replication.verdict import Judge
+from tests.support.patience import PATIENCE_S
+
+LEASE_S = LEASE_MS / 1000
+SETTLED_ACKS = 30
+"""Acknowledgements before a fault, so that there is something to lose."""
+
+
+@dataclass
+class Round:
+    """One fault on a group under load."""
+
+    group: ReplicatedGroup
+    load: GroupLoad
+    chance: Random
+    outcome: Outcome
+
+    async def next_master_after(self, former_epoch: int, since: float, what: str) -> None:
+        """Wait until a new master acknowledges; note how long that took."""
+        await self.group.until(lambda record: record.epoch > former_epoch, "an election")
+        elected = time.monotonic()
+        first = await self.load.acknowledged_after(max(since, elected - 0.1))
+        self.outcome.note(f"s to first 0 after {what}", first - since)
+        master = await self.group.master()
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.group.routed_to(QUEUES[0][0]) != master.address:
+                await asyncio.sleep(0.02)
+        self.outcome.note(f"s to route after {what}", time.monotonic() - since)
+
+
+async def f1_master_killed(run: Round) -> None:
+    group, master = run.group, await run.group.master()
+    epoch = (await group.record()).epoch
+    await asyncio.sleep(run.chance.uniform(0, 0.3))
+    killed = time.monotonic()
+    master.kill()
+    await run.next_master_after(epoch, killed, "kill")
+    await asyncio.sleep(run.chance.choice([0.0, 0.5, 2.0]))
+    await master.start()
+
+
+async def f2_replica_killed(run: Round) -> None:
+    replica = run.chance.choice(await run.group.others())
+    killed = time.monotonic()
+    replica.kill()
+    await run.group.until(lambda record: len(record.in_sync) < len(run.group.peers), "a smaller set in sync")
+    run.outcome.note("s to first 0 without replica", await run.load.acknowledged_after(time.monotonic()) - killed)
+    await asyncio.sleep(run.chance.choice([0.1, 1.0, 3.0]))
+    await replica.start()
+
+
+async def f3_master_stopped(run: Round) -> None:
+    group, master = run.group, await run.group.master()
+    epoch = (await group.record()).epoch
+    stopped = time.monotonic()
+    master.pause()
+    try:
+        if run.chance.random() < 0.8:
+            await run.next_master_after(epoch, stopped, "stop")
+            await asyncio.sleep(run.chance.choice([0.0, 1.0, 3.0]))
+        else:
+            await asyncio.sleep(run.chance.uniform(0.5, LEASE_S))
+    finally:
+        master.resume()
+    # Time for the old one to answer what waited in its sockets, if it is going to.
+    await asyncio.sleep(1.0)
+
+
+async def f4_master_cut_off_from_etcd(run: Round) -> None:
+    group, master = run.group, await run.group.master()
+    epoch = (await group.record()).epoch
+    cut = time.monotonic()
+    group.cut_off_from_etcd(master)
+    await run.next_master_after(epoch, cut, "cut from etcd")
+    await asyncio.sleep(run.chance.choice([1.0, 3.0]))
+    group.heal()
+
+
+async def f5_replication_link(run: Round) -> None:
+    """A replica gets nothing, or its word does not reach the master, or both; all of them reach etcd."""
+    group, master = run.group, await run.group.master()
+    way = run.chance.choice(["up", "down", "both"])
+    replica = await _id_of(group, run.chance.choice(await group.others()))
+    began = time.monotonic()
+    master.followers.hold(up=way != "down", down=way != "up", only=frozenset({replica}))
+    await group.until(lambda record: len(record.in_sync) < len(group.peers), "a smaller set in sync")
+    run.outcome.note(f"s to first 0, {way} held", await run.load.acknowledged_after(time.monotonic()) - began)
+    await asyncio.sleep(run.chance.uniform(0, 2))
+    group.heal()
+
+
+async def f6_master_alone(run: Round) -> None:
+    """The master reaches neither etcd nor the others; its clients reach it."""
+    group, master = run.group, await run.group.master()
+    epoch = (await group.record()).epoch
+    cut = time.monotonic()
+    group.cut_off_from_etcd(master)
+    for peer in group.peers:
+        peer.followers.hold(only=frozenset() if peer is master else frozenset({await _id_of(group, master)}))
+    await run.next_master_after(epoch, cut, "partition")
+    await asyncio.sleep(run.chance.choice([1.0, 3.0]))
+    group.heal()
+
+
+async def _id_of(group: ReplicatedGroup, peer: Peer) -> int:
+    record = await group.record()
+    return next(member.id for member in record.members.values() if member.address == peer.address)
+
+
+async def f7_epochs_without_a_write(run: Round) -> None:
+    """A master writes what nobody gets and dies; the next one is elected at the very offset where its epoch began.
+
+    Nothing that the first one wrote may come back, or stay in its log beside what the next one acknowledged."""
+    group, load = run.group, run.load
+    load.pause()
+    await asyncio.sleep(1.0)
+    first = await _leave(run, await group.master())
+    await first.start()
+    await group.all_in_sync()
+    # The replica has heard of the epoch, and has nothing of it. From here on only the master has what is sent.
+    await asyncio.sleep(1.5)
+    second = await group.master()
+    second.followers.hold(up=False, down=True)
+    load.resume()
+    await asyncio.sleep(run.chance.uniform(0.3, 0.6))
+    load.pause()
+    await _leave(run, second)
+    group.heal()
+    if len(group.peers) > 2 and run.chance.random() < 0.5:
+        # Once more without a write.
+        await group.until(lambda record: len(record.in_sync) > 1, "another one in sync")
+        third = await _leave(run, await group.master())
+        await third.start()
+    began = time.monotonic()
+    load.resume()
+    await load.acknowledged_after(began, 5)
+    await second.start()
+
+
+async def _leave(run: Round, master: Peer) -> Peer:
+    """Kill a master and wait for the next one."""
+    epoch = (await run.group.record()).epoch
+    master.kill()
+    await run.group.until(lambda record: record.epoch > epoch and record.master != 0, "an election")
+    await run.group.master()
+    return master
+
+
+async def f9_quick_restart(run: Round) -> None:
+    """The master is back before its lease ends: it is not the one that was elected."""
+    group, master = run.group, await run.group.master()
+    epoch = (await group.record()).epoch
+    await asyncio.sleep(run.chance.uniform(0, 0.2))
+    master.kill()
+    killed = time.monotonic()
+    starting = asyncio.ensure_future(master.start())
+    await run.next_master_after(epoch, killed, "restart")
+    await starting
+
+
+async def f12_etcd_gone(run: Round) -> None:
+    """All etcd servers stop for longer than a lease: the master goes on, nobody else leads; then the leader dies."""
+    group = run.group
+    epoch = (await group.record()).epoch
+    for server in group.etcd.servers:
+        server.signal(signal.SIGSTOP)
+    began = time.monotonic()
+    await asyncio.sleep(LEASE_S + 1.0)
+    await run.load.acknowledged_after(began + LEASE_S + 0.5)
+    for server in group.etcd.servers:
+        server.signal(signal.SIGCONT)
+    await group.all_in_sync()
+    run.outcome.note("elections without etcd", (await group.record()).epoch - epoch)
+    if len(group.etcd.servers) > 2:
+        leader = group.etcd.leader
+        leader.kill()
+        await run.load.acknowledged_after(time.monotonic(), 5)
+        leader.start()
+
+
+async def f16_master_stopped_cleanly(run: Round) -> None:
+    """An upgrade: the master is told to stop, hands over, and comes back."""
+    group, master = run.group, await run.group.master()
+    epoch = (await group.record()).epoch
+    told = time.monotonic()
+    stopping = asyncio.ensure_future(master.stop())
+    await group.until(lambda record: record.epoch > epoch, "an election")
+    await run.load.acknowledged_after(time.monotonic(), 5)
+    run.outcome.note("s without a 0 around a clean stop", run.load.longest_pause_since(told))
+    await stopping
+    await master.start()
+
+
+Fault = Callable[[Round], Awaitable[None]]
+
+FAULTS: dict[str, Fault] = {
+    "F1": f1_master_killed,
+    "F2": f2_replica_killed,
+    "F3": f3_master_stopped,
+    "F4": f4_master_cut_off_from_etcd,
+    "F5": f5_replication_link,
+    "F6": f6_master_alone,
+    "F7": f7_epochs_without_a_write,
+    "F9": f9_quick_restart,
+    "F12": f12_etcd_gone,
+    "F16": f16_master_stopped_cleanly,
+}
+
+TWO, THREE = "2 members", "3 members, at least 2"
+VARIANTS = {
+    TWO: (2, {}, 1),
+    THREE: (3, {"minInSyncReplicas": "2"}, 3),
+}
+"""Members, their settings, and etcd servers."""
+SOAK_RUNS = {
+    "F1": 500,
+    "F2": 200,
+    "F3": 300,
+    "F4": 200,
+    "F5": 300,
+    "F6": 200,
+    "F7": 100,
+    "F9": 200,
+    "F12": 100,
+    "F16": 50,
+}
+"""How many runs convince."""
+RUNS_PER_ITEM = 5
+
+
+async def run_round(
+    group: ReplicatedGroup, name: str, ledger: GroupLedger, seed: int, outcome: Outcome, whole_s: float = PATIENCE_S
+) -> None:
+    """A fault under load, until the group is whole; then nobody sends any more."""
+    await group.all_in_sync()
+    async with GroupLoad(group.addresses, ledger, seed) as load:
+        await load.acknowledged_after(time.monotonic(), SETTLED_ACKS)
+        await FAULTS[name](Round(group, load, Random(seed), outcome))
+        healed = time.monotonic()
+        try:
+            async with asyncio.timeout(whole_s):
+                await group.all_in_sync()
+                outcome.note("s until all in sync", time.monotonic() - healed)
+                await load.acknowledged_after(time.monotonic(), 5)
+        except TimeoutError:
+            outcome.violations.append(f"R8: not all are in sync after {whole_s:g} s: {await group.record()}")
+    outcome.runs += 1
+
+
+async def run(
+    folder: Path,
+    seed: int,
+    variant: str,
+    runs: int = 1,
+    *,
+    scenario: str,
+    faults: tuple[str, ...] = (),
+    whole_s: float = PATIENCE_S,
+) -> Outcome:
+    outcome = Outcome(scenario, variant, seed)
+    size, settings, etcd_count = VARIANTS[variant]
+    ledger = GroupLedger()
+    async with ReplicatedGroup(folder, size, settings, etcd_count=etcd_count, faults=faults) as group:
+        judge = Judge(group, ledger, outcome)
+        for number in range(runs):
+            await run_round(group, scenario, ledger, seed * 1000 + number, outcome, whole_s)
+            await judge.check()
+            if outcome.violations:
+                break
+    if not outcome.violations:
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcome

@@ -1,0 +1,68 @@
+"""One run each of the faults that tell most. `make soak ARGS="--scenario F3"` runs the counts that convince.
+
+All share one group: after each fault it is whole again, which is itself part of what is tested.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import IS_SOAK
+from tests.crash.outcome import Outcome
+from tests.replication import scenarios
+from tests.replication.group import ReplicatedGroup
+from tests.replication.load import GroupLedger
+from tests.replication.planted import GROUP_FAULTS
+from tests.replication.scenarios import TWO, run_round
+from tests.replication.verdict import Judge
+from tests.support.etcd import need_etcd
+
+SEED = 7
+QUICK = ("F1", "F3", "F4", "F7", "F9")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="members have loopback addresses of their own")
+
+
+async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    need_etcd()
+    outcome = Outcome("F", "2 members", SEED)
+    ledger = GroupLedger()
+    async with ReplicatedGroup(tmp_path) as group:
+        judge = Judge(group, ledger, outcome)
+        for scenario in QUICK:
+            await run_round(group, scenario, ledger, SEED, outcome)
+            await judge.check()
+            assert not outcome.violations, (scenario, outcome)
+    assert outcome.runs == len(QUICK)
+    assert outcome.acked > 100
+
+
+FOUND_BY = {
+    "acknowledged_before_the_replica": "F6",
+    "in_sync_shrunk_locally_first": "F4",
+    "empty_epoch_kept": "F7",
+    "read_before_confirmed": "F6",
+    "nothing_cut_off": "F6",
+}
+IN_MAKE_TEST = ("in_sync_shrunk_locally_first", "empty_epoch_kept")
+MOST_SEEDS = 6
+WHOLE_S = 15.0
+"""Members that notice that their logs differ stay apart: the rest is compared then."""
+
+
+def test_every_mistake_has_a_scenario() -> None:
+    assert FOUND_BY.keys() == GROUP_FAULTS.keys()
+
+
+@pytest.mark.parametrize("mistake", FOUND_BY if IS_SOAK else IN_MAKE_TEST)
+async def test_a_planted_mistake_is_found(mistake: str, tmp_path: Path) -> None:
+    need_etcd()
+    for seed in range(SEED, SEED + MOST_SEEDS):
+        outcome = await scenarios.run(
+            tmp_path / str(seed), seed, TWO, scenario=FOUND_BY[mistake], faults=(mistake,), whole_s=WHOLE_S
+        )
+        if any(text[:2] in ("I1", "I3", "R3", "R4", "R8") for text in outcome.violations):
+            return
+    pytest.fail("not found")

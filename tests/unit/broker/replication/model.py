@@ -1,0 +1,271 @@
+"""A group of members on virtual time whose logs are lists: the election as it is, replication as a model of it.
+
+A log has entries (epoch, value). A follower cuts its log where the epochs say, copies, and reports its end. Links between
+members, and each member's way to the record, can be blocked in one direction; members are killed, frozen, and lose power.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from rocketline.broker.replication.identity import Identity, IdentityFile
+from rocketline.broker.replication.member import GroupMember
+from rocketline.coordination import Member
+from rocketline.coordination.memory import MemoryGroup
+from rocketline.testing.disks import MemoryDisk
+from rocketline.testing.sim import SimLoop, belongs_to
+
+STEP_S = (0.001, 0.01)
+
+
+@dataclass
+class Reported:
+    end: int
+    seen_at: float = 0.0
+
+
+@dataclass
+class Disk:
+    """What stays when the process of a member dies."""
+
+    files: MemoryDisk
+    log: list[tuple[int, str]] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    boot: int = 1
+    lost_power: bool = False
+
+
+class ModelRoles:
+    """One process of a member."""
+
+    def __init__(self, world: ModelGroup, name: str, process: str) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self.world, self.name, self.process = world, name, process
+        self.disk = world.disks[name]
+        self.id = 0
+        self.epoch = 0
+        self.is_master = False
+        self.counted: frozenset[int] = frozenset()
+        self.reports: dict[int, Reported] = {}
+        self.lease_until = 0.0
+        self.waiting: list[tuple[int, str]] = []
+        self._confirmed = 0
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def log_end(self) -> int:
+        return len(self.disk.log)
+
+    @property
+    def last_epoch(self) -> int:
+        return self.disk.epochs[-1][0] if self.disk.epochs else 0
+
+    @property
+    def confirm_offset(self) -> int:
+        ends = [self.log_end] + [self._end_of(other) for other in self.counted if other != self.id]
+        self._confirmed = max(self._confirmed, min(ends)) if self.is_master else self._confirmed
+        return self._confirmed
+
+    def _end_of(self, member_id: int) -> int:
+        reported = self.reports.get(member_id)
+        return reported.end if reported else -1
+
+    def be(self, member_id: int, token: str) -> None:
+        self.id = member_id
+        self.world.names[member_id] = self.name
+
+    def fence(self) -> None:
+        self.is_master = False
+        self.waiting.clear()
+        self.reports.clear()
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+
+    async def become_master(self, epoch: int, in_sync: frozenset[int]) -> None:
+        start = self.log_end
+        self.disk.epochs = [item for item in self.disk.epochs if item[1] < start]
+        self.disk.epochs.append((epoch, start))
+        await asyncio.sleep(0.001)
+        self.epoch, self.counted, self.is_master = epoch, in_sync, True
+        self.reports.clear()
+
+    async def follow(self, epoch: int, master: Member) -> None:
+        self.epoch = epoch
+        self._following = asyncio.get_running_loop().create_task(self._copy(self.world.names[master.id]))
+
+    def count(self, in_sync: frozenset[int]) -> None:
+        self.counted = in_sync
+        self.confirm()
+
+    def know(self, members: Mapping[int, Member]) -> None:
+        """Nothing is to be proved here."""
+
+    def hold_lease(self, until: float) -> None:
+        self.lease_until = until
+
+    def replicas(self) -> Mapping[int, Reported]:
+        return self.reports
+
+    async def settle(self) -> None:
+        """Nobody hands over here."""
+
+    # The data path
+
+    def send(self, value: str) -> bool:
+        if not self.is_master:
+            return False
+        self.disk.log.append((self.epoch, value))
+        self.waiting.append((self.log_end, value))
+        self.confirm()
+        return True
+
+    def confirm(self) -> None:
+        if not self.is_master:
+            return
+        confirmed = self.confirm_offset
+        while self.waiting and self.waiting[0][0] <= confirmed:
+            end, value = self.waiting.pop(0)
+            self.world.acknowledged(self, end - 1, value)
+
+    async def _copy(self, master_name: str) -> None:
+        chance = self.world.chance
+        is_cut = False
+        while True:
+            await asyncio.sleep(chance.uniform(*STEP_S))
+            master = self.world.roles.get(master_name)
+            if master is None or not master.is_master or master.epoch < self.epoch:
+                is_cut = False
+                continue
+            if not self.world.is_open(self.name, master_name) or not self.world.is_open(master_name, self.name):
+                continue
+            if not is_cut:
+                self._cut(master.disk)
+                is_cut = True
+            more = master.disk.log[self.log_end : self.log_end + chance.randint(1, 5)]
+            self.disk.log += more
+            self.disk.epochs = [item for item in master.disk.epochs if item[1] <= self.log_end]
+            end = self.log_end
+            await asyncio.sleep(chance.uniform(*STEP_S))
+            if self.world.is_open(self.name, master_name) and self.world.roles.get(master_name) is master:
+                master.reported(self.id, end)
+
+    def _cut(self, master: Disk) -> None:
+        theirs = dict(master.epochs)
+        for number, (epoch, start) in reversed(list(enumerate(self.disk.epochs))):
+            if theirs.get(epoch) == start:
+                own_end = self.disk.epochs[number + 1][1] if number + 1 < len(self.disk.epochs) else self.log_end
+                later = [begin for other, begin in master.epochs if other > epoch]
+                del self.disk.log[min([own_end, *later[:1], len(master.log)]) :]
+                return
+        self.disk.log.clear()
+
+    def reported(self, member_id: int, end: int) -> None:
+        is_new = member_id not in self.reports
+        self.reports[member_id] = Reported(end, asyncio.get_running_loop().time())
+        self.confirm()
+        if is_new or member_id not in self.counted:
+            self.on_change()
+
+    async def watch_links(self) -> None:
+        """A member that is not heard of any more is not connected any more."""
+        while True:
+            await asyncio.sleep(0.5)
+            now = asyncio.get_running_loop().time()
+            silent = [key for key, reported in self.reports.items() if now - reported.seen_at > 1.0]
+            for key in silent:
+                del self.reports[key]
+            if silent:
+                self.on_change()
+
+
+class ModelGroup:
+    def __init__(self, loop: SimLoop, seed: int, size: int = 3) -> None:
+        self.loop, self.chance = loop, Random(seed)
+        self.record = MemoryGroup(loop.clock, latency_s=self.chance.choice([0.002, 0.05, 0.2]))
+        self.names: dict[int, str] = {}
+        self.roles: dict[str, ModelRoles] = {}
+        self.members: dict[str, GroupMember] = {}
+        self.disks = {f"m{number}": Disk(MemoryDisk(loop.clock)) for number in range(1, size + 1)}
+        self.blocked: set[tuple[str, str]] = set()
+        self.acked: dict[int, str] = {}
+        """By position in the log."""
+        self.acked_in: dict[int, set[str]] = {}
+        """By epoch: who acknowledged."""
+        self.problems: list[str] = []
+        self.last_power_cut = -100.0
+        self._lives = 0
+
+    def is_open(self, source: str, target: str) -> bool:
+        return (source, target) not in self.blocked
+
+    def acknowledged(self, by: ModelRoles, position: int, value: str) -> None:
+        other = self.acked.setdefault(position, value)
+        if other != value:
+            self.problems.append(f"{value} and {other} were both acknowledged at {position}")
+        self.acked_in.setdefault(by.epoch, set()).add(by.process)
+
+    def start(self, name: str) -> None:
+        self._lives += 1
+        process = f"{name}#{self._lives}"
+        disk = self.disks[name]
+        file = IdentityFile(Path("/data"), disk.files)
+        with belongs_to(process):
+            roles = ModelRoles(self, name, process)
+            identity: Identity = file.open("c", "g")
+            member = GroupMember(
+                roles,
+                self.record.coordinator(name),
+                file,
+                identity,
+                (f"{name}:1", f"{name}:2"),
+                clock=self.loop.clock,
+                may_lack=disk.lost_power,
+                boot_id=str(disk.boot),
+            )
+            self.roles[name], self.members[name] = roles, member
+            self.loop.create_task(member.run())
+            self.loop.create_task(roles.watch_links())
+
+    def kill(self, name: str, *, power: bool = False) -> None:
+        roles = self.roles.pop(name, None)
+        self.members.pop(name, None)
+        if roles is None:
+            return
+        self.loop.kill(roles.process)
+        disk = self.disks[name]
+        disk.files = disk.files.after_kill()
+        disk.lost_power = power
+        if power:
+            self.last_power_cut = self.loop.time()
+            disk.boot += 1
+            del disk.log[max(0, len(disk.log) - self.chance.randint(0, 10)) :]
+            disk.epochs = [item for item in disk.epochs if item[1] <= len(disk.log)]
+
+    @property
+    def master(self) -> ModelRoles | None:
+        """Who leads by the record."""
+        agreed = self.record.agreed
+        if agreed is None:
+            return None
+        roles = self.roles.get(self.names.get(agreed.record.master, ""))
+        return roles if roles and roles.is_master and roles.epoch == agreed.record.epoch else None
+
+    def check(self) -> list[str]:
+        """After healing: what was acknowledged is where it was, at the master and at all who are in sync."""
+        problems = list(self.problems)
+        master, agreed = self.master, self.record.agreed
+        if master is None or agreed is None:
+            return [*problems, "there is no master"]
+        for member_id in sorted(agreed.record.in_sync):
+            log = self.disks[self.names[member_id]].log
+            found = {position: log[position][1] if position < len(log) else None for position in self.acked}
+            lost = [value for position, value in self.acked.items() if found[position] != value]
+            if lost:
+                problems.append(f"member {member_id} lacks {len(lost)} acknowledged, the first is {lost[0]}")
+        problems += [f"epoch {epoch} had masters {by}" for epoch, by in self.acked_in.items() if len(by) > 1]
+        return problems
