@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Self, TypeVar
 
+from rocketline.admin.partial import Missing, Partial
 from rocketline.admin.remote import AdminBroker, AdminNameServer
 from rocketline.client import ClientOptions
 from rocketline.client.identity import parse_name_servers
 from rocketline.client.middleware import Middleware, MiddlewareClient
 from rocketline.client.topics import brokers_in
-from rocketline.errors import BrokerError, ClientError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
+from rocketline.errors import ClientError, RocketlineError, RouteNotFound, TopicNotExist, TransportError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import MASTER_ID, PERM_READ, ClusterInfo, TopicRouteData
 from rocketline.protocol.names import retry_topic
@@ -27,6 +28,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_AT_ONCE = 256
+PRODUCER_GROUP = "rocketline_admin_producer"
+"""The group of producers that tools send with."""
 
 
 class Admin:
@@ -88,6 +91,9 @@ class Admin:
         self._routes.clear()
         self.unreachable.clear()
 
+    def forget_route(self, topic: str) -> None:
+        self._routes.pop(topic, None)
+
     async def ask_name_server(self, ask: Callable[[AdminNameServer], Awaitable[T]]) -> T:
         """The answer of the first name server that can be reached."""
         failures: list[RocketlineError] = []
@@ -103,7 +109,8 @@ class Admin:
         answers = await self.gather(ask(server) for server in self.name_servers)
         return list(zip((server.address for server in self.name_servers), answers))
 
-    async def gather(self, calls: Iterable[Awaitable[T]]) -> list[T]:
+    @staticmethod
+    async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:
         """All answers in order; at most `MAX_AT_ONCE` calls run at a time."""
         # Each list has its own limit: a call may itself gather answers, and with a shared limit it could wait for itself.
         at_once = asyncio.Semaphore(MAX_AT_ONCE)
@@ -195,18 +202,37 @@ class Admin:
             for queue_id in range(item.read_queue_nums)
         ]
 
+    async def ask_each(
+        self, brokers: Iterable[AdminBroker], ask: Callable[[AdminBroker], Awaitable[R]]
+    ) -> Partial[list[tuple[AdminBroker, R]]]:
+        """The answers of the brokers that gave one, and which gave none."""
+        answers = await self._answers(brokers, ask)
+        self.note(answers.missing)
+        return answers
+
+    async def _answers(
+        self, brokers: Iterable[AdminBroker], ask: Callable[[AdminBroker], Awaitable[R]]
+    ) -> Partial[list[tuple[AdminBroker, R]]]:
+        asked = list(brokers)
+        answers = await self.gather_or_errors(ask(broker) for broker in asked)
+        found: list[tuple[AdminBroker, R]] = []
+        missing: list[Missing] = []
+        for broker, answer in zip(asked, answers):
+            if isinstance(answer, RocketlineError):
+                missing.append(Missing.of(broker.name, broker.address, answer))
+            else:
+                found.append((broker, answer))
+        return Partial(found, tuple(missing), bool(found) or not asked)
+
+    def note(self, missing: Iterable[Missing]) -> None:
+        """Remember whose part is missing."""
+        self.unreachable.update((item.where, item.problem) for item in missing)
+
     async def ask_brokers(
         self, brokers: Iterable[AdminBroker], ask: Callable[[AdminBroker], Awaitable[R]]
     ) -> list[tuple[AdminBroker, R]]:
         """The answers of the brokers that gave one; raises the first refusal when none did. Silent ones go to
         `unreachable`."""
-        asked = list(brokers)
-        answers = await self.gather_or_errors(ask(broker) for broker in asked)
-        for broker, answer in zip(asked, answers):
-            if isinstance(answer, TransportError):
-                self.unreachable[f"{broker.name} {broker.address}".strip()] = str(answer)
-        found = [(broker, answer) for broker, answer in zip(asked, answers) if not isinstance(answer, RocketlineError)]
-        if found or not asked:
-            return found
-        failures = [answer for answer in answers if isinstance(answer, RocketlineError)]
-        raise next((error for error in failures if isinstance(error, BrokerError)), failures[0])
+        answers = await self._answers(brokers, ask)
+        self.note(item for item in answers.missing if item.code is None)
+        return answers.some()

@@ -1,17 +1,20 @@
 """Dead letters, messages that a group failed to consume too often: counting, reading, and copying them for sending again.
 
 A group's dead letters are in the topic `%DLQ%group`. The properties of a dead letter name its topic and message. Sent again,
-a message keeps its body, tag, keys and user properties, and gets a new id. The dead letter stays where it is.
+a message keeps its body, tag, keys and user properties, and gets a new id and a property that names the letter it is a copy
+of. The dead letter stays where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
-from rocketline.admin.cluster import Admin
-from rocketline.admin.messages import MessageRange, read_topic
-from rocketline.errors import ClientError, RouteNotFound
+from rocketline.admin.cluster import PRODUCER_GROUP, Admin
+from rocketline.admin.messages import MessageRange, by_offset_id, read_topic
+from rocketline.admin.partial import Missing, Partial
+from rocketline.client import Producer, SendReceipt
+from rocketline.errors import ClientError, RocketlineError, RouteNotFound
 from rocketline.message import (
     DELAY,
     DLQ_PREFIX,
@@ -40,6 +43,9 @@ SYSTEM_PROPERTIES = frozenset(
 )  # fmt: skip
 """Properties that clients and brokers set; a message that is sent again begins without them."""
 
+COPIED_FROM = "DLQ_COPIED_FROM"
+"""Property of a copy: the offset id of the dead letter."""
+
 
 @dataclass(frozen=True)
 class DeadLetterCount:
@@ -50,18 +56,40 @@ class DeadLetterCount:
     last_ms: int
 
 
-async def count_dead_letters(admin: Admin) -> list[DeadLetterCount]:
+@dataclass(frozen=True)
+class Resent:
+    """What became of one dead letter that was to be sent again."""
+
+    letter_id: str
+    offset_id: str
+    topic: str
+    receipt: SendReceipt | None = None
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.receipt is not None
+
+
+async def count_dead_letters(admin: Admin) -> Partial[list[DeadLetterCount]]:
     """The counts of all groups that have dead letters; one request to each broker, and one for each of its DLQ topics."""
-    tables = await admin.ask_brokers(await admin.brokers(), lambda broker: broker.topics())
-    places = [(broker, topic) for broker, topics in tables for topic in topics if topic.startswith(DLQ_PREFIX)]
+    tables = await admin.ask_each(await admin.brokers(), lambda broker: broker.topics())
+    places = [(broker, topic) for broker, topics in tables.value for topic in topics if topic.startswith(DLQ_PREFIX)]
+    answers = await admin.gather_or_errors(broker.topic_stats(topic) for broker, topic in places)
     found: dict[str, DeadLetterCount] = {}
-    for (_, topic), stats in zip(places, await admin.gather(broker.topic_stats(topic) for broker, topic in places)):
+    missing = list(tables.missing)
+    for (broker, topic), stats in zip(places, answers):
+        if isinstance(stats, RocketlineError):
+            missing.append(Missing.of(broker.name, broker.address, stats))
+            continue
         group = topic.removeprefix(DLQ_PREFIX)
         before = found.get(group, DeadLetterCount(group, 0, 0))
         count = sum(item.max_offset - item.min_offset for item in stats.offset_table.values())
         last_ms = max((item.last_update_timestamp for item in stats.offset_table.values()), default=0)
         found[group] = DeadLetterCount(group, before.count + count, max(before.last_ms, last_ms))
-    return [found[group] for group in sorted(found) if found[group].count]
+    admin.note(missing)
+    counts = [found[group] for group in sorted(found) if found[group].count]
+    return Partial(counts, tuple(missing), tables.answered)
 
 
 async def read_dead_letters(admin: Admin, group: str, wanted: MessageRange) -> AsyncIterator[MessageView]:
@@ -87,8 +115,44 @@ def origin_id(letter: MessageView) -> str:
 
 
 def copy_of(message: MessageView, topic: str) -> Message:
-    """A copy of a message to send to a topic."""
+    """A copy of a message to send to a topic; the copy of a dead letter says so."""
     if not topic:
         raise ClientError(f"dead letter {message.message_id} does not say which topic it was sent to: name one")
     properties = {name: value for name, value in message.properties.items() if name not in SYSTEM_PROPERTIES}
+    if message.topic.startswith(DLQ_PREFIX):
+        properties[COPIED_FROM] = message.offset_id
     return Message(topic, message.body, tag=message.tag, keys=message.keys, properties=properties, flag=message.flag)
+
+
+async def letters_by_id(admin: Admin, group: str, offset_ids: Sequence[str]) -> tuple[list[MessageView], list[Resent]]:
+    """(the dead letters of a group with these offset ids, an outcome for each that is none)."""
+    answers = await admin.gather_or_errors(by_offset_id(admin, offset_id) for offset_id in offset_ids)
+    found: list[MessageView] = []
+    failed: list[Resent] = []
+    for offset_id, answer in zip(offset_ids, answers):
+        if isinstance(answer, RocketlineError):
+            failed.append(Resent(offset_id, offset_id, "", problem=str(answer)))
+        elif answer.topic != dlq_topic(group):
+            failed.append(Resent(offset_id, offset_id, "", problem=f"it is no dead letter of group {group!r}"))
+        else:
+            found.append(answer)
+    return found, failed
+
+
+async def resend(admin: Admin, letters: Iterable[MessageView], topic: str | None = None) -> list[Resent]:
+    """Send copies of dead letters to a topic, or each to the one it came from; the outcome of each."""
+    async with Producer(admin.namesrv, group=PRODUCER_GROUP, options=admin.client_options) as producer:
+        return [await _resent(admin, producer, letter, topic) for letter in letters]
+
+
+async def _resent(admin: Admin, producer: Producer, letter: MessageView, topic: str | None) -> Resent:
+    target = topic or origin_topic(letter)
+    try:
+        copy = copy_of(letter, target)
+        if topic is None:
+            # A broker may create topics that it is sent to: one that was deleted must not come back by this.
+            await admin.route(target)
+        receipt = await producer.send(copy)
+    except RocketlineError as error:
+        return Resent(letter.message_id, letter.offset_id, target, problem=str(error))
+    return Resent(letter.message_id, letter.offset_id, target, receipt)

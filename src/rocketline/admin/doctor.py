@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from rocketline.admin.cluster import Admin
 from rocketline.admin.diagnosis import Diagnosis
 from rocketline.admin.doctor_access import access_problems
+from rocketline.admin.doctor_replication import replication_problems
 from rocketline.admin.progress import all_progress
 from rocketline.admin.remote import AdminBroker
 from rocketline.errors import RocketlineError
@@ -55,6 +56,8 @@ async def examine(admin: Admin, lag_pause_s: float = LAG_PAUSE_S) -> AsyncIterat
             versions[f"{broker.name} {broker.address}"] = status.get("brokerVersionDesc", "unknown")
             for finding in _runtime_problems(broker, status):
                 yield finding
+    async for finding in replication_problems(admin, healthy):
+        yield finding
     if len(set(versions.values())) > 1:
         shown = ", ".join(f"{where} is {version}" for where, version in versions.items())
         yield Diagnosis("warning", "brokers", f"their versions differ: {shown}", "bring all to one version")
@@ -194,7 +197,7 @@ async def _topics(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Dia
 
 async def _subscriptions(admin: Admin, brokers: list[AdminBroker]) -> AsyncIterator[Diagnosis]:
     """Groups whose members have different subscriptions: each then misses messages that another one got."""
-    names = sorted({item.group for item in await all_progress(admin)})
+    names = sorted({item.group for item in (await all_progress(admin)).some()})
     asked = [(name, broker) for name in names for broker in brokers]
     online = await admin.gather_or_errors(broker.consumers(name) for name, broker in asked)
     members: dict[tuple[str, str], AdminBroker] = {}
@@ -226,11 +229,11 @@ def _differing_subscriptions(group: str, wanted: set[frozenset[tuple[str, str]]]
 
 async def _lag(admin: Admin, pause_s: float) -> AsyncIterator[Diagnosis]:
     """Groups with a large lag that does not shrink."""
-    before = {item.group: item.lag for item in await all_progress(admin) if item.lag >= MANY_BEHIND}
+    before = {item.group: item.lag for item in (await all_progress(admin)).some() if item.lag >= MANY_BEHIND}
     if not before:
         return
     await asyncio.sleep(pause_s)
-    for item in await all_progress(admin):
+    for item in (await all_progress(admin)).some():
         if item.group in before and item.lag >= before[item.group]:
             grown = item.lag - before[item.group]
             trend = f"and {grown} more in {pause_s:g} s" if grown else "and the lag does not shrink"

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from rocketline.admin.cluster import Admin
 from rocketline.admin.remote import AdminBroker
 from rocketline.client.remote_broker import PullStatus
-from rocketline.errors import BrokerError, ClientError
+from rocketline.errors import BrokerError, ClientError, RocketlineError
 from rocketline.message import RETRY_PREFIX, ConsumerOffset, MessageQueue, MessageView, QueueOffset
 from rocketline.protocol.headers import PullMessageHeader
-from rocketline.protocol.headers.read import SUBSCRIPTION
+from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
 from rocketline.protocol.message_ids import parse_offset_id
 from rocketline.protocol.records import decode_messages
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """A group that every broker has, for tools that read without being consumers."""
 MAX_UNIQUE = 32
-PULL_MESSAGES = 32
+APACHE_PULL = 32
+"""What an Apache broker gives at most; ours gives more when asked for more."""
+PULL_MESSAGES = 256
 FOREVER_MS = (1 << 63) - 1
 
 
@@ -33,10 +35,24 @@ class MessageRange:
 
 
 async def by_offset_id(admin: Admin, offset_id: str) -> MessageView:
-    """The message with a broker's offset id, which contains the broker's address and the log offset."""
+    """The message with a broker's offset id, which contains the broker's address and the log offset.
+
+    Anybody may have written the id, so only brokers that a name server knows are asked. If none has that address, all are:
+    they may be registered with another address than the one they write into ids.
+    """
     address, log_offset = parse_offset_id(offset_id)
-    broker = await admin.named_broker_at(address)
-    return await broker.message_at(log_offset)
+    known = await admin.brokers(slaves=True)
+    brokers = [broker for broker in known if broker.address == address] or known
+    for broker in brokers:
+        try:
+            message = await broker.message_at(log_offset)
+        except RocketlineError:
+            if len(brokers) == 1:
+                raise
+        else:
+            if message.offset_id == offset_id.upper() or broker.address == address:
+                return message
+    raise ClientError(f"no broker of the cluster has a message with the offset id {offset_id}, which names {address}")
 
 
 async def by_key(
@@ -95,7 +111,8 @@ async def read_queue(
     """Messages of a queue from one offset to before another."""
     offset = begin
     while offset < end:
-        answer = await broker.pull(_pull(queue, offset, min(PULL_MESSAGES, end - offset), expression), broker.timeout_s)
+        pull = pull_header(queue, offset, min(PULL_MESSAGES, end - offset), expression)
+        answer = await broker.pull(pull, broker.timeout_s)
         if answer.status is PullStatus.FOUND:
             for message in decode_messages(answer.body):
                 message.broker_name = queue.broker_name
@@ -106,19 +123,23 @@ async def read_queue(
         offset = answer.next_offset
 
 
-def _pull(queue: MessageQueue, offset: int, count: int, expression: str) -> PullMessageHeader:
+def pull_header(
+    queue: MessageQueue, offset: int, count: int, expression: str = "*", hold_ms: int = 0
+) -> PullMessageHeader:
+    """A pull of a tool: it commits nothing. With `hold_ms` the broker waits that long for a message."""
     return PullMessageHeader(
         consumer_group=TOOLS_GROUP,
         topic=queue.topic,
         queue_id=queue.queue_id,
         queue_offset=QueueOffset(offset),
         max_msg_nums=count,
-        sys_flag=SUBSCRIPTION,
+        sys_flag=SUBSCRIPTION | (SUSPEND if hold_ms else 0),
         commit_offset=ConsumerOffset(0),
-        suspend_ms=0,
+        suspend_ms=hold_ms,
         sub_version=0,
         subscription=expression,
         broker_name=queue.broker_name,
+        bulk=count > APACHE_PULL,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rocketline.admin.cluster import Admin
+from rocketline.admin.partial import Partial
 from rocketline.errors import ClientError
 from rocketline.message import MessageQueue
 from rocketline.protocol.bodies import OffsetWrapper, parse_queue_key
@@ -51,17 +52,18 @@ async def progress_of(admin: Admin, group: str, topic: str | None = None) -> Gro
     return result
 
 
-async def all_progress(admin: Admin, cluster: str | None = None) -> list[GroupProgress]:
+async def all_progress(admin: Admin, cluster: str | None = None) -> Partial[list[GroupProgress]]:
     """The progress of all groups, with one request to each broker."""
+    answers = await admin.ask_each(await admin.brokers(cluster), lambda broker: broker.all_consume_stats())
     table: dict[str, GroupProgress] = {}
-    for _, answer in await admin.ask_brokers(await admin.brokers(cluster), lambda broker: broker.all_consume_stats()):
+    for _, answer in answers.value:
         for groups in answer.consume_stats_list:
             for group, shown in groups.items():
                 progress = table.setdefault(group, GroupProgress(group))
                 for stats in shown:
                     progress.rate += stats.consume_tps
                     progress.queues.update((parse_queue_key(key), item) for key, item in stats.offset_table.items())
-    return [table[group] for group in sorted(table)]
+    return Partial([table[group] for group in sorted(table)], answers.missing, answers.answered)
 
 
 async def reset(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from rocketline.admin.accounts import RemoteAccounts
+from rocketline.admin.elections import RemoteGroup
 from rocketline.client.consumer_info import ConsumeDirectlyResult
 from rocketline.client.remote_broker import RemoteBroker
-from rocketline.errors import BrokerError
+from rocketline.errors import BrokerError, ClientError
 from rocketline.message import LogOffset, MessageQueue, MessageView
 from rocketline.protocol.bodies import (
     BrokerStatsData,
@@ -18,7 +19,9 @@ from rocketline.protocol.bodies import (
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,
+    DelayOffsetTable,
     GroupList,
+    HaStatus,
     KVTable,
     ProducerConnection,
     ProducerTable,
@@ -26,6 +29,7 @@ from rocketline.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
+    TimerCounts,
     TopicConfig,
     TopicConfigList,
     TopicConfigSerializeWrapper,
@@ -74,6 +78,7 @@ from rocketline.protocol.headers import (
     WritePermOfBrokerHeader,
 )
 from rocketline.protocol.records import decode_messages
+from rocketline.protocol.timer_mark import TimerMark
 from rocketline.settings import parse_properties
 from rocketline.transport import RemotingClient
 
@@ -92,7 +97,15 @@ class AdminBroker(RemoteBroker):
     def accounts(self) -> RemoteAccounts:
         return RemoteAccounts(lambda code, header, doing, body: self._ask(code, header, doing, body=body), self.address)
 
+    @property
+    def elections(self) -> RemoteGroup:
+        return RemoteGroup(lambda code, header, doing, body: self._ask(code, header, doing, body=body))
+
     # The broker itself
+
+    async def replication(self) -> HaStatus:
+        """What a master knows of its replicas, and a replica of its master (907)."""
+        return await self._get(HaStatus, RequestCode.GET_BROKER_HA_STATUS, None, "replication status")
 
     async def runtime_info(self) -> dict[str, str]:
         return (await self._get(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO, None, "runtime info")).table
@@ -113,6 +126,21 @@ class AdminBroker(RemoteBroker):
     async def stats(self, name: str, key: str) -> BrokerStatsData:
         header = ViewBrokerStatsHeader(name, key)
         return await self._get(BrokerStatsData, RequestCode.VIEW_BROKER_STATS_DATA, header, f"counter {name} of {key}")
+
+    # Messages for later
+
+    async def delay_offsets(self) -> dict[int, int]:
+        """By delay level, the queue offset up to which messages were delivered."""
+        return (await self._get(DelayOffsetTable, RequestCode.GET_ALL_DELAY_OFFSET, None, "delay offsets")).offset_table
+
+    async def timer_counts(self) -> dict[str, int]:
+        """By topic, how many timer messages wait."""
+        counts = (await self._get(TimerCounts, RequestCode.GET_TIMER_METRICS, None, "timer counts")).timing_count
+        return {topic: item.count for topic, item in counts.items()}
+
+    async def timer_check_point(self) -> TimerMark:
+        answer = await self._ask(RequestCode.GET_TIMER_CHECK_POINT, None, "timer check point")
+        return TimerMark.decode(answer.body) or TimerMark()
 
     # Topics
 
@@ -236,8 +264,11 @@ class AdminBroker(RemoteBroker):
     async def message_at(self, log_offset: int) -> MessageView:
         header = ViewMessageByIdHeader(LogOffset(log_offset))
         answer = await self._ask(RequestCode.VIEW_MESSAGE_BY_ID, header, f"message at {log_offset}")
-        (message,) = self._named(decode_messages(answer.body))
-        return message
+        # An Apache broker gives whatever bytes are there.
+        messages = self._named(decode_messages(answer.body))
+        if len(messages) != 1 or messages[0].log_offset != log_offset:
+            raise ClientError(f"no message begins at log offset {log_offset} of {self.address}")
+        return messages[0]
 
     async def find(
         self, topic: str, key: str, most: int, begin_ms: int, end_ms: int, *, unique: bool

@@ -29,8 +29,11 @@ GROUPS = {
     "offsets": "progress of groups",
     "clients": "who is connected",
     "messages": "messages",
+    "searching": "looking for messages",
+    "waiting": "messages that wait",
     "sending": "sending",
     "dead_letters": "dead letters",
+    "summaries": "summaries and settings",
     "accounts": "accounts and rights",
     "doctor": "health and exports",
 }
@@ -66,7 +69,7 @@ def _run(found: Verb, args: Args) -> int:
     if watch_s is None:
         tables = asyncio.run(diagnosed(cluster, _ask(found, args, cluster), _broker_of(args)))
         show(tables, args.output)
-        return 1 if found.is_check and any(table.rows for table in tables) else 0
+        return 1 if any(table.is_bad or (found.is_check and table.rows) for table in tables) else 0
     asyncio.run(_watch(found, args, cluster, watch_s))
     return 0
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from rocketline.cli.failures import discard_output, one_line, take_debug
 
-SERVERS = ("up", "nameserver", "broker")
+SERVERS = ("up", "nameserver", "broker", "proxy")
 EXTRA_PACKAGES = ("typer", "rich")
 """What the extra `cli` installs."""
 
@@ -80,7 +80,12 @@ def _server(name: str) -> Callable[..., None]:
         return up
     from rocketline.cli.servers import commands as servers
 
-    return servers.broker if name == "broker" else servers.nameserver
+    found: dict[str, Callable[..., None]] = {
+        "broker": servers.broker,
+        "nameserver": servers.nameserver,
+        "proxy": servers.proxy,
+    }
+    return found[name]
 
 
 def _exit_code(work: Callable[[], int], debug: bool) -> int:

@@ -15,6 +15,7 @@ import typer
 from rocketline.cli.auth_commands import auth_app
 from rocketline.cli.bench.commands import bench_app
 from rocketline.cli.certs import certs
+from rocketline.cli.console_commands import console_app
 from rocketline.cli.context_commands import context_app
 from rocketline.cli.demo.command import demo
 from rocketline.cli.entry import SERVERS, run_admin, run_server
@@ -97,6 +98,7 @@ app.add_typer(context_app, name="context")
 app.add_typer(auth_app, name="auth")
 app.add_typer(bench_app, name="bench")
 app.add_typer(examples_app, name="examples")
+app.add_typer(console_app, name="console")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

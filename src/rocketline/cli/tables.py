@@ -62,6 +62,8 @@ class Table:
     subject: Mapping[str, Any] | None = None
     """Of a verb that shows several things, such as brokers or messages: which of them the tables from here on are about.
     JSON is a list then, with an object for each of them."""
+    is_bad: bool = False
+    """Whether it tells of something that was asked for and failed: the command ends with exit code 1."""
 
     @property
     def heading(self) -> str:

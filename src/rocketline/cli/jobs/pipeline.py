@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +18,10 @@ from rocketline.cli.access import (
     spark_access,
 )
 from rocketline.cli.options import ConfigFile, OutputOption, Settings
-from rocketline.cli.tables import Output, Table, sentence, show
+from rocketline.cli.tables import Ms, Output, Table, sentence, show
 from rocketline.cli.usage import UsageProblem
 from rocketline.errors import ConfigError
+from rocketline.pipelines.runs import RUNS_VARIABLE, RunRecord, note
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +58,44 @@ Access = Annotated[
 Store = Annotated[
     Path, typer.Argument(metavar="DIR", help="Folder given to `up --data`, a store root, or a commit log.")
 ]
+TableFormat = Annotated[str, typer.Option("--format", help="delta, parquet or iceberg.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for tables and plots.")]
+
+
+@pipeline_app.callback()
+def pipelines(
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", metavar="DIR", envvar=RUNS_VARIABLE,
+                     help="Keep a record of every run in this folder, for `pipeline runs` and the console."),
+    ] = None,
+) -> None:  # fmt: skip
+    _records.folder = runs
+
+
+@pipeline_app.command("runs")
+def list_runs(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Folder given to --runs.", show_default="--runs")
+    ] = None,
+    most: Annotated[int, typer.Option("--max", min=1, help="Runs shown at most.")] = 50,
+    output: OutputOption = Output.table,
+) -> None:
+    """List recorded runs, the newest first: what runs, what is done, what failed, what was lost."""
+    from rocketline.pipelines.runs import read_runs
+
+    chosen = folder or _records.folder
+    if chosen is None:
+        raise UsageProblem(f"which runs? name the folder that was given to --runs, or set {RUNS_VARIABLE}")
+    try:
+        found = read_runs(chosen, most=most)
+    except OSError as error:
+        raise UsageProblem(f"{chosen}: {error.strerror}") from error
+    table = Table(("job", "state", "began", "ended", "rows", "behind", "progress", "outcome", "id"))
+    for run in found:
+        times = (Ms(run.began_ms), Ms(run.ended_ms or 0))
+        table.rows.append((run.job, run.state, *times, run.rows, run.behind, run.progress, run.outcome, run.id))
+    show([table], output)
 
 
 @pipeline_app.command()
@@ -117,10 +156,81 @@ def archive(
 
 
 @pipeline_app.command()
+def table(
+    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables; also hdfs://, s3a://.")],
+    topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
+    namesrv: Namesrv = None,
+    table_format: TableFormat = "delta",
+    body: Annotated[str, typer.Option(help="What bodies are: raw or json.")] = "raw",
+    schema: Annotated[
+        str | None, typer.Option(metavar="DDL", help="Columns of JSON bodies: 'customer string, amount double'.")
+    ] = None,
+    keep_body: Annotated[bool, typer.Option(help="Keep the bytes of bodies too, for restore and audit-table.")] = True,
+    merge_key: Annotated[
+        list[str] | None, typer.Option(help="Keep only the latest row of this column; repeatable. Delta only.")
+    ] = None,
+    delete_when: Annotated[
+        str | None, typer.Option(metavar="SQL", help="A row that deletes its key: \"op = 'd'\".")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep running until interrupted.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Write the table into fewer files at the end.")] = False,
+    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Continue after messages that are gone.")] = False,
+    per_batch: Annotated[int, typer.Option(min=1, help="At most this many messages in one batch.")] = 1_000_000,
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Keep a table of a topic, exactly once: Delta Lake or Parquet; every run adds what is new."""
+    from rocketline.pipelines.tables.table import TopicTable, keep_table
+
+    cluster, access = _needed_cluster(namesrv, option)
+    wanted = TopicTable(
+        cluster,
+        topic,
+        target,
+        table_format,
+        body,
+        schema,
+        keep_body,
+        tuple(merge_key or ()),
+        delete_when,
+        per_batch,
+        not allow_loss,
+        access,
+    )
+    conf = _with_runtime(table_format, conf)
+    _run("table", master, conf, output, lambda spark: keep_table(spark, wanted, _tell, follow=follow, compact=compact))
+
+
+@pipeline_app.command()
+def audit_table(
+    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the tables.")],
+    topic: Annotated[str, typer.Option(help="The topic; its table is DIR/TOPIC.")],
+    namesrv: Namesrv = None,
+    table_format: TableFormat = "delta",
+    option: Access = None,
+    master: Master = None,
+    conf: Conf = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Compare a table with what the topic still has: rows missing, twice or different. Exit code 1: they differ."""
+    from rocketline.pipelines.tables.auditing import audit_table as run
+    from rocketline.pipelines.tables.table import TopicTable
+
+    cluster, access = _needed_cluster(namesrv, option)
+    wanted = TopicTable(cluster, topic, target, table_format, access=access)
+    _run("audit-table", master, _with_runtime(table_format, conf), output, lambda spark: run(spark, wanted, _tell))
+
+
+@pipeline_app.command()
 def restore(
-    source: Annotated[str, typer.Argument(metavar="DIR", help="Folder of an archive.")],
+    source: Annotated[str, typer.Argument(metavar="DIR", help="Folder of an archive, or of tables.")],
     to_namesrv: Annotated[str, typer.Option(metavar="HOST:PORT", help="Cluster to send to.")],
     topic: Topics = None,
+    table_format: Annotated[
+        str | None, typer.Option("--format", help="DIR has tables of topics in this format: delta or parquet.")
+    ] = None,
     to_topic: ToTopic = None,
     where: Where = None,
     rate: Rate = None,
@@ -129,18 +239,21 @@ def restore(
     conf: Conf = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Send an archive's messages back into topics."""
+    """Send the messages of an archive, or of tables of topics, back into topics."""
+    from rocketline.pipelines.archive import archived
     from rocketline.pipelines.archive import restore as run
+    from rocketline.pipelines.tables.auditing import stored_messages
 
     access = spark_access(option or ())
     _run(
         "restore",
         master,
-        conf,
+        _with_runtime(table_format, conf),
         output,
         lambda spark: run(
             spark,
             source,
+            stored_messages(spark, source, topic or (), table_format) if table_format else archived(spark, source),
             to_namesrv,
             _tell,
             topics=tuple(topic or ()),
@@ -236,9 +349,7 @@ def lag(
     """Show the lag of groups, their rates, and when they will have caught up."""
     from rocketline.pipelines.lag import lag as run
 
-    cluster, access = _cluster(namesrv, None, option)
-    if cluster is None:
-        raise UsageProblem("which cluster? give --namesrv HOST:PORT, set NAMESRV_ADDR, or use a context")
+    cluster, access = _needed_cluster(namesrv, option)
     _run(
         "lag",
         master,
@@ -290,7 +401,7 @@ def audit(
     from rocketline.pipelines.failures import explained
 
     broker, stores = broker_config(config, settings), stores_in(folder)
-    with open_session("audit", master, _settings(conf), tasks_only=True) as spark, explained():
+    with _recorded("audit"), open_session("audit", master, _settings(conf), tasks_only=True) as spark, explained():
         show_reports((run(spark, store, _tell, broker.store) for store in stores), output)
 
 
@@ -312,7 +423,7 @@ def rebuild(
     from rocketline.pipelines.rebuild import rebuild as run
 
     broker, stores = broker_config(config, settings), stores_in(folder)
-    with open_session("rebuild", master, _settings(conf), tasks_only=True) as spark, explained():
+    with _recorded("rebuild"), open_session("rebuild", master, _settings(conf), tasks_only=True) as spark, explained():
         show_rebuilds(((store, run(spark, store, _tell, broker)) for store in stores), output)
 
 
@@ -350,14 +461,39 @@ def _cluster(namesrv: str | None, path: str | None, option: list[str] | None) ->
     return given, spark_access(option or (), context=context)
 
 
+def _needed_cluster(namesrv: str | None, option: list[str] | None) -> tuple[str, dict[str, str]]:
+    cluster, access = _cluster(namesrv, None, option)
+    if cluster is None:
+        raise UsageProblem("which cluster? give --namesrv HOST:PORT, set NAMESRV_ADDR, or use a context")
+    return cluster, access
+
+
+def _with_runtime(table_format: str | None, conf: list[str] | None) -> list[str]:
+    """Settings of Spark with those of a table format; ConfigError when it has no runtime for this Spark."""
+    given = list(conf or ())
+    if table_format is None:
+        return given
+    from rocketline.spark.sessions import check_libraries
+
+    check_libraries()
+    import pyspark
+
+    from rocketline.pipelines.tables.runtimes import format_settings
+
+    more = format_settings(table_format, pyspark.__version__, _settings(given))
+    return [*(f"{name}={value}" for name, value in more.items()), *given]
+
+
 def _run(
     name: str, master: str | None, conf: list[str] | None, output: Output, work: Callable[[SparkSession], Outcome]
 ) -> None:
     from rocketline.pipelines.failures import explained
     from rocketline.spark.sessions import open_session
 
-    with open_session(name, master, _settings(conf)) as spark, explained():
+    with _recorded(name) as record, open_session(name, master, _settings(conf)) as spark, explained():
         outcome = work(spark)
+        if record is not None:
+            record.finish(outcome.title, outcome.columns, outcome.rows, is_bad=outcome.is_bad)
     _tell(outcome.title)
     show([_table(outcome)], output)
     if outcome.is_bad:
@@ -379,5 +515,22 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+class _Records:
+    """Where runs of this process are recorded."""
+
+    folder: Path | None = None
+
+
+_records = _Records()
+
+
+def _recorded(job: str) -> AbstractContextManager[RunRecord | None]:
+    """The record of a run, if one is kept."""
+    if _records.folder is None:
+        return nullcontext()
+    return RunRecord(_records.folder, job, " ".join(sys.argv[1:]))
+
+
 def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+    note(text)

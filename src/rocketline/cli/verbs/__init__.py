@@ -6,12 +6,16 @@ from rocketline.cli.verbs import (
     clients,
     dead_letters,
     doctor,
+    elections,
     groups,
     messages,
     nameservers,
     offsets,
+    searching,
     sending,
+    summaries,
     topics,
+    waiting,
 )
 
 __all__ = [
@@ -20,10 +24,14 @@ __all__ = [
     "clients",
     "dead_letters",
     "doctor",
+    "elections",
     "groups",
     "messages",
     "nameservers",
     "offsets",
+    "searching",
     "sending",
+    "summaries",
     "topics",
+    "waiting",
 ]

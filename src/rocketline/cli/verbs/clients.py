@@ -55,13 +55,13 @@ async def producer_connection(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 @verb("producer", "All producers of a broker.", Flag("b", "broker", "Address of the broker."), aliases=("producers",))
 async def producer(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    brokers = [await admin.named_broker_at(args.broker)] if args.broker else await admin.brokers()
+    from rocketline.admin.overview import all_producers
+
+    found = await all_producers(admin, [args.broker] if args.broker else ())
     table = Table(("broker", "group", *CONNECTION, "last heartbeat"))
-    for broker, answer in zip(brokers, await admin.gather(broker.all_producers() for broker in brokers)):
-        for group, members in sorted(answer.data.items()):
-            for item in members:
-                client = (item.client_id, item.remote_ip.lstrip("/"), item.language, item.version)
-                table.rows.append((broker.name, group, *client, Ms(item.last_update_timestamp)))
+    for item in found.some():
+        client = (item.client, item.address, item.language, item.version)
+        table.rows.append((item.broker, item.group, *client, Ms(item.seen_ms)))
     yield table
 
 

@@ -22,8 +22,6 @@ IGNORED_CLUSTER = Flag("c", "cluster", IGNORED)
 BEGIN = Flag("b", "beginTimestamp", "Stored at or after: ms, now, or 2026-05-31#12:00:00:000.", kind=parse_time_ms)
 END = Flag("e", "endTimestamp", "Stored at or before; same formats.", kind=parse_time_ms)
 
-PRODUCER_GROUP = "rocketline_admin_producer"
-
 
 def parse_attributes(flag: str, text: str | None) -> dict[str, str]:
     """The attributes of `+name=value,-name`, with their signs; UsageProblem when one has none."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocketline.cli.tables import Ms, Table, sentence
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BEGIN, END, GROUP, PRODUCER_GROUP
+from rocketline.cli.verbs.common import BEGIN, END, GROUP
 from rocketline.cli.verbs.messages import COUNT, body_text, first_messages, message_facts, range_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MESSAGE_ID = Flag("i", "msgId", "Only the letters with these ids, separated by c
 async def dlq_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
     from rocketline.admin.dead_letters import count_dead_letters
 
-    rows = [(item.group, item.count, Ms(item.last_ms)) for item in await count_dead_letters(admin)]
+    rows = [(item.group, item.count, Ms(item.last_ms)) for item in (await count_dead_letters(admin)).some()]
     yield Table(("group", "dead letters", "last"), list(rows))
 
 
@@ -68,23 +68,29 @@ async def _chosen(admin: Admin, args: Args) -> AsyncIterator[MessageView]:
     aliases=("redrive",),
 )
 async def dlq_redrive(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.admin.dead_letters import copy_of, origin_topic
-    from rocketline.client import Producer
+    from rocketline.admin.dead_letters import Resent, origin_topic, resend
 
     letters, more = await first_messages(_chosen(admin, args), args.max)
-    copies = [(letter, copy_of(letter, args.topic or origin_topic(letter))) for letter in letters]
-    table = Table(("dead letter", "topic", "sent as", "broker", "queue", "offset"))
     if args.dry_run:
-        table.rows = [(letter.message_id, copy.topic, "", "", None, None) for letter, copy in copies]
+        outcomes = [
+            Resent(letter.message_id, letter.offset_id, args.topic or origin_topic(letter)) for letter in letters
+        ]
     else:
-        async with Producer(admin.namesrv, group=PRODUCER_GROUP, options=admin.client_options) as producer:
-            for letter, copy in copies:
-                receipt = await producer.send(copy)
-                place = (receipt.queue.broker_name, receipt.queue.queue_id, receipt.queue_offset)
-                table.rows.append((letter.message_id, copy.topic, receipt.message_id, *place))
-    table.about = f"{len(copies)} {'would be' if args.dry_run else 'were'} sent again"
+        outcomes = await resend(admin, letters, args.topic)
+    table = Table(("dead letter", "topic", "sent as", "broker", "queue", "offset", "problem"))
+    for item in outcomes:
+        receipt = item.receipt
+        place = (
+            (receipt.queue.broker_name, receipt.queue.queue_id, receipt.queue_offset) if receipt else ("", None, None)
+        )
+        table.rows.append((item.letter_id, item.topic, receipt.message_id if receipt else "", *place, item.problem))
+    failed = sum(item.problem is not None for item in outcomes)
+    table.is_bad = failed > 0
+    table.about = f"{len(outcomes) - failed} {'would be' if args.dry_run else 'were'} sent again"
+    if failed:
+        table.about += f", {failed} were not"
     if more:
-        table.about += f"; there are more than these {len(copies)}: use --max"
+        table.about += f"; there are more than these {len(outcomes)}: use --max"
     yield table
 
 

@@ -147,7 +147,7 @@ async def consumer_progress(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
     if not args.group_name:
         table = Table(("group", "topics", "lag", "in flight", "out/s"))
-        for progress in await all_progress(admin, args.cluster):
+        for progress in (await all_progress(admin, args.cluster)).some():
             if progress.queues:
                 names = [topic for topic in progress.topics if not topic.startswith("%RETRY%")]
                 table.rows.append((progress.group, names, progress.lag, progress.in_flight, progress.rate))
@@ -196,7 +196,7 @@ async def who_consumes(admin: Admin, args: Args) -> AsyncIterator[Table]:
     answers = await admin.ask_brokers(brokers, lambda broker: broker.groups_of_topic(args.topic))
     names = {name for _, groups in answers for name in groups}
     # One request per broker, however many groups there are.
-    found = {item.group: item.in_topic(args.topic) for item in await all_progress(admin)}
+    found = {item.group: item.in_topic(args.topic) for item in (await all_progress(admin)).some()}
     table = Table(("group", "lag", "in flight"))
     for name in sorted(names):
         progress = found.get(name)

@@ -10,7 +10,7 @@ from rocketline.cli.tables import Ms, Table, facts, sentence
 from rocketline.cli.times import parse_time_ms
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import BEGIN, END, IGNORED, IGNORED_CLUSTER, PRODUCER_GROUP, TOPIC
+from rocketline.cli.verbs.common import BEGIN, END, IGNORED, IGNORED_CLUSTER, TOPIC
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -129,6 +129,7 @@ async def _requested_extras(admin: Admin, args: Args, message: MessageView) -> A
 
 
 async def _sent_again(admin: Admin, message: MessageView) -> Table:
+    from rocketline.admin.cluster import PRODUCER_GROUP
     from rocketline.admin.dead_letters import copy_of
     from rocketline.client import Producer
 
@@ -198,42 +199,6 @@ async def query_msg_by_offset(admin: Admin, args: Args) -> AsyncIterator[Table]:
     message = await by_queue_offset(admin, queue, args.offset)
     yield message_facts(message, args.body_format)
     yield await _consumed_by(admin, message)
-
-
-@verb(
-    "queryMsgTraceById",
-    "The trace of a message, if its clients wrote one.",
-    Flag("i", "msgId", "Unique id.", required=True),
-    Flag("t", "traceTopic", "Topic of the traces.", default="RMQ_SYS_TRACE_TOPIC"),
-    BEGIN,
-    END,
-    Flag("c", "maxNum", "At most this many; default 64.", kind=int, default=64),
-    aliases=("trace",),
-)
-async def query_msg_trace_by_id(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.admin.messages import FOREVER_MS, by_key
-    from rocketline.protocol.trace import decode_traces
-
-    end_ms = FOREVER_MS if args.end_timestamp is None else args.end_timestamp
-    table = Table(("what", "group", "time", "took ms", "success", "detail"))
-    for message in await by_key(admin, args.trace_topic, args.msg_id, args.max_num, args.begin_timestamp or 0, end_ms):
-        for trace in decode_traces(message.body):
-            if trace.message_id == args.msg_id:
-                table.rows.append(_trace_row(trace))
-    table.rows.sort(key=lambda row: row[2])
-    yield table
-
-
-def _trace_row(trace: Any) -> tuple[Any, ...]:
-    detail = getattr(trace, "store_host", None) or getattr(trace, "request_id", None)
-    return (
-        type(trace).__name__,
-        getattr(trace, "group", None),
-        Ms(getattr(trace, "timestamp_ms", None) or 0),
-        getattr(trace, "cost_ms", None),
-        getattr(trace, "success", None),
-        detail,
-    )
 
 
 def range_of(args: Args) -> MessageRange:
@@ -382,17 +347,3 @@ async def query_cq(admin: Admin, args: Args) -> AsyncIterator[Table]:
         table.rows.append((number, unit.physic_offset, unit.physic_size, unit.tags_code))
     table.about = f"the queue has entries {body.min_queue_index} to {body.max_queue_index - 1}"
     yield table
-
-
-@verb(
-    "resumeCheckHalfMessage",
-    "Let the broker check a half message again that it has given up.",
-    Flag("i", "msgId", "Offset id in TRANS_CHECK_MAX_TIME_TOPIC.", required=True),
-    Flag("t", "topic", "Topic."),
-)
-async def resume_check_half_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
-    from rocketline.protocol.message_ids import parse_offset_id
-
-    broker = await admin.named_broker_at(parse_offset_id(args.msg_id)[0])
-    await broker.resume_check(args.topic or "", args.msg_id)
-    yield sentence(f"{args.msg_id} will be checked again")

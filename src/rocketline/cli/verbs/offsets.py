@@ -10,10 +10,10 @@ from rocketline.cli.times import parse_time_ms
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
 from rocketline.cli.verbs.common import IGNORED, TOPIC
+from rocketline.message import MessageQueue
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
-    from rocketline.message import MessageQueue
 
 GROUP = Flag("g", "group", "Consumer group.", required=True)
 FORCE = Flag("f", "force", "Move forward too; false: only back.", kind=bool, default=True)
@@ -36,6 +36,7 @@ def _moved(offsets: dict[MessageQueue, int]) -> Table:
     Flag("b", "broker", "Only the broker at this address."),
     Flag("q", "queue", "Only this queue; needs -b.", kind=int, default=-1),
     Flag("o", "offset", "Move that queue to this offset.", kind=int),
+    Flag("", "preview", "Only show what it would do: messages repeated and skipped.", switch=True),
     Flag("c", "cluster", IGNORED),
     aliases=("reset-offset",),
 )
@@ -44,6 +45,9 @@ async def reset_offset_by_time(admin: Admin, args: Args) -> AsyncIterator[Table]
 
     if args.queue >= 0 and not args.broker:
         raise UsageProblem("-q needs -b: each broker has its own queues")
+    if args.preview:
+        yield await _preview(admin, args)
+        return
     yield _moved(
         await reset(
             admin,
@@ -56,6 +60,26 @@ async def reset_offset_by_time(admin: Admin, args: Args) -> AsyncIterator[Table]
             offset=args.offset,
         )
     )
+
+
+async def _preview(admin: Admin, args: Args) -> Table:
+    from rocketline.admin.resets import preview_reset
+
+    broker = (await admin.named_broker_at(args.broker)).name if args.broker else None
+    offsets = None
+    if args.offset is not None and broker is not None and args.queue >= 0:
+        offsets = {MessageQueue(args.topic, broker, args.queue): args.offset}
+    found = await preview_reset(
+        admin, args.group, args.topic, to_ms=None if offsets else args.timestamp, offsets=offsets
+    )
+    table = Table(("broker", "queue", "from", "to", "repeated", "skipped"))
+    for move in found.some():
+        queue = move.queue
+        if broker in (None, queue.broker_name) and args.queue in (-1, queue.queue_id):
+            place = (queue.broker_name, queue.queue_id, move.before, move.after)
+            table.rows.append((*place, move.repeats, move.skips))
+    table.about = f"{sum(row[4] for row in table.rows)} repeated, {sum(row[5] for row in table.rows)} skipped"
+    return table
 
 
 @verb(

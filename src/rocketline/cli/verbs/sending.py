@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rocketline.cli.tables import Table
 from rocketline.cli.usage import UsageProblem
 from rocketline.cli.verb import Args, Flag, verb
-from rocketline.cli.verbs.common import IGNORED, ONE_CLUSTER, PRODUCER_GROUP, TOPIC
+from rocketline.cli.verbs.common import IGNORED, ONE_CLUSTER, TOPIC
 
 if TYPE_CHECKING:
     from rocketline.admin import Admin
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     aliases=("send",),
 )
 async def send_message(admin: Admin, args: Args) -> AsyncIterator[Table]:
+    from rocketline.admin.cluster import PRODUCER_GROUP
     from rocketline.client import Producer
     from rocketline.message import Message, MessageQueue
 
@@ -92,6 +93,7 @@ async def cluster_rt(admin: Admin, args: Args) -> AsyncIterator[Table]:
 async def _timed_sends(admin: Admin, topic: str, count: int, size: int) -> Table:
     import time
 
+    from rocketline.admin.cluster import PRODUCER_GROUP
     from rocketline.client import Producer
     from rocketline.errors import RocketlineError
     from rocketline.message import Message

@@ -48,20 +48,11 @@ async def topic_list(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
 
 async def _user_topics(admin: Admin, names: list[str]) -> list[str]:
-    """Without the topics that RocketMQ makes for itself; each broker and each cluster has one with its name."""
-    from rocketline.protocol.names import is_derived
-    from rocketline.protocol.namespaces import is_system_name
-
-    def is_own(name: str) -> bool:
-        return name in named or is_derived(name) or is_system_name(name) or name.startswith("RMQ_SYS_")
+    """Without the topics that RocketMQ makes for itself."""
+    from rocketline.admin.overview import USER, topic_kind
 
     info = await admin.cluster_info()
-    named = {
-        *info.broker_addr_table,
-        *info.cluster_addr_table,
-        *(f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table),
-    }
-    return [name for name in names if not is_own(name)]
+    return [name for name in names if topic_kind(name, info) == USER]
 
 
 async def _why_no_topic(admin: Admin) -> str:
@@ -88,7 +79,7 @@ async def _groups_of_topics(admin: Admin) -> dict[str, list[str]]:
     from rocketline.admin.progress import all_progress
 
     table: dict[str, list[str]] = {}
-    for progress in await all_progress(admin):
+    for progress in (await all_progress(admin)).some():
         for topic in progress.topics:
             table.setdefault(topic, []).append(progress.group)
     return table
@@ -259,7 +250,7 @@ async def stats_all(admin: Admin, args: Args) -> AsyncIterator[Table]:
 
     table = Table(("topic", "group", "lag", "in/s", "out/s", "in last day", "out last day"))
     lags: dict[str, dict[str, int]] = {}
-    for progress in await all_progress(admin):
+    for progress in (await all_progress(admin)).some():
         for queue, item in progress.queues.items():
             groups = lags.setdefault(queue.topic, {})
             groups[progress.group] = groups.get(progress.group, 0) + max(0, item.broker_offset - item.consumer_offset)

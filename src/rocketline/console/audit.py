@@ -1,0 +1,71 @@
+"""The audit: one JSON line per change, per body read and per failed login. Bodies and secrets are never in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from rocketline.clock import SYSTEM_CLOCK
+from rocketline.errors import ConfigError
+
+log = logging.getLogger("rocketline.audit")
+
+MAX_REMEMBERED = 1000
+HIDDEN = frozenset({"body", "password", "csrf", "confirm", "idempotencyKey"})
+MAX_VALUE_CHARS = 200
+
+
+class AuditLine(msgspec.Struct, rename="camel"):
+    time_ms: int
+    person: str
+    role: str
+    address: str
+    cluster: str
+    action: str
+    object: str
+    parameters: dict[str, str]
+    ok: bool
+    outcome: str
+
+
+class Audit:
+    """The last lines in memory, and all of them in a file, if there is one."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.lines: deque[AuditLine] = deque(maxlen=MAX_REMEMBERED)
+        self._file: int | None = None
+        if path is not None:
+            try:
+                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            except OSError as error:
+                raise ConfigError(f"--audit {path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def write(self, line: AuditLine) -> None:
+        self.lines.append(line)
+        log.info(
+            "%s: %s %s %s: %s", line.person, line.action, line.cluster, line.object, line.outcome,
+            extra={"fields": msgspec.to_builtins(line)},
+        )  # fmt: skip
+        if self._file is not None:
+            os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+
+def audit_line(
+    action: str, person: str, role: str, address: str, cluster: str = "", *,
+    about: str = "", parameters: dict[str, object] | None = None, ok: bool, outcome: str,
+) -> AuditLine:  # fmt: skip
+    shown = {
+        name: str(value)[:MAX_VALUE_CHARS]
+        for name, value in (parameters or {}).items()
+        if name not in HIDDEN and value not in (None, "", [], {})
+    }
+    return AuditLine(SYSTEM_CLOCK.now_ms(), person, role, address, cluster, action, about, shown, ok, outcome[:1000])

@@ -1,0 +1,167 @@
+"""What is there before anybody is let in: login, logout, the one-time link, health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from rocketline.console.access import Person, Role
+from rocketline.console.audit import audit_line
+from rocketline.console.desk import Desk
+from rocketline.console.dispatch import Dispatch
+from rocketline.console.guard import Guard, form_fields, read_body
+from rocketline.console.look import DENSITIES, THEMES, zone_names
+from rocketline.console.problems import Problem, problem_of
+from rocketline.console.render import Page
+from rocketline.console.responses import respond
+from rocketline.console.texts import LANGUAGES
+from rocketline.console.visit import Visit
+
+MAX_FORM_BYTES = 8192
+YEAR_S = 365 * 86400
+CHOICES: dict[str, Callable[[], Collection[str]]] = {
+    "language": lambda: LANGUAGES,
+    "theme": lambda: THEMES,
+    "density": lambda: DENSITIES,
+    "zone": zone_names,
+}
+
+
+class Front:
+    def __init__(self, desk: Desk, guard: Guard, dispatch: Dispatch, show_link: Callable[[str], None]) -> None:
+        self._desk = desk
+        self._guard = guard
+        self._dispatch = dispatch
+        self._show_link = show_link
+
+    async def home(self, request: Request) -> Response:
+        try:
+            self._guard.check_host(request)
+        except Problem as problem:
+            return self._dispatch.problem_page(request, None, problem)
+        person, _ = self._guard.who(request)
+        root = self._desk.config.root_path
+        first = next(iter(self._desk.places))
+        return RedirectResponse(f"{root}/c/{quote(first)}/" if person else f"{root}/login", 303)
+
+    async def login_page(self, request: Request) -> Response:
+        """The form; with the token of a link, the login itself."""
+        try:
+            self._guard.check_host(request)
+            token = request.query_params.get("token", "")
+            person, _ = self._guard.who(request)
+            if token and self._desk.logins.link is not None and person is None:
+                entering = self._desk.logins.link.take(token[:200])
+                self._note(request, "local", ok=entering is not None)
+                if entering is None:
+                    return self._form(request, 403, "login.link_used")
+                return self._let_in(request, entering, "")
+            if person is not None:
+                return RedirectResponse(self._target(request.query_params.get("next", "")), 303)
+            return self._form(request, 200, "")
+        except Exception as error:
+            return self._dispatch.problem_page(request, None, problem_of(error))
+
+    async def login(self, request: Request) -> Response:
+        try:
+            self._guard.check_host(request)
+            self._guard.check_change(request, None, "")
+            fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
+            if not self._desk.config.has_people:
+                return self._form(request, 403, "")
+            name, password = fields.get("name", "")[:64], fields.get("password", "")[:1024]
+            address = self._guard.address(request)
+            person = await self._desk.logins.checked(name, password, address)
+            self._note(request, name, ok=person is not None)
+            if person is None:
+                return self._form(request, 403, "login.wrong")
+            return self._let_in(request, person, fields.get("next", ""))
+        except Problem as problem:
+            if problem.view.status == 429:
+                wait_s = problem.view.retry_after_s or 1
+                return self._form(request, 429, "login.wait", {"retry-after": str(wait_s)}, seconds=wait_s)
+            return self._dispatch.problem_page(request, None, problem)
+        except Exception as error:
+            return self._dispatch.problem_page(request, None, problem_of(error))
+
+    async def new_link(self, request: Request) -> Response:
+        """Print another link where the console was started; whoever asks gets nothing else."""
+        try:
+            self._guard.check_host(request)
+            self._guard.check_change(request, None, "")
+            link = self._desk.logins.link
+            if link is not None and link.renew():
+                self._show_link(link.token)
+            return self._form(request, 200, "login.link_printed" if link is not None else "")
+        except Problem as problem:
+            return self._dispatch.problem_page(request, None, problem)
+
+    async def logout(self, request: Request) -> Response:
+        try:
+            visit = self._guard.enter(request, Role.VIEWER, is_page=False)
+            fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
+            self._guard.check_change(request, visit.session, fields.get("csrf", ""))
+        except Exception as error:
+            return self._dispatch.problem_page(request, None, problem_of(error))
+        self._desk.sessions.end(request.cookies.get(self._guard.cookie, ""))
+        response = RedirectResponse(f"{self._desk.config.root_path}/login", 303)
+        response.delete_cookie(self._guard.cookie, path="/", secure=self._guard.is_secure, httponly=True)
+        return response
+
+    async def choose(self, request: Request) -> Response:
+        """Keep what a visitor chose in cookies, and go back to where it was chosen."""
+        try:
+            visit = self._guard.enter(request, Role.VIEWER, is_page=False)
+            fields = dict(form_fields(await read_body(request, MAX_FORM_BYTES)))
+            self._guard.check_change(request, visit.session, fields.get("csrf", ""))
+        except Exception as error:
+            return self._dispatch.problem_page(request, None, problem_of(error))
+        response = RedirectResponse(self._target(fields.get("back", "")), 303)
+        for name, known in CHOICES.items():
+            if fields.get(name, "") in known():
+                response.set_cookie(
+                    f"rl_{name}", fields[name], max_age=YEAR_S, path="/", secure=self._guard.is_secure, samesite="lax"
+                )
+        return response
+
+    async def healthy(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    def _let_in(self, request: Request, person: Person, next_url: str) -> Response:
+        """A new session, whatever cookie came: an id that somebody else chose is worth nothing."""
+        session_id = self._desk.sessions.begin(person)
+        response = RedirectResponse(self._target(next_url), 303)
+        response.set_cookie(
+            self._guard.cookie, session_id, path="/", secure=self._guard.is_secure, httponly=True, samesite="lax"
+        )
+        return response
+
+    def _target(self, next_url: str) -> str:
+        """Where to go after the login: a page of ours, never another site."""
+        root = self._desk.config.root_path
+        is_ours = (
+            next_url.startswith("/c/") and "//" not in next_url and "\\" not in next_url and next_url.isprintable()
+        )
+        return root + (next_url if is_ours else f"/c/{quote(next(iter(self._desk.places)))}/")
+
+    def _form(
+        self, request: Request, status: int, note: str, headers: dict[str, str] | None = None, **values: object
+    ) -> Response:
+        nobody = Visit(self._desk, Person("", Role.VIEWER, "nobody"), self._guard.look(request))
+        nobody.cluster = next(iter(self._desk.places))
+        view = {
+            "note": nobody.look.t(note, **values) if note else "",
+            "by_name": self._desk.config.has_people,
+            "by_broker": self._desk.config.broker_login,
+            "next": request.query_params.get("next", ""),
+        }
+        html = Page(nobody, "/login", []).html("login.html", view)
+        return respond(request, html.encode(), "text/html; charset=utf-8", status, headers)
+
+    def _note(self, request: Request, name: str, *, ok: bool) -> None:
+        outcome = "let in" if ok else "refused"
+        address = self._guard.address(request)
+        self._desk.audit.write(audit_line("login", name, "", address, ok=ok, outcome=outcome))

@@ -1,0 +1,28 @@
+"""Importing this declares all endpoints."""
+
+from rocketline.console.pages import (  # noqa: F401
+    access,
+    api_docs,
+    audit,
+    brokers,
+    charts,
+    dead_letters,
+    delayed,
+    doctor,
+    group_changes,
+    groups,
+    jobs,
+    live,
+    message,
+    messages,
+    overview,
+    producers,
+    reset,
+    sending,
+    settings,
+    store,
+    topic_changes,
+    topics,
+    traces,
+    transactions,
+)

@@ -1,0 +1,303 @@
+"""Brokers: their state, settings, replication, and the right to write to them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from rocketline.admin import AdminBroker
+from rocketline.admin.broker_settings import change_setting, settings_of
+from rocketline.admin.partial import Missing
+from rocketline.console.access import Role
+from rocketline.console.endpoints import Change, Input, Name, View, changes, reads
+from rocketline.console.problems import Problem
+from rocketline.console.views import Item, Result, Silent
+from rocketline.errors import RocketlineError
+from rocketline.protocol.bodies import PERM_WRITE
+from rocketline.protocol.numbers import read_number
+
+if TYPE_CHECKING:
+    from rocketline.console.visit import Visit
+
+FORGET_S = 3600.0
+"""A broker that left is shown for so long."""
+
+
+class BrokerRow(View, kw_only=True):
+    cluster: str
+    name: str
+    id: int
+    address: str
+    version: str = ""
+    in_rate: float | None = None
+    out_rate: float | None = None
+    stored: int | None = None
+    """Messages since its counters began."""
+    disk: float | None = None
+    oldest_ms: int | None = None
+    started_ms: int | None = None
+    problem: str = ""
+    """Why it does not answer."""
+    is_registered: bool = True
+
+
+class Brokers(View, kw_only=True):
+    items: list[BrokerRow]
+    name_servers: list[str]
+    partial: list[Silent] = []
+
+
+async def broker_rows(visit: Visit) -> tuple[list[BrokerRow], list[Silent]]:
+    """All brokers, one request to each; those that left in the last hour too."""
+    info = await visit.admin.cluster_info()
+    places = [
+        (cluster, name, broker_id, address)
+        for cluster, names in sorted(info.cluster_addr_table.items())
+        for name in sorted(names)
+        if name in info.broker_addr_table
+        for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+    ]
+    asked = [visit.admin.broker_at(address, name) for _, name, _, address in places]
+    answers = await visit.admin.gather_or_errors(broker.runtime_info() for broker in asked)
+    rows = [_row(visit, place, answer) for place, answer in zip(places, answers)]
+    rows += visit.desk.left_brokers(visit.cluster, places, FORGET_S, _left)
+    missing = [Silent(broker=row.name, address=row.address, problem=row.problem) for row in rows if row.problem]
+    return rows, missing
+
+
+def _row(visit: Visit, place: tuple[str, str, int, str], answer: dict[str, str] | RocketlineError) -> BrokerRow:
+    cluster, name, broker_id, address = place
+    row = BrokerRow(cluster=cluster, name=name, id=broker_id, address=address)
+    if isinstance(answer, RocketlineError):
+        row.problem = Missing.of(name, address, answer).problem
+        return row
+    sampler = visit.desk.samplers.get(visit.cluster)
+    row.version = answer.get("brokerVersionDesc", "")
+    row.in_rate = _rate(answer, "putTps")
+    row.out_rate = _rate(answer, "getTransferredTps")
+    if sampler is not None and broker_id == 0:
+        row.in_rate = _first(sampler.samples.last(f"in.{name}"), row.in_rate)
+        row.out_rate = _first(sampler.samples.last(f"out.{name}"), row.out_rate)
+    row.stored = read_number(answer.get("msgPutTotalTodayNow", ""))
+    with suppress(ValueError):
+        row.disk = float(answer.get("commitLogDiskRatio", ""))
+    oldest = read_number(answer.get("earliestMessageTimeStamp", ""))
+    row.oldest_ms = oldest if oldest and oldest > 0 else None
+    row.started_ms = read_number(answer.get("bootTimestamp", ""))
+    return row
+
+
+def _left(place: tuple[str, str, int, str]) -> BrokerRow:
+    cluster, name, broker_id, address = place
+    return BrokerRow(
+        cluster=cluster, name=name, id=broker_id, address=address, is_registered=False,
+        problem="does not answer: it is no longer registered with a name server",
+    )  # fmt: skip
+
+
+def _rate(info: dict[str, str], key: str) -> float | None:
+    """The first of the rates that a broker tells; Apache's leaves windows without data blank."""
+    try:
+        return float(info.get(key, "").split(" ")[0])
+    except ValueError:
+        return None
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+@reads("/brokers", Role.VIEWER, "brokers.html", live=True)
+async def brokers(visit: Visit, wanted: Input) -> Brokers:
+    """All brokers with their load, disk and age."""
+    rows, missing = await broker_rows(visit)
+    return Brokers(items=rows, name_servers=[server.address for server in visit.admin.name_servers], partial=missing)
+
+
+class BrokerInput(Input, kw_only=True):
+    broker: Name
+    id: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+    tab: Annotated[str, msgspec.Meta(max_length=32)] = "status"
+    q: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    changed: bool = False
+    """Only settings that differ from their default."""
+
+
+class SettingRow(View, kw_only=True):
+    name: str
+    value: str
+    default: str | None
+    changed: bool | None
+    changeable: bool
+    secret: bool
+
+
+class ReplicaRow(View, kw_only=True):
+    address: str
+    in_sync: bool
+    behind_bytes: int
+
+
+class BrokerView(View, kw_only=True):
+    name: str
+    id: int
+    address: str
+    addresses: dict[int, str]
+    tab: str
+    status: dict[str, str] = {}
+    settings: list[SettingRow] = []
+    hidden_settings: int = 0
+    replicas: list[ReplicaRow] = []
+    replication_problem: str = ""
+    writable: bool | None = None
+
+
+async def broker_of(visit: Visit, name: str, broker_id: int = 0) -> AdminBroker:
+    """A broker that a name server knows: no address ever comes from a browser."""
+    group = (await visit.admin.cluster_info()).broker_addr_table.get(name)
+    if group is None or broker_id not in group.broker_addrs:
+        raise Problem(404, "no_broker", name)
+    return visit.admin.broker_at(group.broker_addrs[broker_id], name)
+
+
+@reads("/brokers/{broker}", Role.VIEWER, "broker.html")
+async def broker(visit: Visit, wanted: BrokerInput) -> BrokerView:
+    """One broker: state, settings, replication."""
+    one = await broker_of(visit, wanted.broker, wanted.id)
+    group = (await visit.admin.cluster_info()).broker_addr_table[wanted.broker]
+    view = BrokerView(
+        name=wanted.broker,
+        id=wanted.id,
+        address=one.address,
+        addresses=dict(sorted(group.broker_addrs.items())),
+        tab=wanted.tab,
+    )
+    if wanted.tab == "settings":
+        found = await settings_of(one)
+        view.settings = [
+            SettingRow(
+                name=item.name, value=item.value, default=item.default, changed=item.changed,
+                changeable=item.changeable, secret=item.secret,
+            )
+            for item in found
+            if wanted.q.lower() in item.name.lower() and (item.changed or not wanted.changed)
+        ]  # fmt: skip
+        view.hidden_settings = len(found) - len(view.settings)
+    elif wanted.tab == "replication":
+        await _fill_replication(view, one)
+    else:
+        view.status = dict(sorted((await one.runtime_info()).items()))
+    view.writable = await _is_writable(visit, wanted.broker)
+    return view
+
+
+async def _fill_replication(view: BrokerView, one: AdminBroker) -> None:
+    try:
+        status = await one.replication()
+    except RocketlineError as error:
+        view.replication_problem = Missing.of(view.name, view.address, error).problem
+        return
+    view.replicas = [
+        ReplicaRow(address=item.addr, in_sync=item.in_sync, behind_bytes=item.diff)
+        for item in status.ha_connection_info
+    ]
+
+
+async def _is_writable(visit: Visit, name: str) -> bool | None:
+    """Whether name servers tell clients that they may write to a broker: by one of its topics."""
+    try:
+        route = await visit.admin.route(name)  # each broker has a topic with its name
+    except RocketlineError:
+        return None
+    queues = [item for item in route.queue_datas if item.broker_name == name]
+    return bool(queues[0].perm & PERM_WRITE) if queues else None
+
+
+class SettingChange(Change, kw_only=True):
+    broker: Name
+    id: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+    name: Name
+    value: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+
+
+class SettingInput(Input, kw_only=True):
+    broker: Name
+    id: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+    name: Name
+    value: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+
+
+class SettingPreview(View, kw_only=True):
+    broker: str
+    id: int
+    setting: SettingRow
+    after: str
+
+
+@reads("/brokers/{broker}/settings", Role.ADMIN, "setting.html")
+async def setting(visit: Visit, wanted: SettingInput) -> SettingPreview:
+    """One setting, and what a change would make of it."""
+    one = await broker_of(visit, wanted.broker, wanted.id)
+    found = next((item for item in await settings_of(one) if item.name == wanted.name), None)
+    if found is None or not found.changeable:
+        raise Problem(422, "not_changeable", wanted.name)
+    row = SettingRow(
+        name=found.name,
+        value=found.value,
+        default=found.default,
+        changed=found.changed,
+        changeable=True,
+        secret=found.secret,
+    )
+    return SettingPreview(broker=wanted.broker, id=wanted.id, setting=row, after=wanted.value)
+
+
+@changes("POST", "/brokers/{broker}/settings", Role.ADMIN, "/brokers/{broker}/settings")
+async def change_broker_setting(visit: Visit, wanted: SettingChange) -> Result:
+    """Change a setting of a running broker; only settings that are safe to change can be."""
+    one = await broker_of(visit, wanted.broker, wanted.id)
+    before, after = await change_setting(one, wanted.name, wanted.value)
+    where = f"{wanted.broker} {wanted.name}: {before} → {after}"
+    back = f"/brokers/{wanted.broker}?tab=settings&q={wanted.name}"
+    return Result(title="setting_changed", about=wanted.name, items=[Item(where=where, ok=True)], back=back)
+
+
+class WriteChange(Change, kw_only=True):
+    broker: Name
+    allowed: bool
+
+
+class WriteInput(Input, kw_only=True):
+    broker: Name
+
+
+class WritePreview(View, kw_only=True):
+    broker: str
+    writable: bool | None
+
+
+@reads("/brokers/{broker}/writing", Role.ADMIN, "writing.html")
+async def writing(visit: Visit, wanted: WriteInput) -> WritePreview:
+    """Whether clients may write to a broker."""
+    await broker_of(visit, wanted.broker)
+    return WritePreview(broker=wanted.broker, writable=await _is_writable(visit, wanted.broker))
+
+
+@changes("POST", "/brokers/{broker}/writing", Role.ADMIN, "/brokers/{broker}/writing")
+async def change_writing(visit: Visit, wanted: WriteChange) -> Result:
+    """Tell name servers that clients may, or may not, write to a broker."""
+    await broker_of(visit, wanted.broker)
+    visit.confirm(wanted.confirm, wanted.broker)
+    items = []
+    for server in visit.admin.name_servers:
+        try:
+            count = await (server.add_write_permission if wanted.allowed else server.wipe_write_permission)(
+                wanted.broker
+            )
+            items.append(Item(where=f"{server.address}: {count}", ok=True))
+        except RocketlineError as error:
+            items.append(Item(where=server.address, ok=False, problem=str(error)))
+    visit.changed()
+    return Result(title="writing_changed", about=wanted.broker, items=items, back=f"/brokers/{wanted.broker}")

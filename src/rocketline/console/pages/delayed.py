@@ -1,0 +1,98 @@
+"""Messages that wait: by delay level, and by a time of their own; recalling those that can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from rocketline.admin.delayed import Waiting, delayed_messages, level_counts, recall, timer_messages, timer_states
+from rocketline.admin.partial import merged
+from rocketline.console.access import Role
+from rocketline.console.bodies import MessageRow, message_row
+from rocketline.console.endpoints import Change, Input, View, changes, reads
+from rocketline.console.limits import Heavy
+from rocketline.console.views import Item, Result, Silent, silent
+
+if TYPE_CHECKING:
+    from rocketline.console.visit import Visit
+
+
+class DelayedInput(Input, kw_only=True):
+    level: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+
+
+class LevelRow(View, kw_only=True):
+    broker: str
+    level: int
+    delay: str
+    waiting: int
+    next_due_ms: int | None
+
+
+class TimerRow(View, kw_only=True):
+    broker: str
+    topic: str
+    waiting: int
+
+
+class WaitingRow(View, kw_only=True):
+    message: MessageRow
+    topic: str
+    queue: int | None
+    due_ms: int
+    level: int | None
+    handle: str
+    """For recalling it; empty when that is not possible."""
+
+
+class Delayed(View, kw_only=True):
+    levels: list[LevelRow]
+    timers: list[TimerRow]
+    items: list[WaitingRow]
+    partial: list[Silent] = []
+
+
+@reads("/delayed", Role.READER, "delayed.html", heavy=Heavy.SCAN, audited=True)
+async def delayed(visit: Visit, wanted: DelayedInput) -> Delayed:
+    """Messages that wait, the soonest first."""
+    admin = visit.admin
+    levels, states = await level_counts(admin), await timer_states(admin)
+    by_level = await delayed_messages(admin, level=wanted.level)
+    by_time = await timer_messages(admin)
+    waiting = sorted([*by_level.value, *(by_time.value if wanted.level is None else [])], key=lambda item: item.due_ms)
+    rows = [
+        LevelRow(
+            broker=item.broker, level=item.level, delay=item.delay, waiting=item.waiting, next_due_ms=item.next_due_ms
+        )
+        for item in levels.value
+        if item.waiting
+    ]
+    timers = [
+        TimerRow(broker=state.broker, topic=topic, waiting=count)
+        for state in states.value
+        for topic, count in sorted(state.waiting.items())
+        if count
+    ]
+    return Delayed(
+        levels=rows, timers=timers, items=[_row(visit, item) for item in waiting],
+        partial=silent(merged(levels, states, by_level, by_time)),
+    )  # fmt: skip
+
+
+def _row(visit: Visit, item: Waiting) -> WaitingRow:
+    return WaitingRow(
+        message=message_row(visit, item.message), topic=item.topic, queue=item.queue_id, due_ms=item.due_ms,
+        level=item.level, handle=item.handle or "",
+    )  # fmt: skip
+
+
+class RecallMessage(Change, kw_only=True):
+    handle: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+
+
+@changes("POST", "/timers/recall", Role.OPERATOR, "/delayed")
+async def recall_message(visit: Visit, wanted: RecallMessage) -> Result:
+    """Take a message back that waits for its time."""
+    unique_id = await recall(visit.admin, wanted.handle)
+    return Result(title="message_recalled", about=unique_id, items=[Item(where=unique_id, ok=True)], back="/delayed")

@@ -1,0 +1,81 @@
+"""The overview: health in one line, brokers, rates, the groups that lag most, dead letters, changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketline.admin.overview import group_summaries
+from rocketline.console.access import Role
+from rocketline.console.audit import AuditLine
+from rocketline.console.endpoints import Input, View, reads
+from rocketline.console.pages.brokers import BrokerRow, broker_rows
+from rocketline.console.views import Silent, silent
+
+if TYPE_CHECKING:
+    from rocketline.console.visit import Visit
+
+WORST = 10
+LAST_CHANGES = 8
+
+
+class LagRow(View, kw_only=True):
+    group: str
+    topics: list[str]
+    lag: int
+    rate: float
+
+
+class Overview(View, kw_only=True):
+    brokers: list[BrokerRow]
+    in_rate: float | None
+    out_rate: float | None
+    lag: int | None
+    groups: int
+    worst: list[LagRow]
+    errors: int | None
+    """Findings of the doctor; None: it has not looked yet."""
+    warnings: int | None
+    examined_ms: int | None
+    changes: list[AuditLine]
+    partial: list[Silent] = []
+
+
+@reads("/", Role.VIEWER, "overview.html", live=True)
+async def overview(visit: Visit, wanted: Input) -> Overview:
+    """What an operator looks at first."""
+    rows, missing = await broker_rows(visit)
+    groups = await visit.kept(group_summaries)
+    lags = [
+        LagRow(
+            group=item.name,
+            topics=[topic for topic in item.progress.topics if not topic.startswith("%")],
+            lag=item.progress.lag,
+            rate=item.progress.rate,
+        )
+        for item in groups.value
+        if item.progress is not None and item.progress.queues
+    ]
+    sampler = visit.desk.samplers.get(visit.cluster)
+    findings = None
+    if sampler is not None:
+        sampler.look()
+        findings = sampler.findings
+    known = {item.broker: item for item in [*silent(groups.missing), *missing]}
+    return Overview(
+        brokers=rows,
+        in_rate=_total([row.in_rate for row in rows if row.id == 0]),
+        out_rate=_total([row.out_rate for row in rows if row.id == 0]),
+        lag=sum(row.lag for row in lags) if groups.value or groups.complete else None,
+        groups=len(groups.value),
+        worst=sorted((row for row in lags if row.lag), key=lambda row: -row.lag)[:WORST],
+        errors=None if findings is None else sum(item.level == "error" for item in findings),
+        warnings=None if findings is None else sum(item.level == "warning" for item in findings),
+        examined_ms=sampler.examined_ms if sampler is not None and sampler.examined_ms else None,
+        changes=[line for line in reversed(visit.desk.audit.lines) if line.cluster == visit.cluster][:LAST_CHANGES],
+        partial=list(known.values()),
+    )
+
+
+def _total(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

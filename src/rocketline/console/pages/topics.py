@@ -1,0 +1,192 @@
+"""Topics: the list with rates, groups and lag; one topic with its queues, groups and settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from rocketline.admin.overview import TopicSummary, topic_ends, topic_summaries
+from rocketline.admin.partial import Partial, merged
+from rocketline.admin.progress import GroupProgress, all_progress
+from rocketline.console.access import Role
+from rocketline.console.endpoints import Input, Name, View, reads
+from rocketline.console.problems import Problem
+from rocketline.console.views import ListInput, ListView, Silent, listed, matches, silent
+from rocketline.errors import RouteNotFound
+from rocketline.protocol.bodies import TopicConfig, parse_queue_key
+
+if TYPE_CHECKING:
+    from rocketline.console.visit import Visit
+
+USER = "user"
+
+
+class TopicsInput(ListInput, kw_only=True):
+    all: bool = False
+    """Topics of the system, of retries and of dead letters too."""
+
+
+class TopicRow(View, kw_only=True):
+    name: str
+    kind: str
+    message_type: str
+    brokers: list[str]
+    read_queues: int
+    write_queues: int
+    groups: int
+    lag: int | None
+    messages: int | None = None
+    rate: float | None = None
+    last_ms: int | None = None
+
+
+class Topics(ListView, kw_only=True):
+    items: list[TopicRow]
+    hidden: int
+    """Topics that are not shown because they are not of users."""
+
+
+@reads("/topics", Role.VIEWER, "topics.html", live=True)
+async def topics(visit: Visit, wanted: TopicsInput) -> Topics:
+    """All topics; one page of them with counts and rates."""
+    found = await visit.kept(topic_summaries)
+    named = [item for item in found.value if matches(item.name, wanted.q)]
+    shown = [item for item in named if wanted.all or item.kind == USER]
+    rows, total, pages = listed(
+        [_row(item) for item in shown],
+        wanted,
+        {
+            "name": lambda row: row.name,
+            "lag": lambda row: row.lag,
+            "groups": lambda row: row.groups,
+            "queues": lambda row: row.read_queues,
+        },
+        "name",
+    )
+    on_page = {row.name for row in rows}
+    ends = await topic_ends(visit.admin, [item for item in shown if item.name in on_page])
+    for row in rows:
+        end = ends.value.get(row.name)
+        if end is not None:
+            row.messages, row.last_ms = end.kept, end.last_ms or None
+            row.rate = visit.desk.rate_of(visit.cluster, row.name, end.end)
+    return Topics(
+        items=rows, total=total, page=min(wanted.page, pages), pages=pages, hidden=len(named) - len(shown),
+        partial=silent(merged(found, ends)),
+    )  # fmt: skip
+
+
+def _row(item: TopicSummary) -> TopicRow:
+    return TopicRow(
+        name=item.name, kind=item.kind, message_type=item.message_type, brokers=sorted(item.brokers),
+        read_queues=item.read_queues, write_queues=item.write_queues, groups=len(item.groups), lag=item.lag,
+    )  # fmt: skip
+
+
+class TopicInput(Input, kw_only=True):
+    topic: Name
+    tab: Annotated[str, msgspec.Meta(max_length=32)] = "queues"
+
+
+class QueueRow(View, kw_only=True):
+    broker: str
+    queue: int
+    oldest: int
+    end: int
+    messages: int
+    last_ms: int | None
+
+
+class TopicGroupRow(View, kw_only=True):
+    group: str
+    lag: int | None
+    in_flight: int | None
+    rate: float | None
+
+
+class TopicOnBroker(View, kw_only=True):
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: str
+    order: bool
+    attributes: dict[str, str]
+
+
+class TopicView(View, kw_only=True):
+    name: str
+    tab: str
+    messages: int
+    rate: float | None
+    queues: list[QueueRow]
+    groups: list[TopicGroupRow]
+    settings: list[TopicOnBroker]
+    is_system: bool
+    partial: list[Silent] = []
+
+
+@reads("/topics/{topic}", Role.VIEWER, "topic.html", live=True)
+async def topic(visit: Visit, wanted: TopicInput) -> TopicView:
+    """One topic: queues, groups, settings."""
+    admin = visit.admin
+    try:
+        brokers = await admin.brokers_of(wanted.topic)
+    except RouteNotFound as error:
+        raise Problem(404, "no_topic", str(error)) from error
+    stats = await admin.ask_each(brokers, lambda broker: broker.topic_stats(wanted.topic))
+    configs = await admin.ask_each(brokers, lambda broker: broker.topic(wanted.topic))
+    queues = [
+        QueueRow(
+            broker=queue.broker_name, queue=queue.queue_id, oldest=item.min_offset, end=item.max_offset,
+            messages=item.max_offset - item.min_offset, last_ms=item.last_update_timestamp or None,
+        )
+        for _, table in stats.value
+        for queue, item in ((parse_queue_key(key), item) for key, item in table.offset_table.items())
+    ]  # fmt: skip
+    groups = await _groups(visit, wanted.topic)
+    total = sum(row.end for row in queues)
+    return TopicView(
+        name=wanted.topic,
+        tab=wanted.tab,
+        messages=sum(row.messages for row in queues),
+        rate=visit.desk.rate_of(visit.cluster, wanted.topic, total) if stats.complete else None,
+        queues=sorted(queues, key=lambda row: (row.broker, row.queue)),
+        groups=groups.value,
+        settings=[_on_broker(broker.name, config) for broker, config in configs.value],
+        is_system=is_system(wanted.topic),
+        partial=silent(merged(stats, configs, groups)),
+    )
+
+
+async def _groups(visit: Visit, name: str) -> Partial[list[TopicGroupRow]]:
+    """The groups that have read it: one request per broker, however many groups there are."""
+    progress = await visit.kept(all_progress)
+    found: list[GroupProgress] = [item.in_topic(name) for item in progress.value]
+    rows = [
+        TopicGroupRow(group=item.group, lag=item.lag, in_flight=item.in_flight, rate=item.rate)
+        for item in found
+        if item.queues
+    ]
+    return Partial(sorted(rows, key=lambda row: -(row.lag or 0)), progress.missing)
+
+
+def _on_broker(name: str, config: TopicConfig) -> TopicOnBroker:
+    return TopicOnBroker(
+        broker=name, read_queues=config.read_queue_nums, write_queues=config.write_queue_nums,
+        perm=perm_word(config.perm), order=config.order, attributes=dict(config.attributes),
+    )  # fmt: skip
+
+
+def perm_word(perm: int) -> str:
+    """
+    >>> perm_word(6), perm_word(4)
+    ('RW', 'R')
+    """
+    return "".join(letter for bit, letter in ((4, "R"), (2, "W"), (1, "X")) if perm & bit) or "-"
+
+
+def is_system(name: str) -> bool:
+    from rocketline.protocol.namespaces import is_system_name
+
+    return is_system_name(name) or name.startswith(("%", "RMQ_SYS_"))

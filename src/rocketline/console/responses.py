@@ -1,0 +1,126 @@
+"""Responses: headers of all, compression, streams that end with their viewer, files."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+DOWNLOAD_POLICY = "default-src 'none'; sandbox"
+HEADERS = {
+    "content-security-policy": CONTENT_POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+"""Of every response that does not say otherwise."""
+HSTS = "max-age=31536000"
+LEAST_COMPRESSED = 1000
+
+
+class SafeHeaders:
+    """Gives every response the headers above, and takes the path of a proxy off the URL."""
+
+    def __init__(self, app: ASGIApp, root_path: str, *, uses_tls: bool) -> None:
+        self._app = app
+        self._root_path = root_path
+        self._headers = {**HEADERS, "strict-transport-security": HSTS} if uses_tls else HEADERS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        if self._root_path and (path == self._root_path or path.startswith(self._root_path + "/")):
+            # Some proxies take their path off, others leave it on.
+            scope = {**scope, "path": path[len(self._root_path) :] or "/"}
+
+        async def send_safe(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                more = [
+                    (key.encode(), value.encode()) for key, value in self._headers.items() if key.encode() not in given
+                ]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        await self._app(scope, receive, send_safe)
+
+
+def respond(
+    request: Request, body: bytes, kind: str, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """A response, compressed if the browser takes that."""
+    headers = {"vary": "Accept-Encoding, Accept-Language, Cookie", **(headers or {})}
+    if len(body) >= LEAST_COMPRESSED and "gzip" in request.headers.get("accept-encoding", ""):
+        body = gzip.compress(body, 4, mtime=0)
+        headers["content-encoding"] = "gzip"
+    return Response(body, status, headers, media_type=kind)
+
+
+class Streaming(Response):
+    """Sends chunks until they end or the viewer leaves; then the source is closed, with all that it owns."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], kind: str, headers: dict[str, str]) -> None:
+        self._chunks = chunks
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.media_type = kind
+        self.init_headers(headers)
+
+    def init_headers(self, headers: Any = None) -> None:
+        super().init_headers(headers)
+        self.raw_headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sending = asyncio.create_task(self._send(send))
+        leaving = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            for task in (sending, leaving):
+                with suppress(asyncio.CancelledError, OSError):
+                    await task
+            close = getattr(self._chunks, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _send(self, send: Send) -> None:
+        async for chunk in self._chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def event_stream(events: AsyncIterator[bytes]) -> Streaming:
+    return Streaming(events, "text/event-stream", {"x-accel-buffering": "no"})
+
+
+def download(chunks: AsyncIterator[bytes], name: str, kind: str) -> Streaming:
+    """A file. A browser saves it and never shows it, whatever it contains."""
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "content-security-policy": DOWNLOAD_POLICY,
+    }
+    return Streaming(chunks, kind, headers)

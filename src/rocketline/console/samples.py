@@ -1,0 +1,86 @@
+"""Numbers over time, in memory: the last hour every 5 seconds, the last day every minute."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping
+
+STEP_S = 5.0
+FINE_POINTS = 720
+COARSE_POINTS = 1440
+FINE_IN_COARSE = 12
+MAX_SERIES = 2000
+
+
+class Ring:
+    """Values of many series at common times; the oldest give way."""
+
+    def __init__(self, points: int) -> None:
+        self._points = points
+        self._times: list[int] = []
+        self._next = 0
+        self._values: dict[str, array[float]] = {}
+
+    def add(self, now_ms: int, values: Mapping[str, float]) -> None:
+        if len(self._times) < self._points:
+            self._times.append(now_ms)
+        else:
+            self._times[self._next] = now_ms
+        for name, row in self._values.items():
+            row[self._next] = values.get(name, math.nan)
+        for name, value in values.items():
+            if name not in self._values and len(self._values) < MAX_SERIES:
+                # 4 bytes a point: a chart does not show more digits.
+                self._values[name] = array("f", [math.nan]) * self._points
+                self._values[name][self._next] = value
+        self._next = (self._next + 1) % self._points
+
+    def forget_silent(self) -> None:
+        """Give up series that have no value left."""
+        for name in [name for name, row in self._values.items() if all(map(math.isnan, row))]:
+            del self._values[name]
+
+    def times(self) -> list[int]:
+        """Oldest first."""
+        return self._times if len(self._times) < self._points else self._times[self._next :] + self._times[: self._next]
+
+    def row(self, name: str) -> list[float | None]:
+        """The values at `times`; None where there was none."""
+        stored = self._values.get(name)
+        if stored is None:
+            return [None] * len(self._times)
+        row = stored[: len(self._times)]
+        if len(self._times) == self._points:
+            row = stored[self._next :] + stored[: self._next]
+        return [None if math.isnan(value) else round(value, 3) for value in row]
+
+    def names(self) -> list[str]:
+        return sorted(self._values)
+
+
+class Samples:
+    def __init__(self) -> None:
+        self.fine = Ring(FINE_POINTS)
+        self.coarse = Ring(COARSE_POINTS)
+        self._sums: dict[str, tuple[float, int]] = {}
+        self._count = 0
+
+    def add(self, now_ms: int, values: Mapping[str, float]) -> None:
+        self.fine.add(now_ms, values)
+        for name, value in values.items():
+            total, count = self._sums.get(name, (0.0, 0))
+            self._sums[name] = (total + value, count + 1)
+        self._count += 1
+        if self._count == FINE_IN_COARSE:
+            self.coarse.add(now_ms, {name: total / count for name, (total, count) in self._sums.items()})
+            self._sums, self._count = {}, 0
+            self.fine.forget_silent()
+
+    def last(self, name: str) -> float | None:
+        """The newest value there is."""
+        return next((value for value in reversed(self.fine.row(name)) if value is not None), None)
+
+    def read(self, names: Iterable[str], *, day: bool) -> tuple[list[int], dict[str, list[float | None]]]:
+        ring = self.coarse if day else self.fine
+        return list(ring.times()), {name: ring.row(name) for name in names}

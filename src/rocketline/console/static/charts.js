@@ -1,0 +1,123 @@
+// Line charts as SVG, drawn again every few seconds while they can be seen.
+import { all, draw } from "./dom.js";
+
+const EVERY_MS = 5000;
+const LEFT = 52;
+const BOTTOM = 20;
+
+export function drawCharts() {
+  for (const box of all("[data-chart]")) new Chart(box).start();
+}
+
+class Chart {
+  constructor(box) {
+    this.box = box;
+    this.names = box.dataset.chart.split(",");
+    this.labels = box.dataset.labels.split(",");
+    const query = new URLSearchParams(this.names.map((name) => ["names", name]));
+    query.set("span", box.dataset.span ?? "hour");
+    this.url = `${document.body.dataset.api}/series?${query}`;
+    box.addEventListener("pointermove", (event) => this.point(event));
+    box.addEventListener("pointerleave", () => { this.at = null; this.paint(); });
+  }
+
+  async start() {
+    for (;;) {
+      if (!document.hidden) await this.load();
+      await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
+    }
+  }
+
+  async load() {
+    try {
+      const answer = await fetch(this.url);
+      if (answer.ok) { this.data = await answer.json(); this.paint(); }
+    } catch { /* the next one may come */ }
+  }
+
+  paint() {
+    const { timesMs: times = [], values = {} } = this.data ?? {};
+    const known = this.names.flatMap((name) => (values[name] ?? []).filter((value) => value !== null));
+    this.box.classList.toggle("message", known.length < 2);
+    if (known.length < 2) { this.box.replaceChildren(this.box.dataset.empty); return; }
+    const width = this.box.clientWidth;
+    const height = this.box.clientHeight;
+    const top = nice(Math.max(...known));
+    const last = times[times.length - 1];
+    const span = Math.max(60000, last - times[0]);
+    this.x = (time) => LEFT + (width - LEFT - 8) * (1 - (last - time) / span);
+    const y = (value) => 18 + (height - BOTTOM - 18) * (1 - value / top);
+    const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+    for (const share of [0, 0.5, 1]) {
+      picture.append(draw("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(top * share), y2: y(top * share) }), label(short(top * share), LEFT - 6, y(top * share) + 4, "end"));
+    }
+    const marks = Math.min(6, Math.floor(width / 140));
+    for (let mark = 0; mark <= marks; mark += 1) {
+      const time = last - (span * mark) / marks;
+      picture.append(label(clock(time, span < 900000), this.x(time), height - 4, mark === 0 ? "end" : mark === marks ? "start" : "middle"));
+    }
+    this.names.forEach((name, number) => this.line(picture, times, values[name] ?? [], y, number));
+    this.legend(picture, times, values, width);
+    this.box.replaceChildren(picture);
+  }
+
+  line(picture, times, row, y, number) {
+    let path = "";
+    let begin = null;
+    let end = null;
+    row.forEach((value, index) => {
+      if (value === null) return;
+      const x = this.x(times[index]);
+      path += `${path ? "L" : "M"}${x.toFixed(1)} ${y(value).toFixed(1)}`;
+      begin ??= x;
+      end = x;
+    });
+    if (!path) return;
+    picture.append(draw("path", { class: `area s${number}`, d: `${path}L${end} ${y(0)}L${begin} ${y(0)}Z` }), draw("path", { class: `s${number}`, d: path }));
+  }
+
+  legend(picture, times, values, width) {
+    const index = this.at ?? times.length - 1;
+    if (this.at !== null && this.at !== undefined) {
+      const x = this.x(times[index]);
+      picture.append(draw("line", { class: "hair", x1: x, x2: x, y1: 18, y2: this.box.clientHeight - BOTTOM }));
+    }
+    const texts = this.labels.map((text, number) => `${text} ${short(values[this.names[number]]?.[index])}`);
+    const group = draw("g", { class: "legend" });
+    let x = width - 8;
+    for (let number = texts.length - 1; number >= 0; number -= 1) {
+      const room = texts[number].length * 7 + 34;
+      group.append(draw("path", { class: `s${number}`, d: `M${x - room + 6} 8h18` }), label(texts[number], x - room + 30, 12, "start"));
+      x -= room;
+    }
+    if (this.at !== null && this.at !== undefined) group.append(label(clock(times[index], true), LEFT, 12, "start"));
+    picture.append(group);
+  }
+
+  point(event) {
+    const times = this.data?.timesMs ?? [];
+    if (!this.x || !times.length) return;
+    const place = event.clientX - this.box.getBoundingClientRect().left;
+    this.at = times.reduce((best, time, index) => (Math.abs(this.x(time) - place) < Math.abs(this.x(times[best]) - place) ? index : best), 0);
+    this.paint();
+  }
+}
+
+const label = (text, x, y, anchor) => draw("text", { x, y, "text-anchor": anchor }, text);
+
+function nice(value) {
+  if (value <= 0) return 1;
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 2.5, 5, 10].find((step) => step * unit >= value) * unit;
+}
+
+function short(value) {
+  if (value === null || value === undefined) return "–";
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
+  if (value >= 1e4) return `${(value / 1e3).toFixed(0)} k`;
+  return value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(2);
+}
+
+function clock(time, withSeconds) {
+  return new Date(time).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined, timeZone: document.body.dataset.zone });
+}

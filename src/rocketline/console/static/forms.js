@@ -1,0 +1,78 @@
+// Filters that act while typing, confirmations, boxes that select all, forms that are sent once.
+import { reopenCells } from "./cells.js";
+import { all, loadPage, one } from "./dom.js";
+
+const PAUSE_MS = 60;
+
+export function prepareForms() {
+  for (const form of all("form[data-filter]")) prepareFilter(form);
+  for (const field of all("[data-confirm]")) prepareConfirmation(field);
+  for (const form of all("form[method=post]")) form.addEventListener("submit", () => sendOnce(form));
+  for (const form of all("form[data-trace]")) form.addEventListener("submit", (event) => goToTrace(event, form));
+  for (const button of all("[data-browse]")) button.addEventListener("click", () => browse(button));
+  for (const button of all("[data-open]")) button.addEventListener("click", () => openDialog(button.dataset.open));
+  document.addEventListener("change", (event) => {
+    if (!event.target.matches("[data-all]")) return;
+    for (const box of all("input[name=ids]", event.target.closest("table"))) box.checked = event.target.checked;
+  });
+}
+
+export function openDialog(id) {
+  const dialog = one(`#${id}`);
+  if (!dialog.open) dialog.showModal();
+  one("input", dialog)?.focus();
+}
+
+function prepareFilter(form) {
+  let waiting;
+  const load = () => {
+    const query = new URLSearchParams();
+    for (const [key, value] of new FormData(form)) if (value) query.append(key, value);
+    refreshList(`${location.pathname}${query.size ? `?${query}` : ""}`);
+  };
+  form.addEventListener("submit", (event) => { event.preventDefault(); load(); });
+  form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(load, PAUSE_MS); });
+}
+
+let turn = 0;
+
+/** Load the list of another URL into this page, and keep the URL. */
+export async function refreshList(url) {
+  const mine = ++turn;
+  const now = one("[data-part=list]");
+  try {
+    const page = await loadPage(url);
+    const part = page.querySelector("[data-part=list]");
+    if (mine !== turn) return;
+    if (!part || !now) { location.assign(url); return; }
+    now.replaceWith(document.importNode(part, true));
+    history.replaceState(null, "", url);
+    reopenCells();
+  } catch {
+    if (mine === turn) location.assign(url);
+  }
+}
+
+function prepareConfirmation(field) {
+  const button = one("button.danger", field.form);
+  const check = () => { button.disabled = field.value !== field.dataset.confirm; };
+  field.addEventListener("input", check);
+  check();
+}
+
+function sendOnce(form) {
+  // The button that was pressed may carry a value, so it is switched off after the form was read.
+  setTimeout(() => { for (const button of all("button", form)) button.disabled = true; });
+}
+
+function goToTrace(event, form) {
+  event.preventDefault();
+  const topic = form.elements.topic.value;
+  const id = form.elements.id.value.trim();
+  if (id) location.assign(`${form.dataset.trace}${encodeURIComponent(id)}?topic=${encodeURIComponent(topic)}`);
+}
+
+function browse(button) {
+  const topic = button.form.elements.topic.value.trim();
+  if (topic) location.assign(`${button.dataset.browse}${encodeURIComponent(topic)}/messages`);
+}

@@ -1,0 +1,115 @@
+"""One browser, a cluster of ours and one of Apache's, each with a history and a console, for all tests of this folder.
+
+They are started when a test first asks for them, run in processes of their own, and end with the folder. A test gets a fresh
+browser context. It fails when the page logged an error, broke its policy or asked another host for something. What a failed
+test saw is kept under build/browser.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
+from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
+from tests.support.console import ConsoleProcess
+from tests.support.java import require_java
+
+from rocketline.cli.servers.child import ChildCluster
+
+from .history import history
+from .watched import Served, Watch, keep, logged_in, watched_context
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+KEPT = Path(__file__).parents[2] / "build" / "browser"
+PACKAGE = {"scope": "package", "loop_scope": "package"}
+
+OpenPage = Callable[..., AbstractAsyncContextManager[tuple[Page, Watch]]]
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("browser"))
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest_asyncio.fixture(**PACKAGE)
+async def browser() -> AsyncIterator[Browser]:
+    path = os.environ.get("ROCKETLINE_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("no Chromium: run tools/ensure-browser")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path)
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def _served(namesrv: str, *flags: str) -> AsyncIterator[Served]:
+    async with history(namesrv) as made:
+        with ConsoleProcess(namesrv, *flags) as console:
+            yield Served(console, namesrv, made)
+
+
+@pytest_asyncio.fixture(**PACKAGE)
+async def ours(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Our cluster of two brokers."""
+    folder = tmp_path_factory.mktemp("console")
+    (folder / "runs").mkdir()
+    flags = ("--runs", str(folder / "runs"))
+    with ChildCluster(["--brokers", "2", "--data", str(folder / "data")]) as cluster:
+        async with _served(cluster.namesrv, *flags) as served:
+            yield served
+
+
+@pytest_asyncio.fixture(**PACKAGE)
+async def apache(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Apache's cluster of one broker."""
+    require_java(*server_coordinates(SERVER_VERSION))
+    conf = {"traceTopicEnable": "true"}
+    cluster = ApacheCluster(tmp_path_factory.mktemp("apache"), jvm_options=QUICK_START, broker_conf=conf).start()
+    try:
+        async with _served(cluster.namesrv) as served:
+            yield served
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture(params=["ours", pytest.param("apache", marks=pytest.mark.interop)])
+def either(request: pytest.FixtureRequest) -> Served:
+    """First our cluster, then Apache's: the outcome is the same."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def open_page(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterator[OpenPage]:
+    """`async with open_page(served, path) as (page, watch)`: a page in a context of its own, logged in by default."""
+
+    @asynccontextmanager
+    async def opened(
+        served: Served, path: str | None = "/", *, login: bool = True, **options: Any
+    ) -> AsyncIterator[tuple[Page, Watch]]:
+        if login:
+            options["storage_state"] = await logged_in(served, browser)
+        async with AsyncExitStack() as stack:
+            context, watch = await stack.enter_async_context(watched_context(browser, **options))
+            page = await context.new_page()
+            try:
+                if path is not None:
+                    await page.goto(served.at(path))
+                yield page, watch
+            except BaseException:
+                await keep(page, served, KEPT / re.sub(r"[^\w.-]", "_", request.node.name))
+                raise
+
+    yield opened

@@ -1,0 +1,54 @@
+"""All pages of the console, with things to show on each."""
+
+from __future__ import annotations
+
+from .history import BILLING, DOOMED, FAILING, ORDERS, PAID
+from .watched import Served
+
+
+def places(served: Served) -> list[str]:
+    """The paths of all pages below a cluster."""
+    traced = served.history.traced_id
+    return [
+        "/",
+        "/brokers",
+        "/brokers/broker-a",
+        "/brokers/broker-a?tab=settings",
+        "/brokers/broker-a/settings?name=fileReservedTime",
+        "/brokers/broker-a/writing",
+        "/topics",
+        "/topics?all=true",
+        "/topics/new",
+        f"/topics/{ORDERS}",
+        f"/topics/{ORDERS}?tab=groups",
+        f"/topics/{ORDERS}?tab=producers",
+        f"/topics/{ORDERS}?tab=settings",
+        f"/topics/{ORDERS}/edit",
+        f"/topics/{DOOMED}/delete",
+        f"/topics/{ORDERS}/messages",
+        f"/topics/{ORDERS}/live",
+        f"/topics/{PAID}/send",
+        "/messages",
+        f"/messages/{traced}?topic={ORDERS}",
+        f"/messages/{traced}?topic={ORDERS}&view=hex",
+        f"/messages/{traced}/hand-over?topic={ORDERS}",
+        "/groups",
+        "/groups/new",
+        f"/groups/{BILLING}",
+        f"/groups/{BILLING}?tab=members",
+        f"/groups/{BILLING}?tab=settings",
+        f"/groups/{BILLING}/edit",
+        f"/groups/{BILLING}/delete",
+        f"/groups/{BILLING}/reset?topic={ORDERS}&to=oldest",
+        "/dead-letters",
+        f"/dead-letters/{FAILING}",
+        "/traces",
+        f"/traces/{traced}",
+        "/delayed",
+        "/transactions",
+        "/producers",
+        "/access",
+        "/doctor",
+        "/charts",
+        "/audit",
+    ]

@@ -1,0 +1,122 @@
+"""Cases 16, 17, 18: messages as they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page
+from tests.support.console import ConsoleProcess
+from tests.support.history_parts import make_topic
+from tests.support.patience import PATIENCE_S
+
+from rocketline.admin import Admin
+from rocketline.cli.servers.child import ChildCluster
+from rocketline.client import Producer
+from rocketline.errors import RocketlineError
+from rocketline.message import Message
+
+from .conftest import OpenPage
+from .watched import Served
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+ROWS = "count => document.querySelectorAll('table[data-live] tbody tr').length >= count"
+
+
+async def follow(page: Page) -> None:
+    """Until the stream is open."""
+    await page.wait_for_function(
+        "document.querySelector('[data-live-state]').textContent !== "
+        "document.querySelector('[data-live-state]').dataset.connecting"
+    )
+
+
+async def bodies(page: Page) -> list[str]:
+    return await page.locator("table[data-live] tbody tr td.body").all_inner_texts()
+
+
+async def test_rows_come_are_held_and_shown(open_page: OpenPage, either: Served) -> None:
+    async with Admin(either.namesrv) as admin, Producer(either.namesrv, group="tail_shop") as producer:
+        await make_topic(admin, "tailed", 2)
+        async with open_page(either, "/topics/tailed/live") as (page, _):
+            await follow(page)
+            await producer.send(Message("tailed", b"first"))
+            await page.wait_for_function(ROWS, arg=1)
+            await page.keyboard.press("p")
+            await asyncio.gather(*(producer.send(Message("tailed", b"%d" % number)) for number in range(600)))
+            await page.wait_for_function(
+                "() => document.querySelector('[data-live-state]').textContent.includes('600')"
+            )
+            assert await bodies(page) == ["first"]
+            await page.keyboard.press("p")
+            await page.wait_for_function(ROWS, arg=500)
+            shown = await bodies(page)
+            assert len(shown) == len(set(shown)) == 500  # the last of them; older rows are gone
+
+
+async def test_a_tail_goes_on_after_a_restart_with_none_twice_and_none_missing(
+    open_page: OpenPage, ours: Served, tmp_path: Path
+) -> None:
+    arguments = ["--flush", "sync", "--data", str(tmp_path)]
+    with ChildCluster(arguments) as cluster, ConsoleProcess(cluster.namesrv) as console:
+        ports = (_port(cluster.namesrv), _port(cluster.brokers["broker-a"]))
+        served = Served(console, cluster.namesrv, ours.history)
+        async with Admin(cluster.namesrv) as admin:
+            await make_topic(admin, "restarted", 2)
+        async with open_page(served, "/topics/restarted/live") as (page, _):
+            await follow(page)
+            await _send(cluster.namesrv, range(10))
+            await page.wait_for_function(ROWS, arg=10)
+            cluster.stop()
+            await page.wait_for_function(
+                "() => document.querySelector('[data-live-state]').textContent.includes('broker-a')"
+            )
+            with ChildCluster(arguments, ports=ports) as again:
+                await _send(again.namesrv, range(10, 20))
+                await page.wait_for_function(ROWS, arg=20)
+                assert sorted(map(int, await bodies(page))) == list(range(20))
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+async def _send(namesrv: str, numbers: range) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                async with Producer(namesrv, group="tail_shop") as producer:
+                    for number in numbers:
+                        await producer.send(Message("restarted", b"%d" % number))
+                    return
+            except RocketlineError:  # it registers a moment later
+                assert numbers.start
+                await asyncio.sleep(0.1)
+
+
+async def test_many_tabs_with_tails_do_not_block_a_page(open_page: OpenPage, ours: Served) -> None:
+    async with open_page(ours, "/topics/orders/live") as (page, watch):
+        watch.allowed.add(429)
+        for _ in range(7):
+            tab = await page.context.new_page()
+            await tab.goto(ours.at("/topics/orders/live"))
+            await tab.bring_to_front()
+        await page.goto(ours.at("/topics"))
+        await page.locator("table.rows tbody tr").first.wait_for()
+
+
+async def test_a_killed_console_is_noticed_by_nobody_else(ours: Served, open_page: OpenPage) -> None:
+    with ConsoleProcess(ours.namesrv) as console:
+        served = Served(console, ours.namesrv, ours.history)
+        async with open_page(served, "/topics/orders/live") as (page, watch):
+            await follow(page)
+            async with Producer(ours.namesrv, group="unharmed") as producer:
+                await producer.send(Message("paid", b"before"))
+                os.kill(console.pid, signal.SIGKILL)
+                for _ in range(20):
+                    await producer.send(Message("paid", b"after"))
+            watch.problems.clear()  # the page lost its server, and says so in the browser's console

@@ -1,0 +1,26 @@
+"""What an operator finds out about messages, on our cluster (tests/interop/test_looking.py: on Apache's)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.register_assert_rewrite("tests.support.looking")
+
+from tests.support.looking import CHECKS, Check  # noqa: E402
+
+from rocketline.admin import Admin  # noqa: E402
+from rocketline.testing import LocalCluster  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_our_cluster(check: Check, cluster: LocalCluster) -> None:
+    async with Admin(cluster.namesrv) as admin:
+        await check(admin)
