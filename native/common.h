@@ -111,6 +111,8 @@ int64_t frame_bytes(const uint8_t *frame, int64_t available, int64_t max_frame, 
     X(wrong_bodies, "Bodies that do not match their checksums.") \
     X(lay_out, "Slices of a buffer laid end to end.") \
     X(take_properties, "Properties of many records as columns.") \
+    X(encode_rows, "Rows of a table as the messages of a batch.") \
+    X(text_hashes, "Java's String.hashCode of a column of texts.") \
     X(hmac_key, "A secret as a prepared key of HMAC-SHA1: the fast path.") \
     X(serve_sends, "Plain sends of some reads, stored and answered: the fast path.") \
     X(take_pulls, "Pulls of a read that are known but for their numbers: the fast path.")

@@ -71,25 +71,27 @@ static int find_all(const uint8_t *units, int64_t count, const uint8_t *log, con
     return found->taken > 0;
 }
 
-/* What has one of the codes. The first record that is too much ends it, so it is looked at like the others. */
+/* What has one of the codes, until it is enough; 0 when a record is odd. */
 static int find_tagged(const uint8_t *units, int64_t count, const uint8_t *log, const Wanted *wanted, Found *found)
 {
-    int64_t number = 0, log_offset = 0;
+    int64_t number = 0, last = 0;
     for (const uint8_t *unit = units; number < count; unit += UNIT_BYTES, number++) {
-        int64_t code = get64(unit + 12), size = get32(unit + 8);
-        log_offset = get64(unit);
+        int64_t log_offset = get64(unit), size = get32(unit + 8), code = get64(unit + 12);
         if (code <= ADDRESS_MAX)
             return 0;
-        if (!has_code(wanted, (int32_t)(uint32_t)(uint64_t)code)) /* as Java, which casts */
-            continue;
-        if (log_offset < wanted->oldest || !is_there(wanted, log, log_offset, size, number))
-            return 0;
-        if (found->taken && (found->taken >= wanted->max_messages || found->total + size > wanted->max_bytes))
-            break;
-        add(found, log_offset, size);
+        if (has_code(wanted, (int32_t)(uint32_t)(uint64_t)code)) { /* as Java, which casts */
+            if (log_offset < wanted->oldest)
+                return 0;
+            if (found->taken && (found->taken >= wanted->max_messages || found->total + size > wanted->max_bytes))
+                break;
+            if (!is_there(wanted, log, log_offset, size, number))
+                return 0;
+            add(found, log_offset, size);
+        }
+        last = log_offset;
     }
     found->looked = number;
-    return log_offset >= wanted->oldest;
+    return last >= wanted->oldest;
 }
 
 /* The records as buffers: slices of the log, or one copy when they lie scattered and are small. */

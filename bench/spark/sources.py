@@ -26,7 +26,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,11 +165,11 @@ def read(way: Way) -> TableRun:
     return TableRun(way.rows / elapsed, way.rows / max(workers, 0.01), way.rows / max(sum(spent.values()), 0.01))
 
 
-def processor_seconds() -> dict[str, float]:
+def processor_seconds(servers: Collection[int] = ()) -> dict[str, float]:
     """By the name of a program: user and system time of the processes below this one, also of those they waited for."""
     found: dict[str, float] = {}
     for pid in machine.process_tree(os.getpid()):
-        if pid == os.getpid():
+        if pid == os.getpid() or pid in servers:
             continue
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()

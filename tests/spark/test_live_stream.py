@@ -14,7 +14,7 @@ from tests.support.patience import PATIENCE_MS
 
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.clock import ManualClock
-from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound
+from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound, TopicNotExist
 from rocketline.message import MessageQueue
 from rocketline.spark.columns import COLUMNS
 from rocketline.spark.live import queues as live_queues
@@ -164,6 +164,8 @@ def test_a_deleted_topic_ends_a_stream_or_is_waited_for(cluster: LocalCluster, t
             strict.step()
         assert lenient.step() == []
         assert lenient.rows(planned, lenient.position) == [], "what was planned is gone"
+        with pytest.raises(TopicNotExist, match="create it again and restart the query on the same checkpoint"):
+            strict.rows(planned, strict.position)
         create_topic(address, topic, 2)
         send(cluster.namesrv, topic, numbers(100, 110), queue_id=0)
         with pytest.raises(RangeNotAvailable, match="deleted and created again"):

@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, InvalidMessage
-from rocketline.message import MessageView
+from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.protocol.hashing import java_string_hash
 from rocketline.spark.live.source import LiveSource
+from rocketline.spark.sink.groups import grouped
 from rocketline.spark.sink.pacing import paced
-from rocketline.spark.sink.rows import OutgoingRow, RowIds, RowMessages, checked_columns
+from rocketline.spark.sink.rows import RowBatch, RowIds, checked_columns
 from rocketline.spark.sink.sink import SinkOptions, send_rows
 from rocketline.testing import LocalCluster
 
@@ -25,54 +26,88 @@ IDS = RowIds.of("query/7", 3)
 WHEN = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
 
-def rows(columns: dict[str, Any], topic: str | None = "T") -> list[OutgoingRow]:
+def row_batch(columns: dict[str, Any], topic: str | None = "T") -> RowBatch:
     batch = pa.RecordBatch.from_pydict(columns)
-    return list(RowMessages(checked_columns("rocketmq", batch.schema, topic), topic).of(batch, IDS, 10))
+    names = checked_columns("rocketmq", batch.schema, topic)
+    return RowBatch(dict(zip(names, batch.columns)), topic, 10)
+
+
+def groups(columns: dict[str, Any], topic: str | None = "T") -> list[tuple[Any, ...]]:
+    """(topic, queue, ordered, alone, rows) with four queues on broker a and two on b."""
+    queues = [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1)]
+    found = grouped(row_batch(columns, topic), lambda name: [MessageQueue(name, *queue) for queue in queues])
+    return [(name, queue and str(queue), *rest, rows.tolist()) for name, queue, *rest, rows in found]
+
+
+def messages(columns: dict[str, Any], topic: str | None = "T") -> list[Message]:
+    """Each row as it is sent alone."""
+    batch = row_batch(columns, topic)
+    return [
+        batch.message(int(row), group.topic, IDS.of_row(10 + row))
+        for group in grouped(batch, lambda name: [MessageQueue(name, "b", number) for number in range(4)])
+        for row in group.rows
+    ]
 
 
 def test_every_column_means_something() -> None:
-    (row,) = rows(
-        {
-            "Body": ["text"],
-            "topic": ["other"],
-            "tags": ["a"],
-            "keys": [["k1", "k2"]],
-            "properties": pa.array([[("p", "1")]], pa.map_(pa.string(), pa.string())),
-            "shardingKey": ["s"],
-            "deliverAt": pa.array([WHEN], pa.timestamp("us", "UTC")),
-            "queueId": pa.array([3], pa.int32()),
-            "brokerName": ["b"],
-            "flag": pa.array([9], pa.int32()),
-        },
-        topic=None,
-    )
-    message = row.message
-    assert (message.topic, message.body, message.tag, message.keys, message.flag) == (
-        "other",
-        b"text",
-        "a",
-        ("k1", "k2"),
-        9,
-    )
-    assert message.properties == {"UNIQ_KEY": IDS.of_row(10), "p": "1", "__SHARDINGKEY": "s"}
+    columns = {
+        "Body": ["text"],
+        "topic": ["other"],
+        "tags": ["a"],
+        "keys": [["k1", "k2"]],
+        "properties": pa.array([[("p", "1")]], pa.map_(pa.string(), pa.string())),
+        "shardingKey": ["s"],
+        "deliverAt": pa.array([WHEN], pa.timestamp("us", "UTC")),
+        "queueId": pa.array([1], pa.int32()),
+        "brokerName": ["b"],
+        "flag": pa.array([9], pa.int32()),
+    }
+    (message,) = messages(columns, topic=None)
+    assert (message.topic, message.body, message.flag) == ("other", b"text", 9)
+    assert message.properties == {
+        "UNIQ_KEY": IDS.of_row(10), "WAIT": "true", "p": "1", "__SHARDINGKEY": "s", "KEYS": "k1 k2", "TAGS": "a",
+    }  # fmt: skip
     assert (message.deliver_at, message.delay) == (WHEN, None)
-    assert row[1:] == ("s", 3, "b")
+    assert groups(columns, topic=None) == [("other", "other@b:1", True, True, [0])]
 
 
 def test_columns_that_are_absent_or_null_add_nothing() -> None:
-    found = rows({"body": [b"x"], "tags": pa.nulls(1, pa.string()), "delayMs": pa.array([1500], pa.int64())})
-    assert found[0][1:] == (None, None, None)
-    message = found[0].message
-    assert (message.tag, message.keys, message.delay) == (None, (), timedelta(milliseconds=1500))
+    columns = {"body": [b"x"], "tags": pa.nulls(1, pa.string()), "delayMs": pa.array([1500], pa.int64())}
+    (message,) = messages(columns)
+    assert (dict(message.properties), message.delay) == (
+        {"UNIQ_KEY": IDS.of_row(10), "WAIT": "true"},
+        timedelta(milliseconds=1500),
+    )
+    assert groups(columns) == [("T", None, False, True, [0])]
+
+
+def test_rows_travel_with_those_of_their_topic_and_queue() -> None:
+    columns = {
+        "body": ["a", "b", "c", "d", "e", "f"],
+        "topic": ["T", "U", "T", "T", "U", "T"],
+        "shardingKey": [None, "k", "k", None, "k", "k"],
+        "queueId": pa.array([None, None, 3, None, None, None], pa.int32()),
+        "delayMs": pa.array([None, None, None, None, None, 5], pa.int64()),
+    }
+    place = abs(java_string_hash("k")) % 6
+    of_key = ["a:0", "a:1", "a:2", "a:3", "b:0", "b:1"][place]
+    assert sorted(groups(columns, topic=None), key=lambda group: group[-1]) == [
+        ("T", None, False, False, [0, 3]),
+        ("U", f"U@{of_key}", True, False, [1, 4]),
+        ("T", "T@a:3", True, False, [2]),
+        ("T", f"T@{of_key}", True, True, [5]),
+    ]
+    with pytest.raises(InvalidMessage, match=r"row 11 of the task: column 'queueId': queue 0 .* is on several brokers"):
+        groups({"body": ["a", "b"], "queueId": pa.array([2, 0], pa.int32())})
 
 
 def test_ids_are_the_same_when_a_task_runs_again_and_differ_otherwise() -> None:
-    again = rows({"body": [b"x", b"y"]})
-    assert [row.message.properties["UNIQ_KEY"] for row in again] == [IDS.of_row(10), IDS.of_row(11)]
+    again = messages({"body": [b"x", b"y"]})
+    assert [message.properties["UNIQ_KEY"] for message in again] == [IDS.of_row(10), IDS.of_row(11)]
     others = {RowIds.of("query/8", 3), RowIds.of("query/7", 4), RowIds.of("other/7", 3), IDS}
     assert len({ids.of_row(10) for ids in others}) == 4
     own = pa.array([[("UNIQ_KEY", "mine")]], pa.map_(pa.string(), pa.string()))
-    assert rows({"body": [b"x"], "properties": own})[0].message.properties["UNIQ_KEY"] == "mine"
+    assert messages({"body": [b"x"], "properties": own})[0].properties["UNIQ_KEY"] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -90,14 +125,44 @@ def test_ids_are_the_same_when_a_task_runs_again_and_differ_otherwise() -> None:
 )
 def test_wrong_columns_are_refused_before_anything_is_sent(columns: Any, topic: str | None, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        rows(columns, topic)
+        row_batch(columns, topic)
 
 
-def test_a_row_without_body_or_topic_is_named() -> None:
-    with pytest.raises(InvalidMessage, match="row 11 of the task has no body"):
-        rows({"body": [b"x", None]})
-    with pytest.raises(InvalidMessage, match="row 10 of the task has no topic"):
-        rows({"body": [b"x"], "topic": pa.nulls(1, pa.string())}, topic=None)
+MAP = pa.map_(pa.string(), pa.string())
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"body": [b"x", None]}, "row 1 of the task: has no body"),
+        ({"body": [b"x", b""]}, "row 1 of the task: column 'body' is empty"),
+        ({"topic": ["T", None]}, "row 1 of the task: has no topic"),
+        ({"topic": ["T", "a b"]}, "row 1 of the task: column 'topic'"),
+        ({"tags": ["a", "b\x02"]}, "row 1 of the task: column 'tags': .* contains the separator"),
+        ({"keys": [["a"], ["b", None]]}, "row 1 of the task: column 'keys' has a null"),
+        ({"shardingKey": ["a", ""]}, "row 1 of the task: column 'shardingKey': .* empty"),
+        (
+            {"properties": pa.array([[("a", "b")], [("c", None)]], MAP)},
+            "row 1 of the task: column 'properties' has a null",
+        ),
+        (
+            {"properties": pa.array([[("a", "b")], [("", "v")]], MAP)},
+            "row 1 of the task: column 'properties': .* empty",
+        ),
+        ({"flag": pa.array([1, 1 << 40])}, "row 1 of the task: column 'flag' is 1099511627776"),
+        ({"delayMs": pa.array([1, -5])}, "row 1 of the task: delay .* below zero"),
+        ({"queueId": pa.array([0, 77])}, "row 1 of the task: column 'queueId': queue 77 .* does not exist; there are"),
+        ({"tags": [b"a", b"\xff"]}, "row 1 of the task: column 'tags' is not UTF-8"),
+    ],
+)
+def test_a_wrong_row_is_named_with_its_column(cluster: LocalCluster, columns: dict[str, Any], problem: str) -> None:
+    given = {"body": [b"x", b"y"], "topic": ["wrong", "wrong"], **columns}
+    for name in ("tags",):
+        if name in given and isinstance(given[name][0], bytes):  # a string as Spark may have it, not checked by Arrow
+            given[name] = pa.array(given[name], pa.binary()).view(pa.string())
+    batch = pa.RecordBatch.from_pydict(given)
+    with pytest.raises(InvalidMessage, match=problem):
+        send_rows(options(cluster, batch.schema), "w", 0, iter([batch]))
 
 
 @pytest.fixture(scope="module")

@@ -148,6 +148,7 @@ def _summary(spark: SparkSession, target: str) -> Outcome:
 def restore(
     spark: SparkSession,
     source: str,
+    messages: DataFrame,
     namesrv: str,
     tell: Progress,
     *,
@@ -157,11 +158,10 @@ def restore(
     rate: float | None = None,
     access: Mapping[str, str] = NO_ACCESS,
 ) -> Outcome:
-    """Send the messages of an archive that `where` (Spark SQL over its columns) selects to their topics, or to another
+    """Send the messages of `source` that `where` (Spark SQL over their columns) selects to their topics, or to another
     one."""
     from pyspark.sql import functions as f
 
-    messages = archived(spark, source)
     if topics:
         messages = messages.where(f.col("topic").isin(*topics))
     if where:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketline.pipelines.runs import note_batch
 from rocketline.pipelines.tasks import Progress
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _watch(query: StreamingQuery, tell: Progress) -> None:
         for progress in query.recentProgress:
             if progress.batchId > seen and progress.numInputRows:
                 tell(f"{query.name} batch {progress.batchId}: {progress.numInputRows:,} messages")
+                note_batch(progress)
                 seen = progress.batchId
         if ended:
             return

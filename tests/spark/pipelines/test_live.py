@@ -68,7 +68,7 @@ def test_an_archive_of_a_topic_and_the_way_back(spark: SparkSession, namesrv: st
     kept = archived(spark, target).select("batch", "queueId", "queueOffset", "msgId", "keys").collect()
     assert len({(row["queueId"], row["queueOffset"]) for row in kept}) == len(kept) == 208
     assert {row["batch"] for row in kept} == {0, 1, 2}
-    restore(spark, target, namesrv, ignore, to_topic="copy", where="keys = 'o-3'")
+    restore(spark, target, archived(spark, target), namesrv, ignore, to_topic="copy", where="keys = 'o-3'")
     copies = Origin(("copy",), namesrv=namesrv)
     outcome = replay(spark, copies, namesrv, ignore, to_topic="copy2", where="tags = 'new'", rate=1000)
     assert outcome.rows == [("copy", "copy2", 2)]

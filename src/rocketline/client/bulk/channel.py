@@ -53,6 +53,10 @@ class BulkChannel:
         self._awaited: set[int] = set()
         self._early: dict[int, BulkAnswer] = {}
 
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
     def send(self, command: Command, deadline: float) -> int:
         """Write a request; returns the number its answer will carry."""
         connection = self._socket or self._connect(deadline)

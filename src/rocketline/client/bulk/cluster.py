@@ -17,6 +17,7 @@ from rocketline.clock import Clock
 from rocketline.errors import (
     BrokerError,
     ConfigError,
+    ConnectionLost,
     FlowControl,
     RocketlineError,
     RouteNotFound,
@@ -154,6 +155,16 @@ class BulkCluster:
             raise route_not_found(topic, failures)
         return decode_body(TopicRouteData, bytes(answer.body))
 
+    def _call_again(self, channel: BulkChannel, command: Command, deadline: float) -> BulkAnswer:
+        """Call, and once more over a new connection if the old one was closed in the meantime: servers close idle ones."""
+        was_open = channel.is_open
+        try:
+            return channel.call(command, deadline)
+        except ConnectionLost:
+            if not was_open:
+                raise
+            return channel.call(command, deadline)
+
     def _ask_name_servers(
         self, command: Command, doing: str, failures: dict[str, RocketlineError]
     ) -> BulkAnswer | None:
@@ -161,7 +172,7 @@ class BulkCluster:
         for address in self._name_servers:
             deadline = self.clock.monotonic() + min(NAME_SERVER_S, self._timeout_s)
             try:
-                answer = self.channel(address).call(command, deadline)
+                answer = self._call_again(self.channel(address), command, deadline)
                 if answer.command.code == ResponseCode.SUCCESS:
                     return answer
                 failures[address] = BrokerError.of(answer.command.code, answer.command.remark, address, doing)

@@ -8,7 +8,7 @@
 
 Messages are collected per queue and sent as batches; those with a delay, and those of retry topics, which brokers do not
 take in batches, go one by one. Without a queue a batch goes to the next one in turn. `send` waits when too many requests
-are in flight, `flush` until all of them are answered.
+are in flight, `flush` until all of them are answered. `send_items` takes messages that were encoded before.
 
 Failures: a request without answer, or with an error that may pass, is sent again until `timeout` seconds have passed; if
 the caller chose no queue, to another broker. So a message may be stored twice, each time with the same unique id.
@@ -29,7 +29,7 @@ from typing import Self
 from rocketline.client.bulk.channel import BulkChannel
 from rocketline.client.bulk.cluster import PAUSE_S, BulkCluster
 from rocketline.client.identity import check_group, local_ip
-from rocketline.client.producer.batching import ADDED_PROPERTIES_BYTES, ITEM_BYTES, outgoing_batch
+from rocketline.client.producer.batching import batch_item, batch_request, is_batchable
 from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.queue_choice import QueuesInTurn
 from rocketline.client.producer.receipts import SendStatus, read_receipt
@@ -48,11 +48,19 @@ from rocketline.errors import (
 )
 from rocketline.message import Message, MessageQueue
 from rocketline.protocol.message_ids import UniqueIds
-from rocketline.protocol.names import is_derived
+from rocketline.protocol.records import encode_batch
 from rocketline.transport.access import Access, TlsOption
 from rocketline.transport.credentials import CredentialsOption
 
-BATCH_MESSAGES = 1000
+BATCH_MESSAGES = 4000
+"""Most messages of a batch: the answer has an id of 33 bytes for each, and headers are limited."""
+
+COLLECTED_BATCHES = 32
+"""So many batches of messages are collected at most, of all queues and topics; then the oldest one is sent."""
+
+_Key = tuple[str, MessageQueue | None, bool, bool]
+"""Topic, queue if one was chosen, whether its order is kept, whether the broker answers when it is stored: messages of one
+key travel together."""
 
 
 @dataclass
@@ -70,10 +78,21 @@ class WriteCounts:
 
 @dataclass
 class _Collected:
-    """Messages that will travel together."""
+    """Messages that will travel together, encoded."""
 
-    messages: list[Message] = field(default_factory=list)
+    items: list[bytes] = field(default_factory=list)
     size: int = 0
+    messages: int = 0
+    body_bytes: int = 0
+    only: Message | None = None
+    """The message, while there is no other."""
+
+    def add(self, items: bytes, messages: int, body_bytes: int, only: Message | None) -> None:
+        self.only = only if not self.items else None
+        self.items.append(items)
+        self.size += len(items)
+        self.messages += messages
+        self.body_bytes += body_bytes
 
 
 @dataclass
@@ -122,7 +141,8 @@ class BulkWriter:
         self._maker = RequestMaker(check_group(group), self._options, ids.next, clock.now_ms)
         self._first_queue = first_queue
         self._turns: dict[str, QueuesInTurn] = {}
-        self._collected: dict[tuple[str, MessageQueue | None, bool], _Collected] = {}
+        self._collected: dict[_Key, _Collected] = {}
+        self._collected_bytes = 0
         self._pending: deque[_Request] = deque()
 
     def __enter__(self) -> Self:
@@ -152,26 +172,34 @@ class BulkWriter:
         if queue is not None and queue.topic != message.topic:
             raise InvalidMessage(f"the message is for topic {message.topic!r}, the queue is {queue}")
         message = self._options.with_bytes(message)
-        if (
-            message.delay is not None
-            or message.deliver_at is not None
-            or message.delay_level
-            or is_derived(message.topic)
-        ):
+        check_message(message, self._options.max_message_bytes)
+        if not is_batchable(message):
             self._start(self._single(message, queue, ordered))
             return
-        key = (message.topic, queue, ordered)
-        collected = self._collected.get(key)
-        size = _upper_bound(message)
-        if collected is not None and collected.size + size > self._batch_bytes:
-            self._send_collected(key)
-            collected = None
-        if collected is None:
-            collected = self._collected[key] = _Collected()
-        collected.messages.append(message)
-        collected.size += size
-        if len(collected.messages) >= BATCH_MESSAGES:
-            self._send_collected(key)
+        item, _ = batch_item(message, self._maker.next_id(self._maker.now_ms()))
+        self._collect(
+            (message.topic, queue, ordered, message.wait_stored), encode_batch([item]), 1, len(item.body), message
+        )
+
+    def room(self, topic: str, queue: MessageQueue | None = None, *, ordered: bool = False) -> tuple[int, int]:
+        """(messages, bytes of items) that the next batch still has room for."""
+        collected = self._collected.get((topic, queue, ordered, True)) or _Collected()
+        return BATCH_MESSAGES - collected.messages, self._batch_bytes - collected.size
+
+    def send_items(
+        self, topic: str, items: bytes, messages: int, body_bytes: int, queue: MessageQueue | None = None, *,
+        ordered: bool = False,
+    ) -> None:  # fmt: skip
+        """Have messages sent that were checked and encoded as items of a batch; the topic takes batches."""
+        self._collect((topic, queue, ordered, True), items, messages, body_bytes, None)
+
+    def send_collected(self, topic: str, queue: MessageQueue | None = None, *, ordered: bool = False) -> bool:
+        """Send what was collected for a queue now; False when there is nothing."""
+        key = (topic, queue, ordered, True)
+        if key not in self._collected:
+            return False
+        self._send_collected(key)
+        return True
 
     def flush(self) -> None:
         """Send what was collected, and wait until everything is stored."""
@@ -180,18 +208,33 @@ class BulkWriter:
         while self._pending:
             self._finish_oldest()
 
-    def _send_collected(self, key: tuple[str, MessageQueue | None, bool]) -> None:
-        _, queue, ordered = key
-        messages = self._collected.pop(key).messages
-        if len(messages) == 1:
-            self._start(self._single(messages[0], queue, ordered))
+    def _collect(self, key: _Key, items: bytes, messages: int, body_bytes: int, only: Message | None) -> None:
+        collected = self._collected.get(key)
+        if collected is not None and collected.size + len(items) > self._batch_bytes:
+            self._send_collected(key)
+            collected = None
+        if collected is None:
+            collected = self._collected[key] = _Collected()
+        collected.add(items, messages, body_bytes, only)
+        self._collected_bytes += len(items)
+        if collected.messages >= BATCH_MESSAGES:
+            self._send_collected(key)
+        elif self._collected_bytes > COLLECTED_BATCHES * self._batch_bytes:
+            self._send_collected(next(iter(self._collected)))
+
+    def _send_collected(self, key: _Key) -> None:
+        topic, queue, ordered, wait_stored = key
+        collected = self._collected.pop(key)
+        self._collected_bytes -= collected.size
+        if collected.only is not None:
+            self._start(self._single(collected.only, queue, ordered))
             return
-        outgoing, _ = outgoing_batch(messages, self._maker)
-        size = sum(len(message.body) for message in messages)
-        self._start(_Request(outgoing, len(messages), size, queue, ordered, self._cluster.deadline()))
+        outgoing = batch_request(topic, b"".join(collected.items), self._maker, wait_stored)
+        self._start(
+            _Request(outgoing, collected.messages, collected.body_bytes, queue, ordered, self._cluster.deadline())
+        )
 
     def _single(self, message: Message, queue: MessageQueue | None, ordered: bool) -> _Request:
-        check_message(message, self._options.max_message_bytes)
         return _Request(self._maker.make(message), 1, len(message.body), queue, ordered, self._cluster.deadline())
 
     def _start(self, request: _Request) -> None:
@@ -260,9 +303,3 @@ class BulkWriter:
             turns = self._turns[topic] = QueuesInTurn(self._first_queue)
         avoid = request.sent_to.broker_name if request.sent_to is not None else None
         return turns.choose(self.queues(topic), avoid)
-
-
-def _upper_bound(message: Message) -> int:
-    """Bytes of a message in a batch, roughly; what it is really is checked when the batch is made."""
-    texts = sum(len(name) + len(value) + 2 for name, value in message.properties.items())
-    return ITEM_BYTES + ADDED_PROPERTIES_BYTES + len(message.body) + texts

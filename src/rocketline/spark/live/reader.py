@@ -19,7 +19,7 @@ from rocketline.protocol.subscription import parse_tags
 from rocketline.spark.columns import ColumnPlan, Decoded, Fault, decode
 from rocketline.spark.connections import Endpoint, borrowed_reader
 from rocketline.spark.live.planner import QueueRange
-from rocketline.spark.live.queues import LOSS_HINT
+from rocketline.spark.live.queues import DELETED_HINT, LOSS_HINT
 from rocketline.spark.memory import keep_memory
 from rocketline.spark.replies import joined_replies, with_queue_offsets
 from rocketline.spark.requested import RequestedColumns
@@ -83,7 +83,9 @@ class LiveReading:
             log.warning("%s", problem)
         except TopicNotExist as error:
             if self.fail_on_loss:
-                raise
+                raise TopicNotExist(
+                    error.code, f"{error.remark}. {DELETED_HINT}", error.address, f"reading {part}"
+                ) from error
             log.warning("%s cannot be read: %s", part, error)
 
     def _report(self, faults: list[Fault], part: QueueRange) -> None:

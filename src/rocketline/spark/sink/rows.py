@@ -1,4 +1,4 @@
-"""Makes messages from the rows of a table: the columns of the sink, without Spark.
+"""The columns of the sink, and a batch of rows as columns of messages: without Spark.
 
 Every message gets a unique id made of the id of the write, the number of the task and the number of the row. A task that is
 run again makes the same ids, so that readers can recognise a message that was stored twice.
@@ -6,21 +6,24 @@ run again makes the same ids, so that readers can recognise a message that was s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import cached_property
 from hashlib import blake2b
-from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rocketline.errors import ConfigError, InvalidMessage
-from rocketline.message import SHARDING_KEY, UNIQ_KEY, Message
+from rocketline.message import Message
+from rocketline.spark.sink.encoding import Maps, RowColumns, Texts, row_body, row_flag, row_properties
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = pa.timestamp("us", "UTC")
+_INT32 = np.iinfo(np.int32)
 
 SINK_COLUMNS = {
     "body": "binary or string",
@@ -36,15 +39,6 @@ SINK_COLUMNS = {
     "flag": "int",
 }
 """The columns of the sink and their Spark types."""
-
-
-class OutgoingRow(NamedTuple):
-    """A message, and the values of its row that choose its queue."""
-
-    message: Message
-    sharding_key: str | None
-    queue_id: int | None
-    broker_name: str | None
 
 
 @dataclass(frozen=True)
@@ -109,50 +103,109 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class RowMessages:
-    """Makes messages from rows."""
+class RowBatch:
+    """Some rows of a task, as columns by their names in `SINK_COLUMNS`."""
 
-    columns: tuple[str, ...]
+    values: dict[str, pa.Array]
     topic: str | None
     """The topic of all rows, even if there is a column `topic`."""
+    first_number: int
+    """The number of the first row in its task."""
 
-    def of(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingRow]:
-        """The messages of a batch whose first row has this number; InvalidMessage names the first wrong row."""
-        values = {name: _values(name, batch.column(at)) for at, name in enumerate(self.columns)}
-        if self.topic is not None:
-            values["topic"] = [self.topic] * batch.num_rows
-        # Missing columns are null in every row.
-        columns = [values.get(name) or repeat(None) for name in SINK_COLUMNS]
-        for number, row in zip(range(first_row, first_row + batch.num_rows), zip(*columns)):
-            yield _row(row, ids.of_row(number), number)
+    @property
+    def rows(self) -> int:
+        return len(self.values["body"])
+
+    @cached_property
+    def columns(self) -> RowColumns:
+        """InvalidMessage names a row with a null among its keys, or with a flag that does not fit."""
+        return RowColumns(
+            _texts(self.values["body"]),
+            self._texts("tags"),
+            None if "keys" not in self.values else _texts(self._joined_keys()),
+            self._texts("shardingKey"),
+            _maps(self.values["properties"]) if "properties" in self.values else None,
+            self._flags() if "flag" in self.values else None,
+        )
+
+    def numbers(self, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        """(int64, which rows have one) of a column; None when it is absent."""
+        column = self.values.get(name)
+        if column is None:
+            return None
+        if name == "deliverAt":
+            column = column.cast(_MICROSECONDS)
+        return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), _valid(column)
+
+    def message(self, row: int, topic: str, unique_id: str) -> Message:
+        """A row as a message of its own; InvalidMessage names row and column of what is wrong."""
+        delay_ms, deliver_us = self._number("delayMs", row), self._number("deliverAt", row)
+        try:
+            return Message(
+                topic,
+                row_body(self.columns, row),
+                properties=row_properties(self.columns, row, unique_id),
+                flag=row_flag(self.columns, row),
+                delay=None if delay_ms is None else timedelta(milliseconds=delay_ms),
+                deliver_at=None if deliver_us is None else _EPOCH + timedelta(microseconds=deliver_us),
+            )
+        except InvalidMessage as error:
+            raise self.wrong(row, str(error)) from None
+
+    def wrong(self, row: int, problem: str) -> InvalidMessage:
+        return InvalidMessage(f"row {self.first_number + row} of the task: {problem}")
+
+    def _number(self, name: str, row: int) -> int | None:
+        found = self.numbers(name)
+        return None if found is None or not found[1][row] else int(found[0][row])
+
+    def _texts(self, name: str) -> Texts | None:
+        return _texts(self.values[name]) if name in self.values else None
+
+    def _joined_keys(self) -> pa.Array:
+        keys = self.values["keys"]
+        if not pa.types.is_list(keys.type):
+            return keys
+        joined = pc.binary_join(keys, " ")
+        holes = _valid(keys) & ~_valid(joined)
+        if holes.any():
+            raise self.wrong(int(holes.argmax()), "column 'keys' has a null in its array: filter nulls out of it")
+        return joined
+
+    def _flags(self) -> np.ndarray[Any, Any]:
+        found = self.numbers("flag")
+        assert found is not None
+        wide = found[0]
+        outside = (wide < _INT32.min) | (wide > _INT32.max)
+        if outside.any():
+            row = int(outside.argmax())
+            raise self.wrong(row, f"column 'flag' is {wide[row]}, which does not fit 32 bits")
+        return wide.astype(np.int32)
 
 
-def _values(name: str, column: pa.Array) -> list[Any]:
-    if name == "body" and not pa.types.is_binary(column.type):
-        return [None if text is None else text.encode() for text in column.to_pylist()]
-    if name == "deliverAt":
-        return list(column.cast(_MICROSECONDS).cast(pa.int64()).to_pylist())
-    return list(column.to_pylist())
+def _valid(column: pa.Array) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
 
 
-def _row(row: tuple[Any, ...], unique_id: str, number: int) -> OutgoingRow:
-    body, topic, tags, keys, properties, sharding_key, delay_ms, deliver_us, queue_id, broker_name, flag = row
-    if body is None or topic is None:
-        missing = "topic" if topic is None else "body"
-        raise InvalidMessage(f"row {number} of the task has no {missing}: filter such rows out, or fill it in")
-    named = {UNIQ_KEY: unique_id}
-    if properties:
-        named.update(properties)
-    if sharding_key is not None:
-        named[SHARDING_KEY] = sharding_key
-    message = Message(
-        topic,
-        body,
-        tags or None,
-        keys or (),
-        named,
-        flag or 0,
-        delay=None if delay_ms is None else timedelta(milliseconds=delay_ms),
-        deliver_at=None if deliver_us is None else _EPOCH + timedelta(microseconds=deliver_us),
-    )
-    return OutgoingRow(message, sharding_key, queue_id, broker_name)
+def _validity(column: pa.Array) -> np.ndarray[Any, Any] | None:
+    return _valid(column).view(np.uint8) if column.null_count else None
+
+
+def _offsets(column: pa.Array) -> memoryview:
+    """The int32 offsets of a column, also of one that is a slice of another."""
+    raw = column.buffers()[1]
+    if not len(column) or raw is None:
+        return memoryview(bytes(4))
+    return memoryview(raw)[column.offset * 4 : (column.offset + len(column) + 1) * 4]
+
+
+def _texts(column: pa.Array) -> Texts:
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.binary())
+    data = column.buffers()[2]
+    return Texts(_validity(column), _offsets(column), b"" if data is None else memoryview(data))
+
+
+def _maps(column: pa.Array) -> Maps:
+    return Maps(Texts(_validity(column), _offsets(column), b""), _texts(column.keys), _texts(column.items))

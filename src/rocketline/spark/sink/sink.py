@@ -24,6 +24,9 @@
 | rocketmq.accessKey, rocketmq.tls, ... | none | credentials and TLS, see `access_options` |
 | writeId | random | identifies this write; in `foreachBatch` set it to a name and the number of the batch |
 
+Columns become batches in compiled code, without an object for each row (`sink.encoding`); rows of one topic and queue travel
+together (`sink.groups`). InvalidMessage names row and column of a row that cannot be sent.
+
 Delivery is at least once: a task that is run again sends its rows again, with the same unique ids (`sink.rows`). Ids
 are made of the query and the batch in a stream, and of `writeId` otherwise; rows must come in the same order. A
 property `UNIQ_KEY` of a row is kept.
@@ -44,14 +47,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rocketline.client.bulk.writer import BulkWriter
+from rocketline.client.producer.outgoing import unsendable
 from rocketline.errors import InvalidMessage
-from rocketline.message import MessageQueue
-from rocketline.protocol.hashing import java_string_hash
 from rocketline.protocol.names import topic_problem
 from rocketline.spark.connections import Endpoint
 from rocketline.spark.options import Options
+from rocketline.spark.sink.encoding import encode_rows
+from rocketline.spark.sink.groups import RowGroup, grouped
 from rocketline.spark.sink.pacing import paced
-from rocketline.spark.sink.rows import OutgoingRow, RowIds, RowMessages, checked_columns
+from rocketline.spark.sink.rows import RowBatch, RowIds, checked_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +71,8 @@ class SinkOptions:
     """The options of the sink, checked; can be pickled."""
 
     endpoint: Endpoint
-    rows: RowMessages
+    columns: tuple[str, ...]
+    topic: str | None
     write_id: str
     batch_bytes: int = 256 << 10
     in_flight: int = 8
@@ -82,7 +87,8 @@ class SinkOptions:
             raise options.wrong(f"option 'topic': {problem}")
         parsed = SinkOptions(
             endpoint=Endpoint.parse(options, DEFAULT_GROUP, "sendTimeoutMs"),
-            rows=RowMessages(checked_columns(NAME, to_arrow_schema(schema, timezone="UTC"), topic), topic),
+            columns=checked_columns(NAME, to_arrow_schema(schema, timezone="UTC"), topic),
+            topic=topic,
             write_id=options.text("writeId") or uuid4().hex,
             batch_bytes=options.size("batchBytes", 256 << 10),
             in_flight=options.number("maxInFlight", 1, 1024) or 8,
@@ -154,12 +160,12 @@ def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterato
         first_queue=partition,
         **endpoint.client_options,
     ) as writer:
-        for batch in batches:
-            for row in options.rows.of(batch, ids, first_row):
-                queue = _queue(writer, row) if row.sharding_key is not None or row.queue_id is not None else None
-                writer.send(row.message, queue, ordered=row.sharding_key is not None)
-                topics[row.message.topic] += 1
-            first_row += batch.num_rows
+        for arrow in batches:
+            batch = RowBatch(dict(zip(options.columns, arrow.columns)), options.topic, first_row)
+            for group in grouped(batch, writer.queues):
+                _send_group(writer, batch, group, ids)
+                topics[group.topic] += len(group.rows)
+            first_row += batch.rows
             if rate is not None:
                 writer.flush()
         writer.flush()
@@ -175,20 +181,31 @@ def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterato
     )
 
 
-def _queue(writer: BulkWriter, row: OutgoingRow) -> MessageQueue:
-    queues = writer.queues(row.message.topic)
-    if row.queue_id is None:
-        return queues[abs(java_string_hash(row.sharding_key or "")) % len(queues)]
-    found = [
-        queue for queue in queues if queue.queue_id == row.queue_id and row.broker_name in (None, queue.broker_name)
-    ]
-    if len(found) != 1:
-        problem = "is on several brokers: add a column 'brokerName'" if found else "does not exist"
-        raise InvalidMessage(
-            f"queue {row.queue_id} of topic {row.message.topic!r} {problem}; there are "
-            f"{', '.join(map(str, queues[:10]))}"
-        )
-    return found[0]
+def _send_group(writer: BulkWriter, batch: RowBatch, group: RowGroup, ids: RowIds) -> None:
+    """Rows are encoded many at a time; those that `encode_rows` leaves are sent as messages, or are wrong."""
+    topic, queue, ordered, alone, rows = group
+    if problem := unsendable(topic):
+        raise batch.wrong(int(rows[0]), f"column 'topic': {problem}")
+    done = 0
+    while done < len(rows):
+        count = 0
+        if not alone:
+            most_rows, most_bytes = writer.room(topic, queue, ordered=ordered)
+            items, count, body_bytes = encode_rows(
+                batch.columns, rows, done, most_rows, most_bytes, ids.prefix, batch.first_number
+            )
+            if count:
+                writer.send_items(topic, items, count, body_bytes, queue, ordered=ordered)
+            elif writer.send_collected(topic, queue, ordered=ordered):
+                continue  # perhaps there was no room for it
+        if not count:
+            row, count = int(rows[done]), 1
+            message = batch.message(row, topic, ids.of_row(batch.first_number + row))
+            try:
+                writer.send(message, queue, ordered=ordered)
+            except InvalidMessage as error:
+                raise batch.wrong(row, str(error)) from None
+        done += count
 
 
 def _partition() -> int:

@@ -1,0 +1,121 @@
+"""Bodies of messages as columns: parsing, and how the columns of a table may change.
+
+| the new schema | what happens |
+| --- | --- |
+| has a column more | it is added; older rows have null |
+| lacks a column | it stays; newer rows have null |
+| has a wider type (tinyint to smallint to int to bigint, float to double) | the column becomes wider |
+| has a narrower type of these | the column stays as wide as it is |
+| has any other type | refused: give the column another name, or begin another table |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+BODIES = ("raw", "json")
+RESERVED = ("message", "day", "error")
+MESSAGE_COLUMNS = (
+    "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "properties", "bornTimestamp",
+    "storeTimestamp", "body",
+)  # fmt: skip
+_WIDER = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
+_CORRUPT = "_corrupt"
+
+
+class Parsed(NamedTuple):
+    accepted: DataFrame
+    rejected: DataFrame | None = None
+    """None: nothing can be rejected."""
+    kept: DataFrame | None = None
+    """What both are made of, kept by Spark until its `unpersist`: brokers are read once."""
+
+
+def body_columns(spark: SparkSession, ddl: str | None, body: str) -> StructType:
+    """The columns that bodies have; ConfigError for a schema that cannot be used."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    if body not in BODIES:
+        raise ConfigError(f"--body {body}: there are {', '.join(BODIES)}")
+    if body == "raw":
+        if ddl is not None:
+            raise ConfigError("a schema has no effect on --body raw: use --body json")
+        return StructType([])
+    if ddl is None:
+        raise ConfigError("--body json needs --schema, for example 'customer string, amount double'")
+    try:
+        columns = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        raise ConfigError(f"--schema {ddl!r} is not valid: {str(error).strip().splitlines()[0]}") from error
+    if not isinstance(columns, StructType):
+        raise ConfigError(f"--schema {ddl!r}: names and types are needed, for example 'customer string, amount double'")
+    names = [field.name.lower() for field in columns]
+    if wrong := [name for name in names if name in RESERVED or name == _CORRUPT or names.count(name) > 1]:
+        raise ConfigError(f"--schema: column {wrong[0]!r} is there twice, or means something else in a table")
+    return columns
+
+
+def evolved(old: StructType, new: StructType) -> StructType:
+    """The columns of a table after bodies of a new schema came; ConfigError for a change that is refused."""
+    from pyspark.sql.types import StructField, StructType
+
+    wanted = {field.name.lower(): field for field in new}
+    kept = [
+        StructField(field.name, _type(field.name, field.dataType, wanted[field.name.lower()].dataType))
+        if field.name.lower() in wanted
+        else field
+        for field in old
+    ]
+    known = {field.name.lower() for field in old}
+    return StructType([*kept, *(StructField(f.name, f.dataType) for f in new if f.name.lower() not in known)])
+
+
+def _type(name: str, old: DataType, new: DataType) -> DataType:
+    from pyspark.sql.types import StructType
+
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return evolved(old, new)
+    before, after = old.simpleString(), new.simpleString()
+    if before == after:
+        return old
+    for widths in _WIDER:
+        if before in widths and after in widths:
+            return old if widths.index(before) > widths.index(after) else new
+    raise ConfigError(
+        f"column {name!r} of the table is {before}, the schema says {after}: only wider numbers are possible. Give the "
+        "column another name, or begin another table"
+    )
+
+
+def parse(messages: DataFrame, columns: StructType, given: StructType, body: str, keep_body: bool) -> Parsed:
+    """Messages as rows of a table with these columns; bodies have those that were given."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    names = MESSAGE_COLUMNS if keep_body or body == "raw" else MESSAGE_COLUMNS[:-1]
+    day = f.to_date("storeTimestamp").alias("day")
+    if body == "raw":
+        return Parsed(messages.select(f.struct(*names).alias("message"), day))
+    there = {field.name.lower() for field in given}
+    parsed = StructType([field for field in columns if field.name.lower() in there])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    schema = StructType([*parsed, StructField(_CORRUPT, StringType())])
+    read = messages.withColumn("_value", f.from_json(f.col("body").cast("string"), schema, options)).persist()
+    fits = f.col("_value").isNotNull() & f.col(f"_value.{_CORRUPT}").isNull()
+    values = [
+        (f.col(f"_value.`{field.name}`") if field in parsed.fields else f.lit(None).cast(field.dataType)).alias(
+            field.name
+        )
+        for field in columns
+    ]
+    accepted = read.where(fits).select(f.struct(*names).alias("message"), *values, day)
+    problem = f.lit(f"the body is no JSON of the schema {parsed.simpleString()[:500]}")
+    rejected = read.where(~fits).select(f.struct(*MESSAGE_COLUMNS).alias("message"), problem.alias("error"), day)
+    return Parsed(accepted, rejected, read)

@@ -1,0 +1,90 @@
+"""A program for Delta's Spark: finishes a table that a killed job began, changes its columns, merges by key.
+
+python -m tests.spark.jobs.delta_tables NAMESRV DIR JARS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pyspark
+from tests.spark.clusters import quick
+from tests.spark.live import send, stored
+
+from rocketline.pipelines.archive import restore
+from rocketline.pipelines.tables.auditing import audit_table, stored_messages
+from rocketline.pipelines.tables.formats import table_in
+from rocketline.pipelines.tables.runtimes import format_settings
+from rocketline.pipelines.tables.table import TopicTable, keep_table
+from rocketline.spark.sessions import open_session
+
+ORDERS, CHANGES = "orders", "changes"
+
+
+def settings(jars: str) -> dict[str, str]:
+    given = {
+        **quick(),
+        "spark.jars": jars,
+        "spark.driver.memory": "700m",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    return {**given, **format_settings("delta", pyspark.__version__, given)}
+
+
+def tell(text: str) -> None:
+    print(text, flush=True)
+
+
+def bodies(*rows: dict[str, Any]) -> list[bytes]:
+    return [json.dumps(row).encode() for row in rows]
+
+
+def main() -> None:
+    namesrv, target, jars = sys.argv[1:]
+    with open_session("delta", "local[2]", settings(jars)) as spark:
+
+        def rows(topic: str) -> list[Any]:
+            found = table_in(spark, target, topic, "delta").read()
+            assert found is not None
+            return found.collect()
+
+        def run(topic: str, schema: str, **more: Any) -> None:
+            keep_table(spark, TopicTable(namesrv, topic, target, "delta", "json", schema, **more), tell)
+
+        run(ORDERS, "id int, customer string")
+        assert sorted(row.id for row in rows(ORDERS)) == [*range(300)], "what the killed job began is complete"
+        assert [bytes(row.message.body) for row in rows(f"{ORDERS}_rejected")] == [b"no JSON"]
+
+        send(namesrv, ORDERS, bodies({"id": 1 << 40, "amount": 2.5}))
+        run(ORDERS, "id bigint, amount double")
+        (newest,) = [row for row in rows(ORDERS) if row.id == 1 << 40]
+        assert (newest.customer, newest.amount) == (None, 2.5)
+        table_in(spark, target, ORDERS, "delta").compact()
+        audited = audit_table(spark, TopicTable(namesrv, ORDERS, target), tell)
+        assert (audited.is_bad, sum(row[2] for row in audited.rows)) == (False, 302), audited
+        messages = stored_messages(spark, target, [ORDERS], "delta")
+        restore(spark, target, messages, namesrv, tell, to_topic="copy", where="queueOffset < 5")
+        assert len(stored(namesrv, "copy")) == 10
+
+        merging = {"merge_key": ("id",), "delete_when": "op = 'd'"}
+        send(namesrv, CHANGES, bodies(*({"id": n % 4, "op": "u", "v": n} for n in range(12))), queue_id=0)
+        run(CHANGES, "id int, op string, v int", **merging)
+        assert sorted((row.id, row.v) for row in rows(CHANGES)) == [(0, 8), (1, 9), (2, 10), (3, 11)]
+        changes = [{"id": 0, "op": "d"}, {"id": 9, "op": "d"}, {"id": 1, "op": "u", "v": 1 << 40, "why": "more"}]
+        send(namesrv, CHANGES, bodies(*changes), queue_id=0)
+        run(CHANGES, "id int, op string, v bigint, why string", **merging)
+        assert sorted((row.id, row.v, row.why) for row in rows(CHANGES)) == [
+            (1, 1 << 40, "more"), (2, 10, None), (3, 11, None),
+        ]  # fmt: skip
+        send(namesrv, CHANGES, bodies({"id": 9, "op": "d"}), queue_id=0)
+        run(CHANGES, "id int, op string, v bigint, why string", **merging)
+        assert sum(table_in(spark, target, CHANGES, "delta").state().position.values()) == 16, (
+            "nothing changed, but read"
+        )
+    print("done")
+
+
+if __name__ == "__main__":
+    main()
