@@ -87,7 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--accounts",
         choices=["both", "against-none"],
-        help="raw sends, signed: both sides ask for accounts, or ours does and is compared with ours that does not",
+        help="raw sends, signed: both sides ask for accounts, or the one of --ours is compared with itself without accounts",
     )
     parser.add_argument("--ours-command", default=OURS_COMMAND, help="how to start ours; {data} is its directory")
     parser.add_argument("--heap", type=int, default=2048, metavar="MB", help="heap of Apache's broker (2048)")
@@ -132,16 +132,21 @@ def sides_of(args: argparse.Namespace, flush: FlushKind) -> list[Side]:
             CommandSide(label, core, f"env PYTHONPATH={tree / 'src'} {args.ours_command}", flush=flush.value)
             for label, tree in (("rocketline", ROOT), ("before", args.before.resolve()))
         ]
-    if args.accounts == "against-none":
-        return [
-            CommandSide(label, core, args.ours_command, flush=flush.value, accounts=accounts)
-            for label, accounts in (("accounts", True), ("none", False))
-        ]
     settings, accounts = {"flushDiskType": f"{flush.name}_FLUSH"}, args.accounts == "both"
+    if args.accounts == "against-none":
+        return [_asking_side(args, core, flush, settings, asks) for asks in (True, False)]
     peer = ApacheSide("apache", core, args.heap, quick=args.smoke, settings=settings, accounts=accounts)
     if args.ours == "apache":
         return [ApacheSide("apache-b", core, args.heap, quick=args.smoke, settings=settings, accounts=accounts), peer]
     return [CommandSide("rocketline", core, args.ours_command, flush=flush.value, accounts=accounts), peer]
+
+
+def _asking_side(args: argparse.Namespace, core: int, flush: FlushKind, settings: dict[str, str], asks: bool) -> Side:
+    """The broker of `--ours`, which asks for accounts or does not."""
+    label = "accounts" if asks else "none"
+    if args.ours == "apache":
+        return ApacheSide(label, core, args.heap, quick=args.smoke, settings=settings, accounts=asks)
+    return CommandSide(label, core, args.ours_command, flush=flush.value, accounts=asks)
 
 
 def about_of(args: argparse.Namespace) -> dict[str, str]:
@@ -149,7 +154,7 @@ def about_of(args: argparse.Namespace) -> dict[str, str]:
     about = machine.describe(ROOT)
     about["implementation"] = "both" if args.both else args.ours if args.ours == "apache" else our_implementation()
     about["versions"] = f"CPython {about['python']} ({about['implementation']})"
-    if not (args.both or args.before or args.accounts == "against-none"):
+    if args.ours == "apache" or not (args.both or args.before or args.accounts == "against-none"):
         about["versions"] += f", Apache RocketMQ {APACHE_VERSION}, heap {args.heap} MiB"
     about["when"] = time.strftime("%Y-%m-%d %H:%M")
     about["server_core"] = str(args.server_core)

@@ -123,6 +123,8 @@ class ApacheSide(Side):
     smoke run, not for figures.
     """
 
+    cluster_class: type[ApacheCluster] = ApacheCluster
+
     def __init__(
         self,
         label: str,
@@ -140,7 +142,7 @@ class ApacheSide(Side):
         self._cluster: ApacheCluster | None = None
 
     def _launch(self, directory: Path) -> None:
-        self._cluster = ApacheCluster(
+        self._cluster = self.cluster_class(
             directory,
             version=APACHE_VERSION,
             broker_conf=PATIENCE | self._settings,

@@ -3,7 +3,8 @@
 One of our brokers on one core takes plain and TLS connections on one port; raw frames come from the other core, plain and
 through TLS in short runs that take turns. What counts is the broker's processor time per message, as medians over many runs.
 Connections are opened before the time is taken, but processor time is that of the whole run: runs are long enough for
-handshakes not to matter. `--bar` fails the run when a ratio is above it. `--quick` runs everything with tiny sizes.
+handshakes not to matter. `--apache` measures Apache's broker instead, with the certificate it makes for itself. `--bar`
+fails the run when a ratio is above it. `--quick` runs everything with tiny sizes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import machine, wire
 from bench.compare import OURS_COMMAND
 from bench.generators import LoadFailed, RawLoad
-from bench.sides import CommandSide, SideFailed
+from bench.sides import ApacheSide, CommandSide, Side, SideFailed
 from bench.wire import WireError
 
 SERVER_CORE, LOAD_CORE = 0, 1
@@ -40,7 +41,7 @@ class Cost(NamedTuple):
     rate: float
 
 
-def run(side: CommandSide, load: RawLoad, options: dict[str, int], seconds: float) -> Cost:
+def run(side: Side, load: RawLoad, options: dict[str, int], seconds: float) -> Cost:
     before = machine.cpu_seconds(side.pids())
     result = load.run(
         side.broker, side.broker_name, seconds, topic=TOPIC, queues=QUEUES, seconds=seconds, warmup=0.1, **options
@@ -51,7 +52,7 @@ def run(side: CommandSide, load: RawLoad, options: dict[str, int], seconds: floa
     return Cost(cpu_s / result["acked"] * 1e6, result["rate"])
 
 
-def measure(side: CommandSide, pairs: int, seconds: float) -> float:
+def measure(side: Side, pairs: int, seconds: float) -> float:
     """Print a line for each load; returns the worst ratio."""
     plain_load, tls_load, worst = RawLoad(LOAD_CORE), RawLoad(LOAD_CORE, "tls_load"), 0.0
     for name, options in LOADS.items():
@@ -79,6 +80,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, help="runs of each load, plain and through TLS (5)")
     parser.add_argument("--seconds", type=float, help="length of a run (6)")
     parser.add_argument("--bar", type=float, default=1.8, help="highest ratio of processor time that passes (1.8)")
+    parser.add_argument("--apache", action="store_true", help="Apache's broker instead of ours, and no bar")
     parser.add_argument("--quick", action="store_true", help="tiny, and no bar")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is stopped
@@ -88,7 +90,9 @@ def main() -> int:
         rocketline = Path(sys.executable).parent / "rocketline"
         subprocess.run([rocketline, "certs", certs], check=True, stdout=subprocess.DEVNULL)
         flags = f" --tls-cert {certs / 'server.pem'} --tls-key {certs / 'server.key'}"
-        side = CommandSide("rocketline", SERVER_CORE, OURS_COMMAND + flags)
+        side: Side = CommandSide("rocketline", SERVER_CORE, OURS_COMMAND + flags)
+        if args.apache:
+            side = ApacheSide("apache", SERVER_CORE, heap_mb=2048, quick=args.quick)
         try:
             side.start(Path(scratch) / "data")
             wire.create_topic(side.namesrv, side.broker, TOPIC, QUEUES)
@@ -99,7 +103,7 @@ def main() -> int:
             return 1
         finally:
             side.stop()
-    return int(worst > args.bar and not args.quick)
+    return int(worst > args.bar and not (args.quick or args.apache))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from rocketline.broker.config import BrokerConfig
 from rocketline.cli.servers.config_sources import variable_of
 from rocketline.nameserver.config import RUNTIME_KEYS, NameServerConfig
+from rocketline.proxy.config import PORT, ProxyConfig
 from rocketline.settings import Described, describe, ignored_keys
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,6 +52,18 @@ These are in many files of Apache's brokers. They are taken, and a warning says 
 | --- | --- |
 """
 
+PROXY = """## Proxy
+
+`rocketline proxy` has these, and the settings of a broker under grpc, auth, metrics, connections and tls. Without
+`grpcServerPort` it listens on {port}.
+
+{rows}
+
+These of them change nothing there:
+
+{ignored}
+"""
+
 UNITS = {"_ms": "ms", "_s": "s", "_bytes": "bytes"}
 
 
@@ -61,7 +74,16 @@ def page() -> str:
     ignored = "\n".join(f"| `{key}` | {reason} |" for key, reason in sorted(ignored_keys(BrokerConfig).items()))
     runtime = ", ".join(f"`{key}`" for key in sorted(RUNTIME_KEYS))
     may_change = fill(f"Operators may change these while it runs: {runtime}.", LINE, break_on_hyphens=False)
-    return f"{INTRODUCTION}\n{broker}\n{IGNORED}{ignored}\n\n{name_server}\n{may_change}\n"
+    return f"{INTRODUCTION}\n{broker}\n{IGNORED}{ignored}\n\n{name_server}\n{may_change}\n\n{_proxy()}"
+
+
+def _proxy() -> str:
+    """What `rocketline proxy` has that is not in the tables."""
+    hints = get_type_hints(ProxyConfig)
+    own = [item for item in fields(ProxyConfig) if not is_dataclass(hints[item.name])]
+    rows = "\n".join(f"- `{item.metadata['key']}` ({item.default!r}): {item.metadata['doc']}" for item in own)
+    ignored = "\n".join(f"- `{key}`: {reason}" for key, reason in sorted(ProxyConfig.IGNORED.items()))
+    return PROXY.format(rows=rows, ignored=ignored, port=PORT)
 
 
 def _section(kind: type[Any], title: str, level: int) -> Iterator[str]:

@@ -12,6 +12,7 @@
       Unstorable          a message that the store will never take as it is
       FilterFailed        a filter cannot be evaluated on a message, which then does not match
       RequestRejected     raised by our own handlers; the router turns it into an answer
+      CoordinationFailed  the place that keeps a group's record (etcd) did not answer, or refused
       ConfigError
       ProcessFailed       a broker in a process of its own could not start, ended unexpectedly, or did not stop
 
@@ -298,6 +299,10 @@ class StoreBusy(StoreError):
     """No buffer is free for the next write; a moment later one may be."""
 
 
+class LogDiverged(StoreError):
+    """The log of a replica does not go on where its master's does: one of them has what the other never had."""
+
+
 class StoreInUse(StoreError):
     """Another process holds the data folder."""
 
@@ -334,6 +339,10 @@ class RequestRejected(RocketlineError):
         self.code = code
         self.remark = remark
         super().__init__(f"{code}: {remark}")
+
+
+class CoordinationFailed(RocketlineError):
+    """The place that keeps the record of a group of brokers gave no usable answer. What was asked may have been done."""
 
 
 class ConfigError(RocketlineError, ValueError):

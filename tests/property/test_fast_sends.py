@@ -337,6 +337,18 @@ async def test_plain_sends_take_the_fast_path_until_topics_change() -> None:
     parts.close()
 
 
+async def test_large_batches_take_the_fast_path_though_their_records_are_longer_than_their_frames() -> None:
+    parts = Parts(Setup(timer_slots=120, log_segment_bytes=4 << 20))
+    parts.put_topic("plain")
+    peer, served = parts.peer(), served_fast(parts)
+    peer.channel.data_received(plain(0))
+    for number in range(1, 4):
+        peer.channel.data_received(batch(number, of_one_program([b"x" * 128] * 256, number * 1000)))
+    assert served == [3]
+    assert [answer.code for answer in peer.received()] == [0] * 4
+    parts.close()
+
+
 async def test_a_store_that_refuses_and_a_clock_that_stands_still_are_noticed() -> None:
     parts = Parts(Setup(timer_slots=120))
     parts.put_topic("plain")

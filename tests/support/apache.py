@@ -68,6 +68,8 @@ TEST_CONF = {
     **{f"waitTimeMillsIn{work}Queue": str(PATIENCE_MS) for work in ("Transaction", "Ack", "AdminBroker")},
     "osPageCacheBusyTimeOutMills": str(PATIENCE_MS),
     "diskMaxUsedSpaceRatio": "95",
+    # Until this time is over its thread for statistics of transactions loops without a pause; by default ten seconds.
+    "transactionMetricFlushInterval": "300",
 }
 
 # Memory-mapped files are released through JDK internals that Java 17 closed.
@@ -89,6 +91,9 @@ LOGBACK = """<configuration>
   <root level="WARN"><appender-ref ref="STDOUT"/></root>
 </configuration>
 """
+
+
+LOGBACK_NAMES = ("logback_broker.xml", "logback_namesrv.xml")  # 4.x insists on these two names
 
 
 def server_coordinates(version: str) -> tuple[str, str]:
@@ -163,6 +168,11 @@ class ApacheCluster:
         return [self._broker_addr] if self._broker_addr is not None else []
 
     @property
+    def coordinates(self) -> Sequence[str]:
+        """The Maven coordinates of the jars that all servers run from."""
+        return server_coordinates(self.version)
+
+    @property
     def pids(self) -> dict[str, int]:
         """The running servers' process ids, by "namesrv" and "broker"."""
         return {name: process.pid for name, process in self._processes.items()}
@@ -224,7 +234,8 @@ class ApacheCluster:
     def _start_namesrv(self) -> None:
         port = free_port()
         conf = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
-        self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", conf, NAMESRV_HEAP_MB)
+        command = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", self._write_conf("namesrv", conf))
+        self._launch("namesrv", command, NAMESRV_HEAP_MB)
         self._namesrv_addr = f"127.0.0.1:{port}"
 
     def _start_broker(self) -> None:
@@ -245,20 +256,27 @@ class ApacheCluster:
         }
         self.broker_name = conf["brokerName"]
         self.store.mkdir(parents=True, exist_ok=True)
-        self._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", conf, self.heap_mb)
+        self._launch("broker", self._broker_command(self._write_conf("broker", conf)), self.heap_mb)
         self._broker_addr = f"127.0.0.1:{conf['listenPort']}"
         self._await("broker", "did not register", self._is_registered)
 
-    def _launch(self, name: str, main_class: str, conf: Mapping[str, str], heap_mb: int) -> None:
-        conf_path = self.directory / f"{name}.conf"
-        conf_path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), encoding="utf-8")
+    def _broker_command(self, conf_path: str) -> Sequence[str]:
+        """The main class of the broker's process, and its arguments."""
+        return ("org.apache.rocketmq.broker.BrokerStartup", "-c", conf_path)
+
+    def _write_conf(self, name: str, conf: Mapping[str, str]) -> str:
+        path = self.directory / f"{name}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), encoding="utf-8")
+        return str(path)
+
+    def _launch(self, name: str, main: Sequence[str], heap_mb: int) -> None:
         command = [*self._pinning(), tool("java"), f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *self.jvm_options]
         command += [*MODULE_OPTIONS, *DISK_OPTIONS]
         command += [f"-Duser.home={self.directory}", f"-Djava.io.tmpdir={self._home}", "-XX:-UsePerfData"]
         command += [f"-Drocketmq.home.dir={self._home}"]
         command += [f"-Drmq.logback.configurationFile={self._home}/conf/logback_broker.xml"]
-        class_path = f"{compile_java(TETHER, '', 'tether')}:{classpath(*server_coordinates(self.version))}"
-        command += ["-cp", class_path, "rocketline.support.Tethered", main_class, "-c", str(conf_path)]
+        class_path = f"{compile_java(TETHER, '', 'tether')}:{classpath(*self.coordinates)}"
+        command += ["-cp", class_path, "rocketline.support.Tethered", *main]
         hidden = ("ROCKETMQ_HOME", "NAMESRV_ADDR")
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         with self._log_path(name).open("wb") as log:
@@ -272,7 +290,11 @@ class ApacheCluster:
                 start_new_session=True,  # Ctrl-C in the terminal is for the tests; they stop us in order
             )
         log_path = self._log_path(name)
-        self._await(name, "did not say 'boot success'", lambda: b"boot success" in log_path.read_bytes())
+        said = self._ready_text(name)
+        self._await(name, f"did not say '{said.decode()}'", lambda: said in log_path.read_bytes())
+
+    def _ready_text(self, name: str) -> bytes:
+        return b"boot success"
 
     def _is_registered(self) -> bool:
         """A 5.x broker may start before its client has found the name server usable, and then registers only
@@ -300,7 +322,7 @@ class ApacheCluster:
     def _write_home(self) -> None:
         conf = self._home / "conf"
         conf.mkdir(parents=True, exist_ok=True)
-        for name in ("logback_broker.xml", "logback_namesrv.xml"):  # 4.x insists on these two names
+        for name in LOGBACK_NAMES:
             (conf / name).write_text(LOGBACK, encoding="utf-8")
 
     def _pinning(self) -> list[str]:

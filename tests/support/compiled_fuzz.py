@@ -31,6 +31,7 @@ from rocketline.spark import property_columns, record_table
 from rocketline.spark.columns import wrong_bodies
 from rocketline.spark.property_columns import read_properties
 from rocketline.spark.record_table import read_table
+from rocketline.spark.sink.encoding import Maps, RowColumns, Texts
 from rocketline.store.config import UNIT_BYTES
 from rocketline.store.index.index_file import IndexState, index_range
 from rocketline.store.log.appended_range import range_entries
@@ -181,6 +182,34 @@ def _properties(data: bytes) -> list[Any]:
     return [found.maps.to_pylist(), *[column.to_pylist() for column in found.named.values()]]
 
 
+def _texts(random: Random, data: bytes, rows: int) -> Texts:
+    """A column of texts that begin and end anywhere; some columns point where nothing is."""
+    data = random.choice((data, b"words of \xc3\xbc properties" * 2))
+    places = np.sort(np.array(random.choices(range(len(data) + 1), k=rows + 1), np.int32))
+    if random.random() < 0.05:
+        places[random.randrange(rows + 1)] = random.choice((-1, 1 << 30, len(data) + 1))
+    return Texts(random.choice((None, bytes(random.choices((0, 1, 1), k=rows)))), places, data)
+
+
+def _outgoing(random: Random, data: bytes) -> None:
+    """Rows of the sink: compiled code writes what Python writes, as far as it goes, and refuses what are no columns."""
+    rows, pairs = random.randrange(6), random.randrange(9)
+    body, tags, keys, sharding_key = (_texts(random, data, rows) for _ in range(4))
+    lists = Texts(None, np.sort(np.array(random.choices(range(pairs + 1), k=rows + 1), np.int32)), b"")
+    maps = Maps(lists, _texts(random, data, pairs), _texts(random, data, pairs))
+    columns = RowColumns(body, tags, None if rows % 2 else keys, sharding_key, None if rows % 3 else maps)
+    chosen = np.array(random.choices(range(rows + (random.random() < 0.05)), k=rows) if rows else [], np.int32)
+    order = random.randrange(3), random.choice((1, 9)), random.choice((99, 9999)), "A" * 22, random.choice((0, 1 << 38))
+    python, compiled = _impl.PAIRS["encode_rows"]
+    try:
+        made = compiled(columns, chosen, *order)
+        assert made == python(columns, chosen, order[0], made[1], *order[2:]), (columns, chosen, order)
+        python, compiled = _impl.PAIRS["text_hashes"]
+        assert python(sharding_key) == compiled(sharding_key), sharding_key
+    except ValueError as error:
+        assert "no columns" in str(error), (columns, chosen, order)
+
+
 def _bodies(data: bytes) -> None:
     table = read_table(data, 0)
     args = data, table.body_at, table.body_end, table.head["body_crc"].astype(np.int32)
@@ -318,6 +347,7 @@ def run(inputs: int, seed: int) -> None:
             _both(_table, log, record_table, "locate_run")
             _both(_properties, log, property_columns, "take_properties")
             _bodies(log)
+            _outgoing(random, log)
             _range(log)
             _unit_run(random, good, log)
 

@@ -80,12 +80,16 @@ def require_java(*coordinates: str) -> None:
         pytest.skip(str(error))
 
 
-def classpath(*coordinates: str) -> str:
-    """The ':'-joined class path of Maven coordinates such as "org.apache.rocketmq:rocketmq-client:5.4.0"."""
+def classpath(*coordinates: str, alone: bool = False) -> str:
+    """The ':'-joined class path of Maven coordinates such as "org.apache.rocketmq:rocketmq-client:5.4.0".
+
+    `alone`: without what they depend on, for jars that are added to a program that has it.
+    """
     if not coordinates:
         raise ValueError("classpath() needs at least one group:artifact:version")
     wanted = sorted(set(coordinates))
-    folder = BUILD / "maven" / _digest("\n".join(wanted).encode())
+    pom = _pom(wanted, alone)
+    folder = BUILD / "maven" / _digest(pom.encode() if alone else "\n".join(wanted).encode())
     result = folder / "classpath.txt"
     cached = _usable_classpath(result)
     if cached is not None:
@@ -96,27 +100,28 @@ def classpath(*coordinates: str) -> str:
         if cached is not None:
             return cached
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(_pom(wanted), encoding="utf-8")
+        (folder / "pom.xml").write_text(pom, encoding="utf-8")
         resolved = _run_maven(folder, wanted)
         _write_whole(result, resolved)
         return resolved
 
 
-def compile_java(sources_dir: Path, classpath: str, name: str) -> Path:
-    """Compile every .java file under `sources_dir`; returns the folder of classes, made once per content."""
+def compile_java(sources_dir: Path, classpath: str, name: str, also: Path | None = None) -> Path:
+    """Compile every .java file under `sources_dir`, and those under `also` that they use; returns the folder of classes,
+    made once per content."""
     sources = sorted(sources_dir.rglob("*.java"))
     if not sources:
         raise JavaCompileError(f"no .java files under {sources_dir}")
     content = hashlib.sha256(f"{JAVA_RELEASE}\0{classpath}\0".encode())
-    for source in sources:
-        content.update(f"{source.relative_to(sources_dir)}\0".encode())
+    for source in sources + sorted(also.rglob("*.java") if also else ()):
+        content.update(f"{source.name}\0".encode())
         content.update(source.read_bytes() + b"\0")
     classes = BUILD / "java" / f"{name}-{content.hexdigest()[:16]}"
     if classes.is_dir():
         return classes
     with locked(BUILD / "java" / "lock"):
         if not classes.is_dir():
-            _run_javac(sources, classpath, classes)
+            _run_javac(sources, classpath, classes, also)
     return classes
 
 
@@ -135,8 +140,9 @@ def _require_release() -> None:
         raise JavaUnavailable(f"a JDK {JAVA_RELEASE} or newer is needed, {tool('javac')} is {said!r}")
 
 
-def _pom(coordinates: list[str]) -> str:
+def _pom(coordinates: list[str], alone: bool) -> str:
     blocks = []
+    nothing_else = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     for coordinate in coordinates:
         parts = coordinate.split(":")
         if len(parts) != 3 or not all(parts):
@@ -144,7 +150,7 @@ def _pom(coordinates: list[str]) -> str:
         group, artifact, version = (escape(part) for part in parts)
         blocks.append(
             f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            f"<version>{version}</version></dependency>"
+            f"<version>{version}</version>{nothing_else if alone else ''}</dependency>"
         )
     return POM.format(dependencies="\n".join(blocks))
 
@@ -171,12 +177,12 @@ def _usable_classpath(result: Path) -> str | None:
     return stored if stored and all(os.path.exists(jar) for jar in stored.split(os.pathsep)) else None
 
 
-def _run_javac(sources: list[Path], classpath: str, classes: Path) -> None:
+def _run_javac(sources: list[Path], classpath: str, classes: Path, also: Path | None) -> None:
     scratch = classes.with_name(f"{classes.name}.{os.getpid()}.tmp")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     command = [tool("javac"), "--release", JAVA_RELEASE, "-encoding", "UTF-8", "-proc:none", "-nowarn"]
-    command += ["-cp", classpath, "-d", str(scratch), *map(str, sources)]
+    command += ["-sourcepath", str(also or ""), "-cp", classpath, "-d", str(scratch), *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     if done.returncode != 0:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,32 +1,23 @@
 """The process that runs Apache's Java client for us: one JSON command per line in, one reply per line out.
 
 The Java side is tests/interop/java. It is compiled once, against client 4.9.7, and runs on the class path of
-any version. Calls block and are served one at a time; from asyncio use `asyncio.to_thread`.
+any version.
 """
 
 from __future__ import annotations
 
-import json
-import queue
-import shutil
-import subprocess
-import tempfile
-import threading
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from tests.support.patience import PATIENCE_MS, PATIENCE_S
+from tests.support.patience import PATIENCE_MS
 
 from .java import ROOT, classpath, compile_java, tool
+from .process_driver import ProcessDriver
 
 SOURCES = ROOT / "tests" / "interop" / "java"
 CLIENT_VERSIONS = ("5.5.0", "5.4.0", "4.9.7")
 COMPILED_AGAINST = "4.9.7"
-STOP_TIMEOUT_S = 10.0
-STDERR_LINES = 60
 
 JVM_OPTIONS = (
     "-Xmx256m",
@@ -60,10 +51,6 @@ class JavaCallError(RuntimeError):
         super().__init__(f"{command}: {self.class_name}(code={self.code}): {self.message}{because}")
 
 
-class JavaDriverFailed(RuntimeError):
-    """The Java process died, fell silent or could not be started."""
-
-
 def client_coordinates(version: str) -> tuple[str, str]:
     """The Maven coordinates of a client version and its admin tools."""
     return f"org.apache.rocketmq:rocketmq-client:{version}", f"org.apache.rocketmq:rocketmq-tools:{version}"
@@ -74,7 +61,7 @@ def driver_classes() -> Path:
     return compile_java(SOURCES, classpath(*client_coordinates(COMPILED_AGAINST)), "driver")
 
 
-class JavaDriver:
+class JavaDriver(ProcessDriver):
     """One JVM with the client of `version`; a context manager. `serialize` is "JSON" or "ROCKETMQ".
 
     `coordinates` may name other jars, which must have the client and its tools among them: a broker's, for its filters.
@@ -91,103 +78,12 @@ class JavaDriver:
         self._coordinates = coordinates or client_coordinates(version)
         self.serialize = serialize
         self._jvm_options = (*JVM_OPTIONS, *jvm_options)
-        self._home = tempfile.mkdtemp(prefix="rocketline-java-")
-        self._calling = threading.Lock()
-        self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        self._process = self._launch()
-        self._readers = [
-            threading.Thread(target=self._read_replies, daemon=True),
-            threading.Thread(target=self._read_stderr, daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
-        try:
-            self.call("ping", PATIENCE_S)
-        except BaseException:
-            self._release()
-            raise
+        super().__init__(f"Java client {version}")
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def call(self, command: str, timeout_s: float = PATIENCE_S, /, **args: Any) -> Any:
-        """Run one command and return its result; arguments that are None are left out."""
-        given = {name: value for name, value in args.items() if value is not None}
-        line = json.dumps({"cmd": command, "args": given}).encode() + b"\n"
-        with self._calling:
-            reply = self._exchange(command, line, timeout_s)
-        if "error" in reply:
-            raise JavaCallError(command, reply["error"])
-        return reply["result"]
-
-    def close(self) -> None:
-        """End the process; clients that are still open just go away. A process that will not end is killed."""
-        try:
-            if self._process.poll() is None:
-                self.call("quit", STOP_TIMEOUT_S)
-                self._process.wait(STOP_TIMEOUT_S)
-        except (JavaDriverFailed, subprocess.TimeoutExpired):
-            pass  # a shutdown that hangs says nothing about what was tested
-        finally:
-            self._release()
-
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _command(self) -> list[str]:
         class_path = f"{driver_classes()}:{classpath(*self._coordinates)}"
         command = [tool("java"), *self._jvm_options, f"-Duser.home={self._home}", f"-Djava.io.tmpdir={self._home}"]
-        command += [f"-Drocketmq.serialize.type={self.serialize}", "-cp", class_path, "rocketline.interop.Driver"]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        return [*command, f"-Drocketmq.serialize.type={self.serialize}", "-cp", class_path, "rocketline.interop.Driver"]
 
-    def _exchange(self, command: str, line: bytes, timeout_s: float) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-            reply = self._replies.get(timeout=timeout_s)
-        except (OSError, ValueError) as error:
-            raise self._failure(command, "is gone") from error
-        except queue.Empty:
-            # The late reply would be taken for the next command's: this process is of no more use.
-            self._process.kill()
-            raise self._failure(command, f"did not answer within {timeout_s} s") from None
-        if not reply:
-            self._replies.put(reply)  # the end stays the end for every later call
-            raise self._failure(command, "ended")
-        answer: dict[str, Any] = json.loads(reply)
-        return answer
-
-    def _failure(self, command: str, what: str) -> JavaDriverFailed:
-        said = "\n".join(self._stderr) or "(nothing)"
-        return JavaDriverFailed(f"Java client {self.version} {what} during '{command}'; its log ends:\n{said}")
-
-    def _read_replies(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._replies.put(line)
-        self._replies.put(b"")
-
-    def _read_stderr(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._stderr.append(line.decode(errors="replace").rstrip())
-
-    def _release(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for reader in self._readers:
-            reader.join()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                # A process that died leaves a call half written; what is closed here is closed all the same.
-                with suppress(OSError):
-                    pipe.close()
-        shutil.rmtree(Path(self._home), ignore_errors=True)
+    def _refused(self, command: str, error: Any) -> Exception:
+        return JavaCallError(command, error)

@@ -19,6 +19,7 @@ from rocketline.client import ClientOptions, ClientTiming, Producer, PushConsume
 from rocketline.client.producer import direct
 from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.remote_nameserver import RemoteNameServer
+from rocketline.proxy import clients, receiving, remote, sending, settling, transactions
 from rocketline.testing import local_cluster
 from rocketline.transport import RemotingClient, accepting
 
@@ -44,6 +45,12 @@ CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (journey, ("OPEN_LIMIT_S", "READ_LIMIT_S")),
     (local_cluster, ("CALL_LIMIT_S",)),
     (registration, ("FIRST_ANSWER_S",)),
+    (clients, ("CALL_S",)),
+    (receiving, ("EXTRA_S",)),
+    (remote, ("ASK_S",)),
+    (sending, ("SEND_S",)),
+    (settling, ("CALL_S",)),
+    (transactions, ("END_S",)),
 )
 
 

@@ -17,7 +17,9 @@ from pkgutil import walk_packages
 from typing import Any
 
 import pytest
+from tests.support.grpc_wire import GrpcWire
 from tests.support.patience import PATIENCE_S
+from tests.support.replica_group import caught_up, group_config, name_server, send_all
 from tests.support.scraping import scrape
 from tests.support.setting_reads import PACKAGE, all_settings, noted_reads, sections
 from tests.support.tls import CA_FILE, TLS_DATA
@@ -25,20 +27,27 @@ from tests.unit.broker.parts import heartbeat, pull_request, send_request
 from tests.unit.broker.popper import pop_request
 from tests.unit.nameserver.brokers import body, header
 from tests.unit.nameserver.conftest import Visitor
+from tests.unit.proxy import test_front_calls as calls
+from tests.unit.proxy.conftest import create_topics
 
 import rocketline
-from rocketline.broker import BrokerConfig
+from rocketline.admin import Admin
+from rocketline.broker import Broker, BrokerConfig
 from rocketline.client.timing import ClientTiming
 from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.protocol.bodies import QueryAssignmentRequestBody, encode_body
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers.read import SUBSCRIPTION, SUSPEND
+from rocketline.proxy.config import ProxyConfig
+from rocketline.proxy.proto import ClientType, pb
+from rocketline.proxy.server import Proxy
 from rocketline.settings import load, setting
+from rocketline.testing import LocalCluster
 from rocketline.testing.sim import SimWorld, run_world
 from rocketline.transport import RemotingClient
 
-WALKED = (BrokerConfig, NameServerConfig, ClientTiming)
+WALKED = (BrokerConfig, NameServerConfig, ProxyConfig, ClientTiming)
 NEVER_MS = "1000000000"
 COLLECTOR = {
     "metricGrpcExporterIntervalInMills": NEVER_MS,
@@ -110,6 +119,11 @@ def test_those_of_a_broker(tmp_path: Path) -> None:
     accounts = with_accounts(tmp_path)
     with noted_reads(BrokerConfig) as seen:
         run_world(partial(brokers_at_work, accounts=accounts))
+        with LocalCluster(grpc=True, config={**FRONT, "rocketline.grpcAdvertised": "127.0.0.1:8081"}) as cluster:
+            create_topics(cluster)
+            asyncio.run(front_at_work(f"127.0.0.1:{cluster._running._front.port}", cluster.namesrv))
+        asyncio.run(replicas_at_work(tmp_path))
+        asyncio.run(members_ask_etcd(tmp_path))
     assert all_settings(BrokerConfig) - seen == set()
 
 
@@ -121,6 +135,49 @@ async def brokers_at_work(world: SimWorld, accounts: dict[str, str]) -> None:
     await world.start_broker("guarded", accounts)
     await world.start_broker("busy", BUSY)
     await world.inside(world.new_process("client"), keep_busy(world.broker_address("busy")))
+
+
+async def replicas_at_work(folder: Path) -> None:
+    """A master with a replica, and a stranger at its HA port."""
+    settings = {
+        "brokerRole": "SYNC_MASTER",
+        "enableSlaveActingMaster": "true",
+        "haFlowControlEnable": "true",
+        "rocketline.haTrusted": "127.0.0.1",
+    }
+    async with (
+        name_server() as names,
+        Broker(group_config(folder, names, 0, **settings)) as master,
+        Broker(group_config(folder, names, 1)) as replica,
+    ):
+        await send_all(names, "orders", [b"one"])
+        await caught_up(master, replica)
+        host, _, port = master.parts.environment.ha_address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(bytes(8))
+        await reader.readexactly(12)
+        writer.close()
+        await writer.wait_closed()
+        async with RemotingClient() as client:
+            await client.call(master.address, Command(RequestCode.GET_BROKER_HA_STATUS), PATIENCE_S)
+        await scrape(master.metrics_address) if master.metrics_address else None
+
+
+async def members_ask_etcd(folder: Path) -> None:
+    """A member of a group with elections that does not reach etcd."""
+    settings = {
+        "rocketline.coordination": "etcds://127.0.0.1:1",
+        "rocketline.coordinationUser": "root",
+        "rocketline.coordinationPassword": "secret",
+        "rocketline.coordinationCa": str(CA_FILE),
+        "rocketline.coordinationCertificate": str(TLS_DATA / "server.pem"),
+        "rocketline.coordinationKey": str(TLS_DATA / "server.key"),
+    }
+    async with name_server() as names:
+        config = group_config(folder / "members", names, 0, **settings)
+        async with Broker(config) as broker:
+            assert not broker.parts.store.is_writable
+            await broker.parts.roles.become_master(1)
 
 
 async def keep_busy(address: str) -> None:
@@ -145,6 +202,64 @@ async def keep_busy(address: str) -> None:
         await asyncio.sleep(200)
         for _ in range(5):  # what nobody acknowledged comes again
             await one.call(address, pop_request(group="poppers", init_mode=1), PATIENCE_S)
+
+
+# The front for gRPC clients, beside a broker and in a process of its own
+
+FRONT = {"renewAheadTimeMillis": "3600000", "renewSchedulePeriodMillis": "10"}
+"""Every message that a push consumer holds is about to become visible."""
+
+
+async def front_at_work(address: str, namesrv: str) -> None:
+    """Messages of every kind; a consumer that holds one, and is asked to verify another."""
+    async with GrpcWire(address) as wire, GrpcWire(address) as asked, Admin(namesrv) as admin:
+        await calls.publish(asked, "TNORMAL")
+        plain = calls.message("TNORMAL", message_group="g")
+        plain.user_properties["colour"] = "red"
+        delayed = calls.message("TDELAY", kind="DELAY")
+        delayed.system_properties.delivery_timestamp.GetCurrentTime()
+        half = calls.message("TTRANSACTION", kind="TRANSACTION")
+        half.system_properties.orphaned_transaction_recovery_duration.seconds = 60
+        for message in (plain, calls.message("TNORMAL"), delayed, half):
+            await calls.send(wire, message)
+        await calls.subscribe(wire, "readers", "TNORMAL", kind=ClientType.PUSH_CONSUMER)
+        await calls.receive(wire, "TNORMAL", "readers", auto_renew=True)
+        await wire.call("ReceiveMessage", calls.receive_request("TNORMAL", "others"))
+        change = pb.ChangeInvisibleDurationRequest(receipt_handle="none")
+        change.group.name, change.topic.name = "readers", "TNORMAL"
+        await wire.call("ChangeInvisibleDuration", change)
+        broker = (await admin.brokers())[0]
+        verifying = asyncio.create_task(broker.running_info("readers", "wire-1", stacks=True))
+        await asyncio.sleep(0.3)
+        verifying.cancel()
+
+
+def test_those_of_a_proxy(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc")
+    accounts = with_accounts(tmp_path)
+    ignored = {
+        (section.__name__, item.name)
+        for section in sections(ProxyConfig)
+        for item in fields(section)
+        if item.metadata.get("key") in ProxyConfig.IGNORED
+    }
+    with LocalCluster() as cluster, noted_reads(ProxyConfig) as seen:
+        create_topics(cluster)
+        asyncio.run(proxies_at_work(cluster.namesrv, accounts))
+    assert all_settings(ProxyConfig) - seen == ignored
+
+
+async def proxies_at_work(namesrv: str, accounts: dict[str, str]) -> None:
+    page = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+    for settings in (FRONT | page, COLLECTOR, {"metricsExporterType": "LOG"}, SECURED, accounts, OPEN):
+        values = {"namesrvAddr": namesrv, "grpcServerPort": "0", **settings}
+        async with Proxy(load(ProxyConfig, values)[0]) as proxy:
+            if settings == FRONT | page:
+                await front_at_work(proxy.address, namesrv)
+                await scrape(proxy.metrics_address)
+
+
+OPEN = {"bindAddress": "0.0.0.0", "rocketline.insecure": "true"}
 
 
 # A name server

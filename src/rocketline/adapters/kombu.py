@@ -19,7 +19,8 @@ namespace (`rocketmq://host:9876/shop`). Kombu's own ways hold for several name 
 * `group_prefix`: put before the topic to make the group of its consumers, `kombu-` by default;
 * `polling_interval`: seconds of pause after nothing came, 0.05 by default.
 
-Exchanges of type direct and topic exist inside Kombu; there is no fanout. Priorities are not kept.
+Exchanges of type direct and topic exist inside Kombu; declaring one of type fanout is a ConfigError, and so are
+Celery's `inspect` and `control`. Priorities are not kept.
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self._without_ack: set[str] = set()
+
+    def exchange_declare(self, exchange: str | None = None, type: str = "direct", *args: Any, **kwargs: Any) -> None:
+        if type == "fanout":  # Kombu would take what is published to it, and deliver nothing
+            raise ConfigError(
+                f"exchange {exchange} is of type fanout, which rocketmq:// has not: use type direct or topic, "
+                "or a PushConsumer with MessageModel.BROADCASTING"
+            )
+        super().exchange_declare(exchange, type, *args, **kwargs)
 
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Callable[..., Any], consumer_tag: str, **kwargs: Any

@@ -15,7 +15,14 @@ from pathlib import Path
 
 from rocketline.async_table import AsyncTable, Edit, OffLoop, Saving
 from rocketline.auth import decisions
-from rocketline.auth.account_files import AccountFiles, NoFiles
+from rocketline.auth.account_files import (
+    AccountFiles,
+    NoFiles,
+    decode_acls,
+    decode_users,
+    encode_acls,
+    encode_users,
+)
 from rocketline.auth.model import NO_RIGHTS, AccountTable, Acl, Entry, Need, PolicyType, Target, User, Verdict
 from rocketline.errors import ConfigError, RequestRejected, StoreError
 from rocketline.protocol.codes import ResponseCode
@@ -94,6 +101,16 @@ class Accounts:
     def delete_entries(self, name: str, policy: PolicyType, target: Target | None) -> Saving:
         """Delete the entry about some resources, or without `target` all rights of an account."""
         return self._change(partial(_without_entries, name, policy, target))
+
+    def export(self) -> tuple[bytes, bytes]:
+        """Users and rights, as their files have them."""
+        return encode_users(self._table.users), encode_acls(self._table.acls)
+
+    def follow(self, users: bytes, acls: bytes) -> None:
+        """Have the accounts of a master, in the form of its files. ConfigError when they cannot be read."""
+        if (users, acls) != self.export():
+            table = AccountTable(decode_users(users), decode_acls(acls))
+            self._content.change(lambda _: table)
 
     def add_missing(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> Saving:
         """Create those accounts that do not exist yet, with their rights; the others stay as they are."""

@@ -115,7 +115,7 @@ class AccessGuard:
         try:
             self._check(channel, request)
         except Refused as refused:
-            return self._refuse(channel, request, refused)
+            return self.refuse(channel, request, refused)
         return None
 
     def late_answer(self, channel: Channel, request: Command, answer: Command | None) -> Command | None:
@@ -161,6 +161,13 @@ class AccessGuard:
         except Refused:
             return None
 
+    def sign_in(self, name: str, signed: bytes, signature: bytes) -> User:
+        """The account that signed a text, for protocols with signatures of their own; raises Refused."""
+        user = self._account(name)
+        if not self._signatures.is_text_signed(user, signed, signature, self._clock.now_ms()):
+            raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
+        return user
+
     # The checks
 
     def _check(self, channel: Channel, request: Command, *, is_late: bool = False) -> User | None:
@@ -189,14 +196,7 @@ class AccessGuard:
     def _signer(self, channel: Channel, request: Command, is_late: bool) -> User:
         """The account of a request: who signed it, or whom the certificate of the connection names."""
         signed = (request.ext or {}).get(ACCESS_KEY, "")
-        name = signed or channel.identity
-        if not name:
-            raise Refused(Reason.NO_ACCOUNT, "username cannot be null.")
-        user = self._accounts.user(name)
-        if user is None:
-            raise Refused(Reason.UNKNOWN_ACCOUNT, f"User:{name} is not found.")
-        if user.status is UserStatus.DISABLE:
-            raise Refused(Reason.DISABLED_ACCOUNT, f"User:{name} is disabled.")
+        user = self._account(signed or channel.identity)
         if signed:
             now_ms = self._clock.now_ms()
             if not self._signatures.is_signed(user, request, now_ms):
@@ -204,6 +204,17 @@ class AccessGuard:
             # A held request is old by now, and came in time.
             if not is_late and (problem := self._signatures.replay_problem(request, now_ms)):
                 raise Refused(Reason.REPLAYED, problem)
+        return user
+
+    def _account(self, name: str) -> User:
+        """The account of a name, if it may be used."""
+        if not name:
+            raise Refused(Reason.NO_ACCOUNT, "username cannot be null.")
+        user = self._accounts.user(name)
+        if user is None:
+            raise Refused(Reason.UNKNOWN_ACCOUNT, f"User:{name} is not found.")
+        if user.status is UserStatus.DISABLE:
+            raise Refused(Reason.DISABLED_ACCOUNT, f"User:{name} is disabled.")
         return user
 
     def _counts_rights(self, code: int) -> bool:
@@ -242,7 +253,8 @@ class AccessGuard:
 
     # What follows a refusal
 
-    def _refuse(self, channel: Channel, request: Command, refused: Refused) -> Reply:
+    def refuse(self, channel: Channel, request: Command, refused: Refused) -> Reply:
+        """The answer to a request that does not pass; for who guesses it comes late."""
         self._note(channel, request, refused)
         answer = _answer(request, refused)
         if refused.reason not in GUESSES:

@@ -40,14 +40,22 @@ class Signatures:
         """Whether this account signed the request."""
         fields = request.ext or {}
         given = fields.get(SIGNATURE, "").encode()
-        prepared = self._prepared_for(user)
-        keys = [prepared.first]
-        if prepared.second is not None and now_ms < user.second_until_ms:
-            keys.append(prepared.second)
+        keys = self._keys_of(user, now_ms)
         contents = [signed_fields(fields, request.version)]
         if request.nulls:
             contents.append(signed_fields(fields | dict.fromkeys(request.nulls, "null"), request.version))
         return any(_fits(key, content, request.body, given) for key in keys for content in contents)
+
+    def is_text_signed(self, user: User, text: bytes, signature: bytes, now_ms: int) -> bool:
+        """Whether this account signed a text, with what is then its plain hash."""
+        return any(_fits(key, text, b"", b64encode(signature)) for key in self._keys_of(user, now_ms))
+
+    def _keys_of(self, user: User, now_ms: int) -> list[hmac.HMAC]:
+        """The keys that count now: that of the password, and for a while that of the one before."""
+        prepared = self._prepared_for(user)
+        if prepared.second is None or now_ms >= user.second_until_ms:
+            return [prepared.first]
+        return [prepared.first, prepared.second]
 
     def _prepared_for(self, user: User) -> _Prepared:
         found = self._prepared.get(user.name)

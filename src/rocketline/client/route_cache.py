@@ -16,11 +16,15 @@ from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.routes import TopicRoute, borrowed_route, topic_route
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
 from rocketline.errors import ClientError, RocketlineError, RouteNotFound, TopicNotExist
+from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.names import DEFAULT_TOPIC, is_derived
 
 log = logging.getLogger(__name__)
 
 _NO_IDS: Mapping[int, str] = {}
+
+NOT_MASTER_CODES = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY})
+"""Answers of a broker that may not be the master any more: its route is in doubt too."""
 
 DOUBT_S = 1.0
 """Least time between two fetches of one route because it is in doubt."""

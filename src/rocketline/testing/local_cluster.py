@@ -51,12 +51,15 @@ class LocalCluster:
         data: Path | None = None,
         users: Mapping[str, str] | None = None,
         tls: bool = False,
+        grpc: bool = False,
     ) -> None:
         """`config` holds RocketMQ settings by key; `data` is a folder to use and keep instead of a temporary one. With
         `users`, administrators by name with their passwords, all servers ask for accounts. With `tls` they take only TLS,
-        with certificates made for them (the extra `certs`)."""
+        with certificates made for them (the extra `certs`). With `grpc` they serve RocketMQ 5.x clients too."""
         self._broker_count = brokers
         self._values = {**SMALL_FILES, **{key: _text(value) for key, value in (config or {}).items()}}
+        if grpc:
+            self._values.setdefault("grpcServerPort", "0")
         self._users = users or {}
         if self._users:
             self._values["authenticationEnabled"] = "true"
@@ -79,6 +82,11 @@ class LocalCluster:
     def brokers(self) -> list[Broker]:
         """The running brokers; each has a `name` and an `address`."""
         return self._running.brokers
+
+    @property
+    def grpc_address(self) -> str:
+        """`host:port` for RocketMQ 5.x clients; "" when they are not served."""
+        return self._running.grpc_address
 
     @property
     def data(self) -> Path:

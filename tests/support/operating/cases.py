@@ -38,7 +38,8 @@ class Case:
 
 
 OURS_ONLY = "mqadmin_"
-NO_REPLICATION = "replication and controllers are absent"
+NO_CONTROLLER = "there is no controller on these clusters"
+NO_ELECTIONS = "these brokers elect no master"
 NO_ACL = "these clusters ask for no accounts; with accounts: tests/support/account_verbs.py"
 NO_COLD = "there is no cold-data control"
 
@@ -60,7 +61,7 @@ MQADMIN = [
     Case(f"topicClusterList -t {TOPIC}"),
     Case("addBroker -c {broker} -b /nowhere/broker.conf", SAME_REFUSAL),
     Case(f"removeBroker -c {{broker}} -b {CLUSTER}:{BROKER}:1", SAME_REFUSAL),
-    Case("resetMasterFlushOffset -b {broker} -o 0", REFUSED, NO_REPLICATION),
+    Case("resetMasterFlushOffset -b {broker} -o 0", note="without effect on ours"),
     Case("brokerStatus -b {broker}", WORKS),
     Case(f"queryMsgById -t {TOPIC} -i {{offset_id}}"),
     Case(f"queryMsgByKey -t {TOPIC} -k k1", FORM),
@@ -114,14 +115,14 @@ MQADMIN = [
     Case(f"exportMetrics -c {CLUSTER} -f {{folder}}"),
     Case("exportMetadataInRocksDB -p {folder}/nowhere -t topics", note="looks at local files"),
     Case("exportPopRecord -b {broker} -d true", REFUSED, "popped messages are kept in the revive log, not in RocksDB"),
-    Case("haStatus -b {broker}", REFUSED, NO_REPLICATION),
-    Case(f"getSyncStateSet -a {{namesrv}} -b {BROKER}", BOTH_REFUSE, NO_REPLICATION),
-    Case(f"getBrokerEpoch -b {BROKER}", BOTH_REFUSE, NO_REPLICATION),
-    Case("getControllerMetaData -a {namesrv}", BOTH_REFUSE, NO_REPLICATION),
-    Case("getControllerConfig -a {namesrv}", BOTH_REFUSE, NO_REPLICATION),
-    Case("updateControllerConfig -a {namesrv} -k key -v value", BOTH_REFUSE, NO_REPLICATION),
-    Case(f"electMaster -a {{namesrv}} -b 1 -bn {BROKER} -c {CLUSTER}", BOTH_REFUSE, NO_REPLICATION),
-    Case(f"cleanBrokerMetadata -a {{namesrv}} -bn {BROKER} -c {CLUSTER}", BOTH_REFUSE, NO_REPLICATION),
+    Case("haStatus -b {broker}", FORM),
+    Case(f"getSyncStateSet -a {{namesrv}} -b {BROKER}", BOTH_REFUSE, NO_CONTROLLER),
+    Case(f"getBrokerEpoch -b {BROKER}", BOTH_REFUSE, NO_CONTROLLER),
+    Case("getControllerMetaData -a {namesrv}", BOTH_REFUSE, NO_CONTROLLER),
+    Case("getControllerConfig -a {namesrv}", BOTH_REFUSE, NO_CONTROLLER),
+    Case("updateControllerConfig -a {namesrv} -k key -v value", BOTH_REFUSE, NO_CONTROLLER),
+    Case(f"electMaster -a {{namesrv}} -b 1 -bn {BROKER} -c {CLUSTER}", BOTH_REFUSE, NO_CONTROLLER),
+    Case(f"cleanBrokerMetadata -a {{namesrv}} -bn {BROKER} -c {CLUSTER}", BOTH_REFUSE, NO_CONTROLLER),
     Case("dumpCompactionLog -f {folder}/nowhere", SAME_REFUSAL, "looks at local files"),
     Case("getColdDataFlowCtrInfo -b {broker}", REFUSED, NO_COLD),
     Case(f"updateColdDataFlowCtrGroupConfig -b {{broker}} -g {AWAY} -v 100", REFUSED, NO_COLD),
@@ -151,7 +152,10 @@ MQADMIN = [
 NOT_RUN = {"startMonitoring": "goes on for ever and prints nothing"}
 """Verbs of `mqadmin` that no case runs, and why."""
 
-OURS_NOT_RUN = {"resumeCheckHalfMessage": "on Apache's broker it makes a half message of any message"}
+OURS_NOT_RUN = {
+    "getSyncStateSet": "there is no group with elections in these clusters",
+    "electMaster": "there is no group with elections in these clusters",
+}
 
 OURS = [
     Case(f"updateTopic -t mqadmin_ours -c {CLUSTER} -r 3 -w 3 -p 6"),
@@ -179,6 +183,7 @@ OURS = [
     Case(f"whoConsumes -t {TOPIC}"),
     Case(f"consumeTimeSpan -g {ONLINE} -t {TOPIC}"),
     Case(f"getConsumerStatus -g {ONLINE} -t {TOPIC}"),
+    Case(f"resetOffsetByTime -g {AWAY} -t {TOPIC} -s 0 --preview"),
     Case(f"resetOffsetByTime -g {AWAY} -t {TOPIC} -s 0"),
     Case(f"cloneGroupOffset -s {AWAY} -d {COPY} -t {TOPIC} -o true"),
     Case(f"skipAccumulatedMessage -g {AWAY} -t {TOPIC}"),
@@ -194,6 +199,17 @@ OURS = [
     Case(f"queryMsgByOffset -t {TOPIC} -b {BROKER} -i 1 -o 0"),
     Case(f"queryMsgTraceById -i {{unique_id}} -t {TRACES}", FORM),
     Case(f"printMsg -t {TOPIC}"),
+    Case(f"searchMsg -t {TOPIC} --where TAGS='Tag1'"),
+    Case(f"searchMsg -t {TOPIC} --where TAGS=", SAME_REFUSAL),
+    Case(f"tailMsg -t {TOPIC} --wait 100ms"),
+    Case("delayLevels"),
+    Case("delayedMessages"),
+    Case("timerStatus", WORKS, "an idle broker of ours has no time of its last delivery"),
+    Case("timerMessages"),
+    Case("recallMessage -r none", SAME_REFUSAL, "a handle that is none; real ones: tests/interop/test_looking.py"),
+    Case("openTransactions"),
+    Case("givenUpTransactions"),
+    Case("resumeCheckHalfMessage -i {offset_id}", SAME_REFUSAL, "only of TRANS_CHECK_MAX_TIME_TOPIC"),
     Case(f"printMsgByQueue -t {TOPIC} -a {BROKER} -i 0 -f true"),
     Case(f"consumeMessage -t {TOPIC} -b {BROKER} -i 0 -o 0"),
     Case("decodeMessageId -i {offset_id}", FORM),
@@ -212,6 +228,15 @@ OURS = [
     Case("brokerStatus -b {broker}", WORKS),
     Case("getBrokerConfig -b {broker}", WORKS, "each has settings the other has not"),
     Case("updateBrokerConfig -b {broker} -k fileReservedTime -v 70"),
+    Case("topicSummary", only=OURS_ONLY),
+    Case("groupSummary", only=OURS_ONLY),
+    Case("proxyList"),
+    Case("haStatus -b {broker}", FORM),
+    Case(f"getSyncStateSet -a {{namesrv}} -b {BROKER}", BOTH_REFUSE, NO_ELECTIONS),
+    Case(f"electMaster -a {{namesrv}} -b 1 -bn {BROKER} -c {CLUSTER}", BOTH_REFUSE, NO_ELECTIONS),
+    Case("brokerSettings -b {broker}", WORKS, "each has settings the other has not"),
+    Case("changeBrokerSetting -b {broker} -k fileReservedTime -v 72"),
+    Case("changeBrokerSetting -b {broker} -k storePathRootDir -v /", SAME_REFUSAL, "only what is safe to change"),
     Case("brokerConsumeStats -b {broker}", only=TOPIC),
     Case("cleanExpiredCQ -b {broker}"),
     Case("deleteExpiredCommitLog -b {broker}"),

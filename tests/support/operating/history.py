@@ -112,22 +112,38 @@ def _reading(namesrv: str, group: str, *, fails: bool = False) -> Iterator[list[
         consumer.subscribe(TOPIC, "*", handle)
         consumer.start()
         assert complete.wait(PATIENCE_S)
+        # Apache's broker handles pulls and commits in different threads: a pull that is late may put an old offset over
+        # the last commit. So nobody leaves before the broker has the progress.
+        asyncio.run(_has_read_all(namesrv, group))
         yield [seen[body] for body in BODIES]
 
 
+async def _has_read_all(namesrv: str, group: str) -> None:
+    async with asyncio.timeout(PATIENCE_S), Admin(namesrv) as admin:
+        while not await _progress_is_whole(admin, group):
+            await asyncio.sleep(0.05)
+
+
+async def _progress_is_whole(admin: Admin, group: str) -> bool:
+    try:
+        read = await progress_of(admin, group, TOPIC)
+    except RocketlineError:
+        return False
+    return (read.lag, sum(item.consumer_offset for item in read.queues.values())) == (0, len(BODIES))
+
+
 async def _settled(namesrv: str) -> str:
-    """Until the broker knows that the online group has read all, and that its producer is there; the consumer's id."""
+    """Until the broker has the dead letter and traces, and knows the online group's producer; the consumer's id."""
     async with asyncio.timeout(PATIENCE_S), Admin(namesrv) as admin:
         (broker,) = await admin.brokers()
-        while not await _is_settled(admin, broker):
+        while not await _is_settled(broker):
             await asyncio.sleep(0.05)
         (client,) = (await broker.consumers(ONLINE)).connection_set
         return client.client_id
 
 
-async def _is_settled(admin: Admin, broker: AdminBroker) -> bool:
+async def _is_settled(broker: AdminBroker) -> bool:
     try:
-        read = await progress_of(admin, ONLINE, TOPIC)
         dead = await broker.topic_stats(f"%DLQ%{DOOMED}")
         traces = await broker.topic_stats(TRACES)
         await broker.producers(SHOP)
@@ -135,5 +151,4 @@ async def _is_settled(admin: Admin, broker: AdminBroker) -> bool:
         return False
     letters = sum(item.max_offset for item in dead.offset_table.values())
     traced = sum(item.max_offset for item in traces.offset_table.values())
-    consumed = sum(item.consumer_offset for item in read.queues.values())
-    return (read.lag, consumed, letters) == (0, len(BODIES), 1) and traced > 0
+    return letters == 1 and traced > 0

@@ -7,12 +7,14 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from fastapi import Body, Depends, FastAPI
 from faststream import AckPolicy, BaseMiddleware, FastStream
 from faststream.exceptions import IncorrectState, NackMessage, RejectMessage, StopConsume, SubscriberNotFound
 from faststream.specification import AsyncAPI
+from faststream_fastapi import FastStreamAPI
 from pydantic import BaseModel
 from tests.support.patience import PATIENCE_S
 
@@ -32,6 +34,10 @@ class Order(BaseModel):
 class Invoice:
     order: int
     text: str
+
+
+def currency() -> str:
+    return "EUR"
 
 
 class Seen(list[Any]):
@@ -141,6 +147,39 @@ async def test_in_order_those_behind_a_failure_wait_for_it(namesrv: str) -> None
     assert seen == [(0, 0), (1, 0), (1, 1), (2, 0)]
 
 
+async def test_a_list_is_acknowledged_as_a_whole_and_never_a_reply(namesrv: str) -> None:
+    broker, seen = RocketBroker(namesrv, logger=None), Seen()
+    first = ConsumeFrom.FIRST
+
+    @broker.subscriber("fs-lists", group="fs-lists-g", from_where=first, batch=True, max_records=4)
+    @broker.publisher("fs-sums")
+    async def add(orders: list[Order], message: RocketMessage) -> int:
+        assert [view.properties["content-type"] for view in message.views] == ["application/json"] * len(orders)
+        assert [headers["region"] for headers in message.batch_headers] == ["eu"] * len(orders)
+        if message.view.reconsume_times == 0:
+            raise NackMessage(delay_level=1)
+        seen.append(len(orders))
+        return sum(order.id for order in orders)
+
+    @broker.subscriber("fs-sums", group="fs-sums-g", from_where=first)
+    async def total(number: int) -> None:
+        seen.append({number})
+
+    def sums() -> list[int]:
+        return [number for item in seen if isinstance(item, set) for number in item]
+
+    async with started(broker):
+        await broker.publish_batch(
+            *(Order(id=number) for number in range(9)), topic="fs-lists", headers={"region": "eu"}
+        )
+        while sum(sums()) < sum(range(9)):
+            await seen.until(len(seen) + 1)
+    counts = [item for item in seen if isinstance(item, int)]
+    assert sum(counts) == 9
+    assert max(counts) <= 4
+    assert sum(sums()) == sum(range(9))
+
+
 async def test_request_and_reply(namesrv: str) -> None:
     broker = RocketBroker(namesrv, logger=None)
 
@@ -237,6 +276,54 @@ async def test_the_test_broker_selects_as_a_cluster_does() -> None:
             await tested.publish("reaches the test", "fails")
         with pytest.raises(SubscriberNotFound):
             await tested.request(b"x", "nowhere")
+
+
+async def test_the_test_broker_gives_lists() -> None:
+    broker = RocketBroker()
+
+    @broker.subscriber("orders", group="lists", batch=True, max_records=2)
+    async def several(orders: list[Order]) -> None: ...
+
+    @broker.subscriber("orders", group="single")
+    async def one(order: Order) -> int:
+        return order.id
+
+    async with TestRocketBroker(broker) as tested:
+        await tested.publish(Order(id=1), "orders")
+        several.mock.assert_called_once_with([{"id": 1, "price": 1.0}])
+        await tested.publish_batch(*(Order(id=number) for number in (2, 3, 4)), topic="orders")
+        assert [len(call.args[0]) for call in several.mock.call_args_list] == [1, 2, 1]
+        assert one.mock.call_count == 4
+        reply = await tested.request(Order(id=5), "orders")
+        assert await reply.decode() == 5
+        assert several.mock.call_count == 3
+
+
+async def test_a_fastapi_application_starts_the_broker_and_gives_its_dependencies(namesrv: str) -> None:
+    """With the package that FastStream names for this: no code of ours."""
+    broker, seen = RocketBroker(namesrv, logger=None), Seen()
+
+    @broker.subscriber("fs-web", group="fs-web-g", from_where=ConsumeFrom.FIRST)
+    async def bill(order: Annotated[Order, Body()], money: Annotated[str, Depends(currency)]) -> None:
+        seen.append((order.id, money))
+
+    application = FastAPI()
+    application.dependency_overrides[currency] = lambda: "CNY"
+    server = FastStreamAPI(broker, application=application, safe_connection=True)
+    asked: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+    said: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+    scope = {"type": "lifespan", "state": {}}
+    running = asyncio.create_task(server(scope, asked.get, said.put))  # type: ignore[arg-type]
+    async with asyncio.timeout(PATIENCE_S):
+        await asked.put({"type": "lifespan.startup"})
+        assert await said.get() == {"type": "lifespan.startup.complete"}
+        await broker.publish(Order(id=1), "fs-web")
+        await seen.until(1)
+        await asked.put({"type": "lifespan.shutdown"})
+        assert await said.get() == {"type": "lifespan.shutdown.complete"}
+        await running
+    assert seen == [(1, "CNY")]
+    assert not await broker.ping()
 
 
 def test_schema() -> None:

@@ -164,6 +164,12 @@ def test_a_message_of_somebody_else_stops_nobody(connection: Connection, namesrv
     assert got == ["ours"]
 
 
+def test_an_exchange_that_would_lose_messages_is_refused(connection: Connection) -> None:
+    with pytest.raises(ConfigError, match=r"exchange news is of type fanout.*use type direct or topic"):
+        Exchange("news", type="fanout")(connection.default_channel).declare()
+    Exchange("letters", type="topic")(connection.default_channel).declare()
+
+
 def test_what_a_url_says() -> None:
     client = Connection("rocketmq://key:secret@broker.example:10911/shop", ssl=True)
     transport = client.get_transport_cls()(client)

@@ -54,7 +54,7 @@ BODIES = {
 
 SERVED_BY_BROKERS = {
     "any account": {37},
-    "a super user": {25},
+    "a super user": {25, 1005, 1006},
     "Topic:t Pub": {10, 310, 320, 324, 325, 370},
     "Group:g Sub": {36},
     "Topic:t Sub, Group:cg Sub": {11, 361, 200052},
@@ -85,9 +85,10 @@ SERVED_BY_BROKERS = {
     "Group:g Update, Topic:t Update": {222, 353},
     "Group:dg Update, Topic:t Update": {314},
     "Cluster:here Get": {
-        21, 26, 28, 43, 45, 60, 61, 201, 204, 305, 315, 317, 328, 402, 3004, 3005, 3009, 3010,
+        21, 26, 28, 43, 45, 60, 61, 201, 204, 305, 315, 317, 328, 402, 907, 1004, 1007, 3004, 3005, 3009,
+        3010,
     },
-    "Cluster:here Update": {306, 316, 329, 3001, 3002, 3003, 3006, 3007, 3008},
+    "Cluster:here Update": {306, 316, 329, 906, 908, 1002, 1008, 3001, 3002, 3003, 3006, 3007, 3008},
 }  # fmt: skip
 
 

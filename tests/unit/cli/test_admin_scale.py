@@ -79,6 +79,16 @@ async def test_lists_and_progress_take_a_handful_of_requests(watched: Watched) -
     assert await watched.rows("topicList", "-c") >= GROUPS
     assert sum(watched.asked.values()) == 4
 
+    assert await watched.rows("topicSummary") == TOPICS
+    assert watched.asked == {
+        RequestCode.GET_BROKER_CLUSTER_INFO: 1,
+        RequestCode.GET_ALL_TOPIC_CONFIG: 1,
+        RequestCode.GET_BROKER_CONSUME_STATS: 1,
+    }
+
+    assert await watched.rows("groupSummary") >= GROUPS
+    assert sum(watched.asked.values()) == 3
+
     assert await watched.rows("whoConsumes", "-t", "topic0500") == 2
     assert sum(watched.asked.values()) == 4
 
@@ -116,6 +126,6 @@ async def test_calls_that_gather_answers_themselves_do_not_wait_for_each_other(w
 
 
 async def test_progress_says_where_each_group_is(watched: Watched) -> None:
-    found = {item.group: item for item in await all_progress(watched.admin)}
+    found = {item.group: item for item in (await all_progress(watched.admin)).value}
     assert found["group1999"].topics == ["topic0999"]
     assert len(found["group1999"].queues) == 2

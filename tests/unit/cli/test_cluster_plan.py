@@ -85,3 +85,19 @@ async def test_an_unknown_broker_is_refused_by_name(tmp_path: Path) -> None:
     async with Cluster(plan_cluster(tmp_path, SMALL)) as cluster:
         with pytest.raises(ConfigError, match=r"no broker 'broker-x'.*broker-a"):
             await cluster.restart_broker("broker-x")
+
+
+def test_replicas_have_the_name_of_their_broker_and_folders_of_their_own() -> None:
+    plan = plan_cluster(DATA, {"brokerRole": "SYNC_MASTER"}, count=2, broker_port=10911, replicas=2)
+    found = [(config.name, config.broker_id, config.replication.role.value, config.port) for config in plan.brokers]
+    assert found[:3] == [
+        ("broker-a", 0, "SYNC_MASTER", 10911),
+        ("broker-a", 1, "SLAVE", 0),
+        ("broker-a", 2, "SLAVE", 0),
+    ]
+    assert [entry[0] for entry in found[3:]] == ["broker-b"] * 3
+    folders = {config.store_root for config in plan.brokers}
+    assert len(folders) == 6
+    assert all(Path(folder).parent == DATA for folder in folders)
+    elected = plan_cluster(DATA, {"rocketline.coordination": "etcd://127.0.0.1"}, replicas=1)
+    assert {config.replication.role.value for config in elected.brokers} == {"ASYNC_MASTER"}

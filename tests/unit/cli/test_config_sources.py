@@ -53,11 +53,11 @@ def test_unknown_keys_of_a_file_are_warned_about_together_and_left_out(
 def test_keys_without_an_effect_are_accepted_and_the_warning_says_why(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file.write_text("brokerName=file\nhaListenPort=10912\n")
+    file.write_text("brokerName=file\nhaMasterAddress=10.0.0.1:10912\n")
     flags = given_settings(BrokerConfig, ["bitMapLengthConsumeQueueExt=64"])
     assert merged_values(BrokerConfig, file, {}, flags) == {"brokerName": "file"}
     of_file, of_flag = (record.getMessage() for record in caplog.records)
-    assert of_file.startswith(f"{file}: haListenPort has no effect: ")
+    assert of_file.startswith(f"{file}: haMasterAddress has no effect: ")
     assert of_flag.startswith("flags: bitMapLengthConsumeQueueExt has no effect: ")
     assert "maxErrorRateOfBloomFilter" in of_flag
 

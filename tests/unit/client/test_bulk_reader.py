@@ -33,6 +33,7 @@ from rocketline.protocol.headers import PullMessageHeader
 from rocketline.testing import LocalCluster
 
 PULL = RequestCode.PULL_MESSAGE
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
@@ -192,6 +193,22 @@ def test_a_lost_connection_is_made_anew(cluster: FakeCluster) -> None:
     cluster.broker.script(PULL, usual, cut)
     with reading(cluster, batch=10) as reader:
         assert numbers(reader.read(QUEUE, 0, 50)) == list(range(50))
+
+
+def test_a_name_server_may_close_a_connection_that_was_idle(cluster: FakeCluster) -> None:
+    server = cluster.name_server
+
+    def cut(request: Command) -> None:
+        for channel in list(server.channels):
+            channel.close()
+
+    with reading(cluster) as reader:
+        before = reader.queues("T")
+        server.script(ROUTE, cut)
+        assert reader.queues("T") == before
+        server.script(ROUTE, cut, cut)
+        with pytest.raises(RouteNotFound, match="the peer closed it"):
+            reader.queues("T")
 
 
 def test_a_busy_broker_is_asked_again_and_a_refusal_raised(cluster: FakeCluster) -> None:

@@ -13,14 +13,14 @@ from tests.support.patience import PATIENCE_S
 from tests.unit.client.fakes import SILENCE, FakeCluster, fake_cluster
 
 from rocketline.client.bulk.reader import BulkReader
-from rocketline.client.bulk.writer import BulkWriter
+from rocketline.client.bulk.writer import COLLECTED_BATCHES, BulkWriter
 from rocketline.errors import BrokerError, ConfigError, InvalidMessage, RouteNotFound, SendFailed
 from rocketline.message import UNIQ_KEY, Message, MessageQueue
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import SendMessageHeader
 from rocketline.protocol.properties import decode_properties
-from rocketline.protocol.records import decode_batch, decode_message
+from rocketline.protocol.records import BatchItem, decode_batch, decode_message, encode_batch
 from rocketline.testing import LocalCluster
 
 SINGLE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
@@ -64,7 +64,7 @@ def sent(cluster: FakeCluster, *codes: int) -> list[tuple[SendMessageHeader, Com
 
 
 def test_messages_travel_in_batches_and_queues_take_turns(cluster: FakeCluster) -> None:
-    with writing(cluster, batch_bytes=1200) as writer:
+    with writing(cluster, batch_bytes=600) as writer:
         for number in range(40):
             writer.send(Message("T", b"%02d" % number, tag="a", properties={UNIQ_KEY: f"id-{number}"}))
         writer.flush()
@@ -93,6 +93,36 @@ def test_a_chosen_queue_is_kept_and_a_topic_has_batches_of_its_own(cluster: Fake
     found = {header.topic: (header.broker_name, header.queue_id) for header, _ in sent(cluster)}
     assert found["T"] == ("broker-b", 1)
     assert found["U"][1] in range(4), "a topic that nobody knows borrows the route of the template"
+
+
+def test_messages_that_were_encoded_before_travel_with_others(cluster: FakeCluster) -> None:
+    def items(*bodies: bytes) -> bytes:
+        return encode_batch([BatchItem(7, body, b"UNIQ_KEY\x01x\x02") for body in bodies])
+
+    queue = MessageQueue("T", "broker-a", 1)
+    with writing(cluster, batch_bytes=400) as writer:
+        before = writer.room("T", queue)
+        writer.send_items("T", items(b"1", b"2"), 2, 2, queue)
+        writer.send(Message("T", b"3"), queue)
+        assert writer.room("T", queue) < before
+        assert sent(cluster) == []
+        assert writer.send_collected("T", queue)
+        assert not writer.send_collected("T", queue)
+        writer.send_items("T", items(b"4"), 1, 1, queue)
+        writer.flush()
+        assert (writer.counts.messages, writer.counts.body_bytes, writer.counts.requests) == (4, 4, 2)
+    bodies = [[bytes(item.body) for item in decode_batch(request.body)] for _, request in sent(cluster, BATCH)]
+    assert bodies == [[b"1", b"2", b"3"], [b"4"]]
+
+
+def test_what_is_collected_for_many_topics_is_bounded(cluster: FakeCluster) -> None:
+    with writing(cluster, batch_bytes=1000, in_flight=1000) as writer:
+        for number in range(200):
+            for _ in range(3):
+                writer.send(Message(f"U{number}", bytes(100)))
+        assert len(sent(cluster)) >= 200 - COLLECTED_BATCHES * 1000 // 500
+        writer.flush()
+        assert writer.counts.messages == 600
 
 
 def test_delayed_messages_go_alone(cluster: FakeCluster) -> None:
@@ -178,10 +208,8 @@ def test_less_durable_messages_count_as_stored(cluster: FakeCluster) -> None:
 
 
 def test_mistakes_are_told(cluster: FakeCluster) -> None:
-    with writing(cluster) as writer:
+    with writing(cluster) as writer, pytest.raises(InvalidMessage, match="empty"):
         writer.send(Message("T", b""))
-        with pytest.raises(InvalidMessage, match="empty"):
-            writer.flush()
     with pytest.raises(ConfigError, match="in_flight"):
         writing(cluster, in_flight=0)
     with BulkWriter("127.0.0.1:1", group="bulk", timeout=0.2) as writer:

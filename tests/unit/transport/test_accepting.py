@@ -19,6 +19,7 @@ from rocketline.system.event_loop import loop_factory
 from rocketline.transport import Limits, RemotingClient, RemotingServer, accepting
 from rocketline.transport.accepting import Admission
 from rocketline.transport.access import Access
+from rocketline.transport.server import TLS_REQUIRED
 from rocketline.transport.server_config import ConnectionsConfig, TlsConfig
 from rocketline.transport.server_tls import ServerTls
 from rocketline.transport.tls import Tls
@@ -72,7 +73,7 @@ async def test_plain_and_tls_clients(mode: str) -> None:
             assert len((await echoed(server, TRUSTING)).body) == 100_000
         plain = await echoed(server, Access())
         if mode == "enforcing":
-            assert (plain.code, plain.remark) == (16, accepting.TLS_REQUIRED)
+            assert (plain.code, plain.remark) == (16, TLS_REQUIRED)
         else:
             assert (plain.code, len(plain.body)) == (0, 100_000)
         await eventually(lambda: not server.channels)

@@ -24,7 +24,7 @@ from faststream.middlewares import AckPolicy
 from faststream.response.publish_type import PublishType
 from faststream.specification.schema import BrokerSpec
 
-from rocketline.adapters.faststream.message import ReceivedView, RocketMessage
+from rocketline.adapters.faststream.message import Received, RocketMessage
 from rocketline.adapters.faststream.publishing import (
     REQUEST_S,
     RocketProducer,
@@ -86,7 +86,7 @@ class RocketLogging(DefaultLoggerStorage):
         return logger
 
 
-class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
+class RocketRegistrator(Registrator[Received, RocketBrokerConfig]):
     """Declares subscribers and publishers."""
 
     def subscriber(  # type: ignore[override]
@@ -99,6 +99,8 @@ class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
         max_workers: int = 1,
         max_reconsume_times: int = -1,
         ordered: bool = False,
+        batch: bool = False,
+        max_records: int = 10,
         ack_policy: AckPolicy = EMPTY,
         no_reply: bool = False,
         dependencies: Sequence[Dependant] = (),
@@ -112,16 +114,27 @@ class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
         """Have a function called with messages of a topic whose tag fits.
 
         The arguments up to `ordered` are those of PushConsumer, with `tag` for the expression and
-        `max_workers` for the concurrency; the others are FastStream's. Two subscribers of one group must read the same.
+        `max_workers` for the concurrency; the others are FastStream's. With `batch` the function gets lists of up to
+        `max_records` messages. Two subscribers of one group must read the same.
         """
         config = cast(RocketBrokerConfig, self.config)
-        calls: CallsCollection[ReceivedView] = CallsCollection()
+        calls: CallsCollection[Received] = CallsCollection()
         described = WantedSpecificationConfig(
             topic=topic, title_=title, description_=description, include_in_schema=include_in_schema
         )
         subscriber = RocketSubscriber(
             RocketSubscriberConfig(
-                wanted=Wanted(topic, group, tag, from_where, max_workers, max_reconsume_times, ordered),
+                wanted=Wanted(
+                    topic,
+                    group,
+                    tag,
+                    from_where,
+                    max_workers,
+                    max_reconsume_times,
+                    ordered,
+                    batch,
+                    max_records if batch else 1,
+                ),
                 no_reply=no_reply,
                 _outer_config=config,
                 _ack_policy=ack_policy,
@@ -171,7 +184,7 @@ class RocketRegistrator(Registrator[ReceivedView, RocketBrokerConfig]):
         return publisher
 
 
-class RocketRouter(RocketRegistrator, BrokerRouter[ReceivedView, RocketBrokerConfig]):
+class RocketRouter(RocketRegistrator, BrokerRouter[Received, RocketBrokerConfig]):
     """Subscribers and publishers to include into a broker; `prefix` is put before their topics."""
 
     def __init__(
@@ -194,7 +207,7 @@ class RocketRouter(RocketRegistrator, BrokerRouter[ReceivedView, RocketBrokerCon
         super().__init__(config=config, handlers=(), routers=routers)
 
 
-class RocketBroker(RocketRegistrator, BrokerUsecase[ReceivedView, Producer, RocketBrokerConfig]):
+class RocketBroker(RocketRegistrator, BrokerUsecase[Received, Producer, RocketBrokerConfig]):
     """RocketMQ for FastStream; see `rocketline.adapters.faststream`."""
 
     def __init__(

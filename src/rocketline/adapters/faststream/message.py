@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +18,19 @@ TO_DEAD_LETTERS = -1
 
 
 @dataclass(slots=True)
-class ReceivedView:
-    """A message, and what was decided about it."""
+class Received:
+    """A message, or those of a list, and what was decided about it."""
 
-    view: MessageView
+    views: Sequence[MessageView]
     outcome: AckStatus | None = None
     delay_level: int = 0
 
+    @property
+    def view(self) -> MessageView:
+        return self.views[0]
+
     def settle(self, *, ordered: bool) -> None:
-        """Return if the message is consumed, and raise what a push consumer wants to hear if not."""
+        """Return if all is consumed, and raise what a push consumer wants to hear if not."""
         if ordered and self.outcome is not AckStatus.ACKED:
             raise SuspendQueue  # those behind it have to wait, so it cannot be put aside
         if self.outcome is AckStatus.REJECTED:
@@ -34,12 +39,16 @@ class ReceivedView:
             raise RetryLater("not acknowledged", delay_level=self.delay_level)
 
 
-class RocketMessage(StreamMessage[ReceivedView]):
-    """A message of RocketMQ; `view` has everything that the broker stored."""
+class RocketMessage(StreamMessage[Received]):
+    """A message of RocketMQ; `view` has everything that the broker stored. A list has `views`, and `view` is its first."""
 
     @property
     def view(self) -> MessageView:
         return self.raw_message.view
+
+    @property
+    def views(self) -> Sequence[MessageView]:
+        return self.raw_message.views
 
     async def ack(self) -> None:
         await super().ack()
@@ -57,7 +66,7 @@ class RocketMessage(StreamMessage[ReceivedView]):
         self.raw_message.outcome = self.committed
 
 
-async def parse(received: ReceivedView) -> RocketMessage:
+async def parse(received: Received) -> RocketMessage:
     view = received.view
     properties = view.properties
     return RocketMessage(
@@ -71,5 +80,18 @@ async def parse(received: ReceivedView) -> RocketMessage:
     )
 
 
+async def parse_batch(received: Received) -> RocketMessage:
+    """A list as one message, with the headers of its first."""
+    message = await parse(received)
+    message.body = [view.body for view in received.views]
+    message.batch_headers = [dict(view.properties) for view in received.views]
+    return message
+
+
 async def decode(message: StreamMessage[Any]) -> Any:
     return decode_message(message)
+
+
+async def decode_batch(message: StreamMessage[Received]) -> list[Any]:
+    """FastStream knows by its name that this gives a list."""
+    return [decode_message(await parse(Received([view]))) for view in message.raw_message.views]

@@ -21,7 +21,7 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, PublisherSpec
 
-from rocketline.adapters.faststream.message import CONTENT_TYPE, CORRELATION_ID, ReceivedView, decode, parse
+from rocketline.adapters.faststream.message import CONTENT_TYPE, CORRELATION_ID, Received, decode, parse
 from rocketline.client import Producer, SendReceipt
 from rocketline.errors import SendFailed
 from rocketline.message import Message, MessageView
@@ -179,8 +179,8 @@ class RocketProducer(Encoder, ProducerProto[RocketPublishCommand]):
     async def publish_batch(self, cmd: RocketPublishCommand) -> list[SendReceipt]:
         return await self._connected.send_batch([await self.message(cmd, body) for body in cmd.batch_bodies])
 
-    async def request(self, cmd: RocketPublishCommand) -> ReceivedView:
-        return ReceivedView(await self._connected.request(await self.message(cmd, cmd.body), timeout=cmd.timeout))
+    async def request(self, cmd: RocketPublishCommand) -> Received:
+        return Received([await self._connected.request(await self.message(cmd, cmd.body), timeout=cmd.timeout)])
 
 
 class ReplyPublisher(FakePublisher):

@@ -18,7 +18,7 @@ from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, SubscriberSpec
 
-from rocketline.adapters.faststream.message import ReceivedView, decode, parse
+from rocketline.adapters.faststream.message import Received, decode, decode_batch, parse, parse_batch
 from rocketline.adapters.faststream.publishing import ReplyPublisher
 from rocketline.client import ConsumeFrom, PopConsumer, PushConsumer, Sql
 from rocketline.client.consumer.push.handlers import NotDone
@@ -39,6 +39,9 @@ class Wanted:
     max_workers: int = 1
     max_reconsume_times: int = -1
     ordered: bool = False
+    batch: bool = False
+    most: int = 1
+    """Messages that the function gets at a time."""
 
 
 @dataclass(kw_only=True)
@@ -79,7 +82,7 @@ class RocketSubscriberSpecification(SubscriberSpecification[BrokerConfig, Wanted
         return {self.name: SubscriberSpec(self.description, operation, bindings=None, address=self._topic)}
 
 
-class RocketSubscriber(SubscriberUsecase[ReceivedView]):
+class RocketSubscriber(SubscriberUsecase[Received]):
     """Reads one topic for one group."""
 
     _outer_config: RocketBrokerConfig
@@ -88,9 +91,10 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
         self,
         config: RocketSubscriberConfig,
         specification: SubscriberSpecification[Any, Any],
-        calls: CallsCollection[ReceivedView],
+        calls: CallsCollection[Received],
     ) -> None:
-        config.parser, config.decoder = parse, decode
+        batch = config.wanted.batch
+        config.parser, config.decoder = (parse_batch, decode_batch) if batch else (parse, decode)
         super().__init__(config, specification, calls)
         self.wanted = config.wanted
         self._consumer: PushConsumer | None = None
@@ -113,6 +117,7 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
             group=wanted.group,
             from_where=wanted.from_where,
             concurrency=wanted.max_workers,
+            batch_size=wanted.most,
             ordered=wanted.ordered,
             max_reconsume_times=wanted.max_reconsume_times,
             options=config.options,
@@ -140,8 +145,9 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
             await popping.close()
         await super().stop()
 
-    async def _handle(self, view: MessageView) -> None:
-        task, received = asyncio.current_task(), ReceivedView(view)
+    async def _handle(self, given: MessageView | list[MessageView]) -> None:
+        task = asyncio.current_task()
+        received = Received([given] if isinstance(given, MessageView) else given)
         self._handling.add(task)
         try:
             await self.consume(received)
@@ -151,11 +157,13 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
             raise NotDone  # it came too late: somebody else gets it
         received.settle(ordered=self.wanted.ordered)
 
-    def _make_response_publisher(self, message: StreamMessage[ReceivedView]) -> Sequence[ReplyPublisher]:
+    def _make_response_publisher(self, message: StreamMessage[Received]) -> Sequence[ReplyPublisher]:
+        if self.wanted.batch:
+            return ()  # one result for several messages is no reply to any of them
         return (ReplyPublisher(self._outer_config.producer, message.raw_message.view),)
 
-    async def get_one(self, *, timeout: float = 5.0) -> StreamMessage[ReceivedView] | None:
-        """The next message, or None; it counts as consumed."""
+    async def get_one(self, *, timeout: float = 5.0) -> StreamMessage[Received] | None:
+        """The next message, or None; it counts as consumed. A subscriber of lists gives a list of one."""
         consumer = await self._popped()
         messages = await consumer.receive(1, wait=timeout)
         if not messages:
@@ -163,7 +171,7 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
         await consumer.ack(messages[0])
         return await self._processed(messages[0])
 
-    async def __aiter__(self) -> AsyncIterator[StreamMessage[ReceivedView]]:
+    async def __aiter__(self) -> AsyncIterator[StreamMessage[Received]]:
         """Message after message; one is consumed when the next is asked for."""
         async for view in await self._popped():
             yield await self._processed(view)
@@ -179,8 +187,8 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
             await consumer.subscribe(self.topic, wanted.tag)
         return self._popping
 
-    async def _processed(self, view: MessageView) -> StreamMessage[ReceivedView]:
-        received, context = ReceivedView(view), self._outer_config.context
+    async def _processed(self, view: MessageView) -> StreamMessage[Received]:
+        received, context = Received([view]), self._outer_config.context
         parser, decoder = self._get_parser_and_decoder()
         message = await process_msg(
             msg=received,
@@ -191,5 +199,5 @@ class RocketSubscriber(SubscriberUsecase[ReceivedView]):
         assert message is not None
         return message
 
-    def get_log_context(self, message: StreamMessage[ReceivedView] | None) -> dict[str, str]:
+    def get_log_context(self, message: StreamMessage[Received] | None) -> dict[str, str]:
         return {"topic": self.topic, "group": self.wanted.group, **super().get_log_context(message)}

@@ -13,7 +13,7 @@ from faststream.exceptions import SubscriberNotFound
 from faststream.response.publish_type import PublishType
 
 from rocketline.adapters.faststream.broker import RocketBroker
-from rocketline.adapters.faststream.message import ReceivedView
+from rocketline.adapters.faststream.message import Received
 from rocketline.adapters.faststream.publishing import Encoder, RocketPublishCommand, RocketPublisher
 from rocketline.adapters.faststream.subscribing import RocketSubscriber
 from rocketline.client import Sql
@@ -63,34 +63,40 @@ class TestProducer(Encoder):
 
     async def publish(self, cmd: RocketPublishCommand) -> None:
         if cmd.publish_type is not PublishType.REPLY:
-            await self._deliver(await self.message(cmd, cmd.body))
+            await self._deliver([await self.message(cmd, cmd.body)])
 
     async def publish_batch(self, cmd: RocketPublishCommand) -> None:
-        for body in cmd.batch_bodies:
-            await self._deliver(await self.message(cmd, body))
+        await self._deliver([await self.message(cmd, body) for body in cmd.batch_bodies])
 
-    async def request(self, cmd: RocketPublishCommand) -> ReceivedView:
+    async def request(self, cmd: RocketPublishCommand) -> Received:
         message = await self.message(cmd, cmd.body)
-        for subscriber in self._readers(message):
+        for subscriber, _ in self._readers([message]):
+            if subscriber.wanted.batch:
+                continue  # lists are not replied to
             with anyio.fail_after(cmd.timeout):
-                result = await subscriber.process_message(ReceivedView(_view(message)))
+                result = await subscriber.process_message(Received([_view(message)]))
             reply = RocketPublishCommand.from_cmd(result.as_publish_command())
             reply.destination = cmd.destination
-            return ReceivedView(_view(await self.message(reply, reply.body)))
+            return Received([_view(await self.message(reply, reply.body))])
         raise SubscriberNotFound
 
-    async def _deliver(self, message: Message) -> None:
-        for subscriber in self._readers(message):
-            await subscriber.process_message(ReceivedView(_view(message)))
+    async def _deliver(self, messages: list[Message]) -> None:
+        for subscriber, taken in self._readers(messages):
+            most = subscriber.wanted.most
+            for start in range(0, len(taken), most):
+                views = [_view(message) for message in taken[start : start + most]]
+                await subscriber.process_message(Received(views))
 
-    def _readers(self, message: Message) -> Iterator[RocketSubscriber]:
-        """A subscriber of each group that wants a message."""
-        groups = set()
+    def _readers(self, messages: list[Message]) -> Iterator[tuple[RocketSubscriber, list[Message]]]:
+        """The subscribers that want some of these messages, and which; a group gets each message once."""
+        left: dict[str, list[Message]] = {}
         for subscriber in _subscribers(self._brokers):
             wanted = subscriber.wanted
-            if subscriber.topic == message.topic and wanted.group not in groups and _fits(message, wanted.tag):
-                groups.add(wanted.group)
-                yield subscriber
+            found = left.get(wanted.group, messages)
+            fit = [subscriber.topic == message.topic and _fits(message, wanted.tag) for message in found]
+            left[wanted.group] = [message for message, fits in zip(found, fit) if not fits]
+            if any(fit):
+                yield subscriber, [message for message, fits in zip(found, fit) if fits]
 
 
 def _subscribers(brokers: Sequence[RocketBroker]) -> list[RocketSubscriber]:

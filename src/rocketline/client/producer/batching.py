@@ -50,14 +50,20 @@ def item_bytes(item: BatchItem) -> int:
 
 def outgoing_items(first: Message, items: Sequence[BatchItem], maker: RequestMaker) -> SendRequest:
     """The request for messages that were made ready and checked; `first` is one of them."""
-    body, options, batch_id = encode_batch(items), maker.options, maker.next_id(maker.now_ms())
-    if len(body) > options.max_message_bytes:
+    body, limit = encode_batch(items), maker.options.max_message_bytes
+    if len(body) > limit:
         raise MessageTooLarge(
             f"a batch of {len(items)} messages for topic {first.topic!r} has {len(body)} bytes, the limit is "
-            f"{options.max_message_bytes}: send it in parts (see split_batch)"
+            f"{limit}: send it in parts (see split_batch)"
         )
-    own = joined_properties({UNIQ_KEY: batch_id, WAIT: "true" if first.wait_stored else "false"})
-    outgoing = SendRequest(maker.headers, first.topic, batch_id, maker.now_ms(), own, body)
+    return batch_request(first.topic, body, maker, first.wait_stored)
+
+
+def batch_request(topic: str, body: bytes, maker: RequestMaker, wait_stored: bool = True) -> SendRequest:
+    """The request for encoded messages that fit."""
+    batch_id = maker.next_id(maker.now_ms())
+    own = joined_properties({UNIQ_KEY: batch_id, WAIT: "true" if wait_stored else "false"})
+    outgoing = SendRequest(maker.headers, topic, batch_id, maker.now_ms(), own, body)
     outgoing.code = RequestCode.SEND_BATCH_MESSAGE
     outgoing.ext["m"] = "true"
     return outgoing

@@ -110,7 +110,7 @@ class RequestMaker:
 
 def check_message(message: Message, max_bytes: int) -> None:
     """InvalidMessage or MessageTooLarge when no broker would take this message; its body is bytes."""
-    problem = _unsendable(message.topic)
+    problem = unsendable(message.topic)
     if problem is not None:
         raise InvalidMessage(problem)
     body = message.body
@@ -146,7 +146,8 @@ def _check_time(message: Message) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _unsendable(topic: str) -> str | None:
+def unsendable(topic: str) -> str | None:
+    """Why nobody can send to a topic of this name, or None."""
     if topic in NOT_SENDABLE:
         return f"topic {topic!r} belongs to the broker: clients cannot send to it"
     return topic_problem(topic)

@@ -15,6 +15,7 @@ from rocketline.client.producer.queue_choice import QueueChoice, QueuesInTurn, S
 from rocketline.client.producer.receipts import SendReceipt, read_receipt
 from rocketline.client.producer.send_options import SendOptions
 from rocketline.client.remote_broker import RemoteBroker
+from rocketline.client.route_cache import NOT_MASTER_CODES
 from rocketline.client.routes import TopicRoute
 from rocketline.client.session import ClientSession
 from rocketline.errors import BrokerError, InvalidMessage, RouteNotFound, TransportError
@@ -88,6 +89,8 @@ class Sender:
                     health.failed(queue.broker_name, error)
                 if isinstance(error, TransportError):
                     session.connection_failed(broker.address, topic)
+                elif error.code in NOT_MASTER_CODES:
+                    session.routes.doubt(topic)
                 attempts.failed(queue, broker.address, error)
             else:
                 if health is not None:

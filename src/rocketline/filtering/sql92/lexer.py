@@ -26,13 +26,17 @@ INTEGER = "a whole number"
 DECIMAL = "a number"
 
 # A line comment needs a line end, otherwise its dashes are signs. A 0 takes no suffix L: the L is a new token.
-_TOKEN = re.compile(
+_PATTERN = (
     r"(?P<blank>(?:[ \t\n\r\f]|--[^\n\r]*[\n\r])+)"
     r"|(?P<decimal>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
     r"|(?P<integer>0|[1-9][0-9]*[lL]?)"
     r"|(?P<text>'[^']*(?:''[^']*)*')"
     r"|(?P<word>[A-Za-z_$][A-Za-z0-9_$]*)"
     r"|(?P<sign><>|<=|>=|[=<>(),+-])"
+)
+_TOKEN = re.compile(_PATTERN)
+_DOTTED_TOKEN = re.compile(
+    _PATTERN.replace("(?P<word>[A-Za-z_$][A-Za-z0-9_$]*)", r"(?P<word>[A-Za-z_$][A-Za-z0-9_$.]*)")
 )
 
 
@@ -43,17 +47,19 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, dotted: bool = False) -> None:
+        """`dotted`: names may have dots, which Apache's language does not know."""
         if len(text) > MAX_CHARS:
             raise InvalidExpression(f"the expression has {len(text)} characters, at most {MAX_CHARS} are allowed")
         self._text = text
+        self._match = (_DOTTED_TOKEN if dotted else _TOKEN).match
         self._at = 0
 
     def next(self) -> Token:
         text = self._text
         while self._at < len(text):
             start = self._at
-            found = _TOKEN.match(text, start)
+            found = self._match(text, start)
             if found is None:
                 self._skip_comment(start)
                 continue

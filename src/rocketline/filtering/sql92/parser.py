@@ -53,10 +53,19 @@ def parse(text: str) -> Node:
     return _Parser(text).whole()
 
 
+def parse_strictly(text: str) -> Node:
+    """As `parse`, for expressions that no broker sees: names may have dots (`body.region`), and what follows a complete
+    expression is an error."""
+    parser = _Parser(text, dotted=True)
+    tree = parser.whole()
+    parser.end()
+    return tree
+
+
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, dotted: bool = False) -> None:
         self._text = text
-        self._lexer = Lexer(text)
+        self._lexer = Lexer(text, dotted=dotted)
         self._token = self._lexer.next()
         self._depth = 0
         self._operands = 0
@@ -64,6 +73,10 @@ class _Parser:
     def whole(self) -> Node:
         start = self._token
         return self._condition(self._either(), start)
+
+    def end(self) -> None:
+        if self._token.kind != END:
+            raise self._unexpected("AND, OR or the end")
 
     def _either(self) -> Node:
         start = self._token

@@ -18,6 +18,8 @@ from rocketline.auth.config import AuthConfig
 from rocketline.broker import Broker
 from rocketline.broker.config import BrokerConfig
 from rocketline.client.session import forget_session
+from rocketline.coordination import Coordinator
+from rocketline.coordination.memory import MemoryGroup
 from rocketline.errors import ConfigError, RocketlineError
 from rocketline.nameserver import NameServer, NameServerConfig
 from rocketline.settings import load
@@ -62,6 +64,7 @@ class SimWorld:
         self._name_servers: dict[str, NameServer] = {}
         self._name_server_hosts: list[str] = []
         self._broker_settings: dict[str, dict[str, str]] = {}
+        self._groups: dict[str, MemoryGroup] = {}
         self._lives: Counter[str] = Counter()
         self._clients: dict[str, set[str]] = {}
         self._clocks: dict[str, HostClock] = {}
@@ -129,6 +132,16 @@ class SimWorld:
         await self.inside(self.new_process(host), server.start())
         self._name_servers[host] = server
 
+    def group(self, name: str) -> MemoryGroup:
+        """The record that replicas of one name elect their master by; hosts in its `cut_off` do not reach it."""
+        return self._groups.setdefault(name, MemoryGroup(self.clock))
+
+    async def start_replica(self, host: str, group: str, settings: Mapping[str, str] | None = None) -> Broker:
+        """Start a broker that is a member of a group with elections."""
+        if settings is not None or host not in self._broker_settings:
+            settings = {"brokerName": group, "rocketline.coordination": "etcd://simulated", **(settings or {})}
+        return await self.start_broker(host, settings)
+
     async def start_broker(self, host: str, settings: Mapping[str, str] | None = None) -> Broker:
         """Start a broker, named as its host, as a new process; `settings` by RocketMQ keys are kept for later starts."""
         if settings is not None or host not in self._broker_settings:
@@ -142,7 +155,9 @@ class SimWorld:
             return LoopWorker(task, chance)
 
         async def start() -> Broker:
-            broker = Broker(config, clock=clock, disk=disk, random=chance, workers=worker)
+            broker = Broker(
+                config, clock=clock, disk=disk, random=chance, workers=worker, coordinators=self._coordinator
+            )
             await broker.start()
             return broker
 
@@ -150,11 +165,15 @@ class SimWorld:
         self.brokers[host] = broker
         return broker
 
+    def _coordinator(self, config: BrokerConfig) -> Coordinator:
+        host = next(host for host in self._broker_settings if self.address_of(host) == config.bind_host)
+        return self.group(config.name).coordinator(host)
+
     def _broker_config(self, host: str) -> BrokerConfig:
         values = {
             **OPEN,
-            **self._broker_settings[host],
             "brokerName": host,
+            **self._broker_settings[host],
             "bindAddress": self.address_of(host),
             "listenPort": str(BROKER_PORT),
             "storePathRootDir": STORE_ROOT,

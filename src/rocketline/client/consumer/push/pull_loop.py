@@ -27,6 +27,7 @@ from rocketline.client.consumer.group.start_offset import StartFrom
 from rocketline.client.consumer.group.subscription import Subscription
 from rocketline.client.consumer.push.queue_buffer import BufferLimits, QueueBuffer
 from rocketline.client.remote_broker import PullAnswer, PullStatus, RemoteBroker
+from rocketline.client.route_cache import NOT_MASTER_CODES
 from rocketline.client.session import ClientSession
 from rocketline.errors import (
     BrokerError,
@@ -40,6 +41,7 @@ from rocketline.errors import (
     TransportError,
 )
 from rocketline.message import RETRY_PREFIX, RETRY_TOPIC, ConsumerOffset, MessageQueue, MessageView, QueueOffset
+from rocketline.protocol.bodies import MASTER_ID
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.headers import PullMessageHeader
 from rocketline.protocol.headers.read import COMMIT_OFFSET, LITE_PULL, SUBSCRIPTION, SUSPEND
@@ -277,6 +279,10 @@ class PullLoop:
         except BrokerError as error:
             if error.code in _UNKNOWN_SUBSCRIPTION:
                 await self._session.heartbeat(broker.address)
+            elif error.code in NOT_MASTER_CODES:
+                # A replica that may not be read, or a master that is none any more.
+                self._broker_id = MASTER_ID
+                self._session.routes.doubt(self.queue.topic)
             raise
         self._broker_id = answer.suggested_broker_id
         if answer.status is PullStatus.FOUND:
