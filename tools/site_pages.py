@@ -13,8 +13,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PATTERNS = (
-    "*.md", "LICENSE", "docs/**/*.md", "docs/**/*.svg", "docs/**/*.json", "bench/*.md", "examples/**/*.md",
-    "examples/**/*.py", "tests/*.md",
+    "*.md", "LICENSE", "docs/**/*.md", "docs/**/*.svg", "docs/**/*.png", "docs/**/*.json", "bench/*.md",
+    "examples/**/*.md", "examples/**/*.py", "tests/*.md",
 )  # fmt: skip
 
 
