@@ -294,6 +294,20 @@ async def test_an_operator_moves_mastership(tmp_path: Path, names: str, client: 
         assert stored_log(first) == stored_log(second)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "", "../../x:99999"])
+async def test_a_master_without_a_complete_replica_stays_the_master(
+    tmp_path: Path, names: str, client: RemotingClient, address: str
+) -> None:
+    async with Broker(group_config(tmp_path, names, 0)) as master:
+        await send_all(names, "orders", BODIES[:5])
+        ext = NotifyRoleChangedHeader(master_address=address, master_broker_id=1).encode()
+        answer = await ask(client, master.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert address in (answer.remark or "") or "no connected replica" in (answer.remark or "")
+        assert master.parts.roles.role is Role.MASTER
+        await send_all(names, "orders", BODIES[5:])
+
+
 async def test_a_master_that_stops_leaves_everything_behind(tmp_path: Path, names: str) -> None:
     async with Broker(group_config(tmp_path, names, 1)) as replica:
         async with Broker(group_config(tmp_path, names, 0)) as master:

@@ -56,6 +56,8 @@ CHANGES = frozenset(
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
         RequestCode.AUTH_CREATE_USER,

@@ -263,6 +263,12 @@ class Roles:
         """As master: whether no connected replica lacks anything."""
         return all(replica.end >= self.log_end for replica in self.acks.replicas.values())
 
+    @property
+    def has_successor(self) -> bool:
+        """As master: whether a connected replica has everything, so that it can lead."""
+        connections = self.source.connections if self.source is not None else ()
+        return any(found.next_offset is not None and found.end >= self.log_end for found in connections)
+
     def take_up_again(self) -> None:
         """After `settle`: take messages again, because the hand-over does not happen."""
         self._refuse_by_role()

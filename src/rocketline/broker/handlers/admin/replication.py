@@ -21,6 +21,7 @@ from rocketline.protocol.numbers import read_number
 from rocketline.store.copies import RecordProof
 from rocketline.store.message_store import MessageStore
 from rocketline.transport import Channel, Handler, Reply
+from rocketline.transport.client import split_address
 
 _NO_END = (1 << 63) - 1
 
@@ -180,6 +181,10 @@ class ReplicationHandlers:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, "brokers of this group elect their master: use electMaster for a hand-over"
             )
+        try:
+            split_address(header.master_address)
+        except ValueError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"masterAddress: {error}") from error
         return self._change_role(request, header)
 
     async def _change_role(self, request: Command, header: NotifyRoleChangedHeader) -> Command:
@@ -187,15 +192,22 @@ class ReplicationHandlers:
             if not self.roles.is_master:
                 await self.roles.become_master(0)
         else:
-            await self.roles.settle()
-            if not self.roles.all_have_everything:
-                self.roles.take_up_again()
-                raise RequestRejected(
-                    ResponseCode.SYSTEM_ERROR,
-                    "a replica does not catch up: this broker stays the master. Try again later",
-                )
+            if self.roles.is_master:
+                await self._step_down(header)
             self.finder.address, self.finder.ha_address = header.master_address, ""
-            if self.roles.is_master and header.master_broker_id is not None:
-                self.roles.own_id = self.finder.own_id = header.master_broker_id
             await self.roles.follow_found()
         return request.reply(ResponseCode.SUCCESS)
+
+    async def _step_down(self, header: NotifyRoleChangedHeader) -> None:
+        """Take nothing more, and see that there is a replica that has everything; otherwise go on as master."""
+        roles = self.roles
+        await roles.settle()
+        if not roles.all_have_everything or not roles.has_successor:
+            roles.take_up_again()
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                "this broker stays the master: no connected replica has all of its log, or one does not catch up. "
+                "Try again later",
+            )
+        if header.master_broker_id is not None:
+            roles.own_id = self.finder.own_id = header.master_broker_id
