@@ -11,7 +11,10 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.product_limits import lengthen_limits
+
+pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
+
+from tests.support.product_limits import lengthen_limits  # noqa: E402
 
 thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("thorough", thorough)

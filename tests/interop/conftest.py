@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates
+from tests.support.java import require_java
+from tests.support.java_client import JavaClient
+from tests.support.java_driver import client_coordinates
 
-pytest.register_assert_rewrite("tests.support.comparing", "tests.support.reading")  # before they are imported
-
-from tests.support.apache import QUICK_START, SERVER_VERSION, ApacheCluster, server_coordinates  # noqa: E402
-from tests.support.java import require_java  # noqa: E402
-from tests.support.java_client import JavaClient  # noqa: E402
-from tests.support.java_driver import client_coordinates  # noqa: E402
-
-from rocketline.testing import LocalCluster  # noqa: E402
+from rocketline.testing import LocalCluster
 
 LANES = 3
 """How many worker processes run these tests: they wait for other processes most of the time, and each has a cluster of

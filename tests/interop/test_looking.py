@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.apache import ApacheCluster
+from tests.support.looking import CHECKS, Check
 
-pytest.register_assert_rewrite("tests.support.looking")
-
-from tests.support.apache import ApacheCluster  # noqa: E402
-from tests.support.looking import CHECKS, Check  # noqa: E402
-
-from rocketline.admin import Admin  # noqa: E402
+from rocketline.admin import Admin
 
 pytestmark = pytest.mark.interop
 

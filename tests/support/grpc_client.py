@@ -28,13 +28,17 @@ from tests.support.patience import PATIENCE_S
 
 def _official(name: str) -> Any:
     """A module of the official client's protocol. The client's own package is not imported: that opens a log file in the
-    home folder."""
-    if "rocketmq" not in sys.modules:
-        found = find_spec("rocketmq")
-        assert found is not None, "rocketmq-python-client is missing: run `make setup`"
-        package = sys.modules["rocketmq"] = ModuleType("rocketmq")
-        package.__path__ = list(found.submodule_search_locations or ())
-    return import_module(f"rocketmq.grpc_protocol.{name}")
+    home folder. An empty package stands in for it meanwhile."""
+    if "rocketmq" in sys.modules:
+        return import_module(f"rocketmq.grpc_protocol.{name}")
+    found = find_spec("rocketmq")
+    assert found is not None, "rocketmq-python-client is missing: run `make setup`"
+    package = sys.modules["rocketmq"] = ModuleType("rocketmq")
+    package.__path__ = list(found.submodule_search_locations or ())
+    try:
+        return import_module(f"rocketmq.grpc_protocol.{name}")
+    finally:
+        del sys.modules["rocketmq"]  # other tests import the real one
 
 
 defs = _official("definition_pb2")

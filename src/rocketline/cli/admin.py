@@ -35,6 +35,7 @@ GROUPS = {
     "dead_letters": "dead letters",
     "summaries": "summaries and settings",
     "accounts": "accounts and rights",
+    "elections": "groups that elect their master",
     "doctor": "health and exports",
 }
 

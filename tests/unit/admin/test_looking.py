@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.support.looking import CHECKS, Check
 
-pytest.register_assert_rewrite("tests.support.looking")
-
-from tests.support.looking import CHECKS, Check  # noqa: E402
-
-from rocketline.admin import Admin  # noqa: E402
-from rocketline.testing import LocalCluster  # noqa: E402
+from rocketline.admin import Admin
+from rocketline.testing import LocalCluster
 
 
 @pytest.fixture(scope="module")

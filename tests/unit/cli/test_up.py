@@ -209,7 +209,7 @@ def test_a_wrong_value_is_named_with_its_source(rocketline: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "--brokers", "2")])
-def test_a_slaves_file_is_refused(rocketline: Run, tmp_path: Path, processes: tuple[str, ...]) -> None:
+def test_a_file_of_a_replica_is_refused(rocketline: Run, tmp_path: Path, processes: tuple[str, ...]) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerId=1\nbrokerRole=SLAVE\n")
     result = rocketline("up", "--config", file, "--data", tmp_path / "data", *FREE_PORTS, *processes)

@@ -52,6 +52,7 @@ def plan_cluster(
         raise ConfigError(f"{count} brokers: a number from 1 to {MAX_BROKERS} is expected")
     if broker_port + count - 1 > MAX_PORT:
         raise ConfigError(f"{count} brokers do not fit behind port {broker_port}: the last port is {MAX_PORT}")
+    _refuse_replica(values)
     brokers = []
     for position in range(count):
         own = _with_inner_account(values)
@@ -79,6 +80,16 @@ def plan_cluster(
         auth=replace(brokers[0].auth, path=brokers[0].auth_folder, is_follower=True),
     )
     return ClusterPlan(data, name_server, tuple(brokers))
+
+
+def _refuse_replica(values: Mapping[str, str]) -> None:
+    """A cluster begins with masters; a replica alone would start and take nothing."""
+    number, role = values.get("brokerId", "0"), values.get("brokerRole", "ASYNC_MASTER")
+    if not values.get("rocketline.coordination") and (role == "SLAVE" or number != "0"):
+        raise ConfigError(
+            f"brokerId={number} and brokerRole={role} are a replica's, and `up` starts masters: set brokerId=0 and "
+            "brokerRole=ASYNC_MASTER, with --replicas for replicas, or start the replica with `rocketline broker`"
+        )
 
 
 def _replica_of(master: Mapping[str, str], number: int) -> dict[str, str]:
