@@ -61,6 +61,8 @@ from rocketline.store.recovery.record_runs import FastLogReader, Row
 from rocketline.testing.disks import MemoryDisk
 
 pytestmark = needs_compiled
+COMPILED = {} if _impl._module is None else vars(_impl._module)
+FUNCTIONS = sorted(name for name, found in COMPILED.items() if callable(found) and name[0] != "_") or ["none"]
 
 hosts = st.builds(encode_host, st.ip_addresses().map(str), st.integers(0, 65535))
 properties = st.dictionaries(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "WAIT", "ü"]), word.filter(bool)).map(
@@ -313,7 +315,7 @@ def test_index(made: list[Row], step: int) -> None:
 
 @thorough
 @given(
-    st.sampled_from(sorted(name for name, found in vars(_impl._module).items() if callable(found) and name[0] != "_")),
+    st.sampled_from(FUNCTIONS),
     st.lists(
         int64 | st.none() | st.binary(max_size=300) | any_text | st.booleans() | st.just(1 << 70) | rows()
         | st.binary(max_size=300).map(lambda raw: memoryview(bytearray(raw)))
