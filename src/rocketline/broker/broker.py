@@ -428,6 +428,7 @@ class Broker:
         if self.parts.member is not None:
             await self.parts.member.leave()
         await self._background.close()
+        await self.parts.roles.stop_announcing()
         await self._exporter.close()
         await self._off_loop.finish()
         await self.parts.registration.unregister()

@@ -200,6 +200,7 @@ def _pop_handlers(parts: BrokerParts, selections: Selections) -> Iterator[Handle
         readable=bool(config.permission & READ),
         has_timers=timers.enabled,
         max_invisible_ms=timers.max_delay_s * 1000,
+        roles=parts.roles,
     )
     yield PopAckHandlers(
         pops=pops,

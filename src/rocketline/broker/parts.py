@@ -134,6 +134,7 @@ class BrokerParts:
             environment.owner.dispatch,
             waits_for_disk=configured.store.flush.is_sync,
             replicas_timeout_s=configured.replication.slave_timeout_ms / 1000,
+            flushed_now=lambda: self.store.flushed_offset,
         )
         self.loop_delay = LoopDelay(configured.send_wait_ms, self.clock) if configured.fails_fast else None
 
@@ -201,7 +202,6 @@ class BrokerParts:
                 find_master=lambda: self.finder.find(self.registration.register_all),
             )
         )
-        self.roles.opened_unclean = self.after_crash
 
     @property
     def master_address(self) -> str:

@@ -294,7 +294,9 @@ class MasterConnection(asyncio.Protocol):
         if not self.is_following:
             return
         store = self._parts.store
-        end = store.flushed_offset if store.config.flush.is_sync else store.log_next_offset
+        end = store.copies.counted_end
+        if self._reported < 0 and end < store.log_next_offset:
+            return  # The master goes on where the first report says: with SYNC_FLUSH all of the log is on disk before.
         if end != self._reported or always:
             self._reported = end
             self._write(encode_report(self._parts.dialect, end))

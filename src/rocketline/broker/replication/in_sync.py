@@ -53,7 +53,8 @@ class InSyncJudge:
     ) -> Judged:
         """`ends` are those of the log and of what is confirmed."""
         log_end, confirmed = ends
-        found, joining = set(), set()
+        found: set[int] = set()
+        joining: set[int] = set()
         for member_id, replica in replicas.items():
             replica.look(now, log_end)
             behind_s = now - (leads_since if replica.caught_up_at is None else replica.caught_up_at)

@@ -70,12 +70,14 @@ class TableCopier:
     problem: str = ""
     copied_at: float = 0.0
     _timer_mark: TimerMark | None = None
+    _turn: int = 0
 
     async def copy(self) -> None:
         """Copy all tables once; what fails is logged once, and tried again the next time."""
         address = self.master()
         if not address:
             return
+        self._turn = self.parts.roles.turn
         try:
             await self._copy_topics(address)
             await self._copy_groups(address)
@@ -87,6 +89,8 @@ class TableCopier:
             await self._copy_timers(address)
             await self._copy_accounts(address)
         except (RocketlineError, OSError, msgspec.MsgspecError) as error:
+            if self.parts.roles.turn != self._turn:
+                return
             if str(error) != self.problem:
                 log.warning("tables of the master at %s cannot be copied now: %s", address, error)
             self.problem = str(error)
@@ -163,6 +167,8 @@ class TableCopier:
 
     async def _call(self, address: str, code: RequestCode, ext: dict[str, str]) -> Command:
         answer = await self.parts.environment.client.call(address, Command(code, ext), TIMEOUT_S)
+        if self.parts.roles.turn != self._turn:
+            raise RocketlineError("the role of this broker changed meanwhile")  # or a new master took over old tables
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.of(answer.code, answer.remark, address, "copying tables")
         return answer
