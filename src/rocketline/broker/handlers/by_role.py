@@ -8,6 +8,7 @@ from __future__ import annotations
 from rocketline.auth.needs import ACCOUNT_CODES
 from rocketline.broker.handlers.busy import SENDS
 from rocketline.broker.replication.roles import LEASE_OVER, NOT_MASTER, Role, Roles
+from rocketline.broker.replication.table_changes import CODES as TABLE_CHANGES
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -31,10 +32,7 @@ SHARED_OUT = (
 )  # fmt: skip
 """What a master gives out without asking anybody: two masters of one name must never both do so."""
 CHANGES = (
-    RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.SET_MESSAGE_REQUEST_MODE,
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    *TABLE_CHANGES, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )  # fmt: skip
 """Orders of operators that a replica copies from its master."""
 ACCOUNT_CHANGES = tuple(

@@ -70,6 +70,8 @@ class FollowerParts:
     """Called when something was appended."""
     cut: Callable[[int], Awaitable[None]]
     """Cuts the log, and all that was made from it."""
+    prepare: Callable[[], Awaitable[None]]
+    """With epochs, called before the first report: a member may only count when it has the master's tables too."""
     clock: Clock
 
 
@@ -284,8 +286,9 @@ class MasterConnection(asyncio.Protocol):
                     )
                 await parts.cut(common)
                 self._appender = store.copies.new_appender()
+            await parts.prepare()
             self._start()
-        except (StoreError, OSError) as error:
+        except (RocketlineError, OSError) as error:
             self._fail(error)
 
     # What the master is told

@@ -82,6 +82,8 @@ class RoleWork:
     """Called when the end of the log was cut off."""
     stored: Callable[[], None]
     """Called when something was appended."""
+    copy_tables: Callable[[], Coroutine[Any, Any, None]]
+    """Copies the master's tables; RocketlineError when they could not be."""
 
 
 async def _nothing_to_do() -> None:
@@ -99,6 +101,7 @@ NO_WORK = RoleWork(
     announce=_nothing_to_do,
     log_cut=_nothing,
     stored=_nothing,
+    copy_tables=_nothing_to_do,
 )
 """Of an owner whose broker has one role for ever."""
 
@@ -202,6 +205,11 @@ class Roles:
         own = self._store.copies.counted_end
         return min(self.acks.limit, own) if self.acks.waits and self.is_coordinated else own
 
+    @property
+    def in_sync(self) -> frozenset[int]:
+        """As master of a group with elections: who must have what is acknowledged, itself included."""
+        return self._in_sync
+
     def replicas(self) -> Mapping[int, Replica]:
         """Members that are connected and proved who they are."""
         return connected_members(self.acks.replicas)
@@ -255,6 +263,7 @@ class Roles:
             confirm=self._confirmed_by_master,
             stored=self._parts.work.stored,
             cut=self._cut,
+            prepare=self._parts.work.copy_tables,
             clock=self._parts.clock,
         )
 
