@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from rocketline.system.clocks import steady_clock
+
 
 class Clock(Protocol):
     def now_ms(self) -> int:
@@ -22,7 +24,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(steady_clock())
 
 
 class ManualClock:

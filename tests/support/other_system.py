@@ -14,6 +14,7 @@ import os
 import select
 import shutil
 import sys
+import time
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -24,6 +25,7 @@ MISSING_NAMES: dict[Any, tuple[str, ...]] = {
         "O_CLOEXEC", "O_DIRECTORY", "SEEK_DATA", "SEEK_HOLE",
     ),
     select: ("poll",),
+    time: ("CLOCK_BOOTTIME",),
     mmap: ("MADV_DONTNEED", "MADV_RANDOM", "MAP_ANONYMOUS", "MAP_PRIVATE"),
 }  # fmt: skip
 

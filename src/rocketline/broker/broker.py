@@ -30,7 +30,6 @@ from rocketline.broker.parts import BrokerParts, Environment, OwnerCallbacks
 from rocketline.broker.replication.coordinated import Coordinators, etcd_of, make_member
 from rocketline.broker.replication.ha_port import HaPort
 from rocketline.broker.replication.roles import Role, RoleWork
-from rocketline.broker.replication.tables import TableCopier
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import ConfigError, StoreError
 from rocketline.metrics.exporter import Source
@@ -247,6 +246,7 @@ class Broker:
             announce=self._announce,
             log_cut=self._log_was_cut,
             stored=self._stored,
+            copy_tables=lambda: self.parts.copier.copy_now(),
         )
 
     async def _lead(self) -> None:
@@ -284,7 +284,6 @@ class Broker:
     def _build(self) -> None:
         self.parts.build()
         install_handlers(self._router, self.parts)
-        self._copier = TableCopier(self.parts, lambda: self.parts.master_address)
         self._metrics = BrokerMetrics(self.parts, self._timed, self._tls)
         self._exporter = self._metrics.exporter()
 
@@ -361,7 +360,7 @@ class Broker:
 
     async def _copy_tables(self) -> None:
         if self.parts.roles.role is Role.REPLICA:
-            await self._copier.copy()
+            await self.parts.copier.copy()
 
     async def _save_delays(self) -> None:
         await self._save(self.parts.delays)
@@ -428,6 +427,7 @@ class Broker:
         if self.parts.member is not None:
             await self.parts.member.leave()
         await self._background.close()
+        await self.parts.roles.stop_announcing()
         await self._exporter.close()
         await self._off_loop.finish()
         await self.parts.registration.unregister()

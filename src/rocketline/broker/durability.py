@@ -67,11 +67,14 @@ class Durability:
         *,
         waits_for_disk: bool = True,
         replicas_timeout_s: float = 3.0,
+        flushed_now: Callable[[], int] = lambda: FAR,
     ) -> None:
-        """`waits_for_disk`: False for ASYNC_FLUSH, with which only replicas are waited for."""
+        """`waits_for_disk`: False for ASYNC_FLUSH, with which only replicas are waited for. `flushed_now`: up to where the
+        log is on disk when it is asked."""
         self._timeout_s = timeout_s
         self._replicas_timeout_s = replicas_timeout_s
         self._on_flush = on_flush
+        self._flushed_now = flushed_now
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._waits_for_disk = waits_for_disk
@@ -148,7 +151,8 @@ class Durability:
 
     def _flushed_to(self, next_log_offset: int) -> None:
         if self._waits_for_disk:
-            self._flushed = max(self._flushed, next_log_offset)
+            # The report may be of a flush before the log was cut.
+            self._flushed = max(self._flushed, min(next_log_offset, self._flushed_now()))
         self._on_flush()
         self._release()
 

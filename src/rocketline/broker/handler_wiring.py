@@ -69,6 +69,8 @@ def install_handlers(router: Router, parts: BrokerParts) -> None:
         routes.update(group.routes())
     if not parts.config.auth.is_follower:
         routes.update(account_routes(parts.accounts, parts.access, parts.clock))
+    if parts.roles.is_coordinated:
+        routes = parts.table_changes.wait_in(routes)
     routes = with_busy_checks(routes, parts.store, parts.loop_delay)
     router.take(audited(Router(by_role(routes, parts.roles, is_readable=parts.config.slave_read))))
 
@@ -200,6 +202,7 @@ def _pop_handlers(parts: BrokerParts, selections: Selections) -> Iterator[Handle
         readable=bool(config.permission & READ),
         has_timers=timers.enabled,
         max_invisible_ms=timers.max_delay_s * 1000,
+        roles=parts.roles,
     )
     yield PopAckHandlers(
         pops=pops,
@@ -253,6 +256,7 @@ def _operator_handlers(parts: BrokerParts) -> Iterator[HandlerGroup]:
         address=parts.environment.address.text,
         ha_address=lambda: parts.environment.ha_address,
         ha_tls=parts.environment.ha_tls,
+        copier=parts.copier,
         max_gap_bytes=parts.config.replication.max_gap_bytes,
         broker_name=name,
         cluster=parts.config.cluster,

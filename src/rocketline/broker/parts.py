@@ -34,6 +34,8 @@ from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.finding import MasterFinder
 from rocketline.broker.replication.member import GroupMember
 from rocketline.broker.replication.roles import NO_WORK, RoleParts, Roles, RoleWork
+from rocketline.broker.replication.table_changes import TableChanges
+from rocketline.broker.replication.tables import TableCopier
 from rocketline.broker.set_aside import SetAside
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.consumer_offsets import SEPARATOR, ConsumerOffsets
@@ -126,14 +128,16 @@ class BrokerParts:
         )
         self.accounts: Accounts | None = None
         self.access: AccessGuard | None = None
-        self.member: GroupMember | None = None
         """Both None: no accounts are asked for."""
+        self.member: GroupMember | None = None
+        """None: this broker takes no part in elections."""
         sync_timeout_s = configured.store.flush.sync_timeout_ms / 1000
         self.durability = Durability(
             sync_timeout_s,
             environment.owner.dispatch,
             waits_for_disk=configured.store.flush.is_sync,
             replicas_timeout_s=configured.replication.slave_timeout_ms / 1000,
+            flushed_now=lambda: self.store.flushed_offset,
         )
         self.loop_delay = LoopDelay(configured.send_wait_ms, self.clock) if configured.fails_fast else None
 
@@ -201,7 +205,6 @@ class BrokerParts:
                 find_master=lambda: self.finder.find(self.registration.register_all),
             )
         )
-        self.roles.opened_unclean = self.after_crash
 
     @property
     def master_address(self) -> str:
@@ -213,7 +216,29 @@ class BrokerParts:
     @property
     def follows_accounts(self) -> bool:
         """Whether a replica copies accounts: not if their files belong to somebody else, and not of Apache's master."""
-        return not self.config.auth.is_follower and (self.roles.is_coordinated or self.finder.is_ours)
+        return not self.config.auth.is_follower and self.follows_ours
+
+    @property
+    def follows_ours(self) -> bool:
+        """As replica: whether the master is a broker of rocketline."""
+        return self.roles.is_coordinated or self.finder.is_ours
+
+    def forget_deleted(self, log_offset: int) -> None:
+        """Remove the queues of topics that the master's table does not have, as far as their messages were below this log
+        offset when it was copied: they were deleted, and would come back with this broker as master."""
+        topics = [name for name in self.topics.unknown(self.store.queue_counts()) if self._ends_below(name, log_offset)]
+        for name in topics:
+            log.info("the master has deleted topic %s", name)
+            self.offsets.forget_topic(name)
+            self.store.delete_topic(name)
+        if topics:
+            self.topic_gone()
+
+    def _ends_below(self, topic: str, log_offset: int) -> bool:
+        """Whether all messages of a topic are below a log offset."""
+        store = self.store
+        last = [store.unit_at(topic, each, store.max_offset(topic, each) - 1) for each in store.queue_ids(topic)]
+        return all(unit is None or unit.log_offset < log_offset for unit in last)
 
     async def run_off_loop(self, work: Callable[[], None]) -> None:
         if self.environment.off_loop is None:
@@ -223,6 +248,7 @@ class BrokerParts:
 
     def build_for_master(self) -> None:
         """Build anew what only a master does, from the log and the tables that this broker copied."""
+        self.forget_deleted(self.copier.known_end)
         self.topics.adopt(self.store.queue_counts())
         self.cap_offsets()
         self.timers.close()
@@ -248,6 +274,8 @@ class BrokerParts:
         self._build_registration()
         self._build_transactions()
         self._build_pops(after_crash=self.after_crash)
+        self.copier = TableCopier(self, lambda: self.master_address)
+        self.table_changes = TableChanges(self)
 
     def json_table(self, name: str, kind: type[T]) -> JsonTable[T]:
         return JsonTable(self.disk, self.environment.root / "config" / name, kind)

@@ -50,10 +50,14 @@ class GroupRecord:
     def with_in_sync(self, in_sync: frozenset[int]) -> GroupRecord:
         return replace(self, in_sync=in_sync, in_sync_epoch=self.in_sync_epoch + 1)
 
-    def with_master(self, member_id: int, incarnation: str) -> GroupRecord:
-        """After an election: of the new master alone it is certain that it has everything."""
-        elected = replace(self, epoch=self.epoch + 1, master=member_id, incarnation=incarnation)
-        return elected.with_in_sync(frozenset({member_id}))
+    def with_master(
+        self, member_id: int, incarnation: str, last_epoch: int = 0, others: frozenset[int] = frozenset()
+    ) -> GroupRecord:
+        """After an election, in an epoch above `last_epoch`, the new master's last one: of it alone it is certain that it
+        has everything, and of `others` to whom a master hands over."""
+        epoch = max(self.epoch, last_epoch) + 1
+        elected = replace(self, epoch=epoch, master=member_id, incarnation=incarnation)
+        return elected.with_in_sync(others | {member_id})
 
     def member_with(self, token: str) -> Member | None:
         return next((member for member in self.members.values() if member.token == token), None)

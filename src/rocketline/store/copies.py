@@ -39,6 +39,24 @@ class LogCopies:
         self._threads = threads
         self._asks_to_flush = parts.config.flush.is_sync or not parts.config.flush.log_timed
 
+    @property
+    def counted_end(self) -> int:
+        """How far this log counts as a copy: with SYNC_FLUSH to where it is on disk."""
+        return self._log.flushed if self._parts.config.flush.is_sync else self._log.wrote
+
+    @property
+    def confirmed(self) -> int:
+        """Up to where this log was known to be confirmed, as far as the last checkpoint tells; Apache's brokers keep it at
+        the same place."""
+        checkpoint = self._files.checkpoint
+        return min(checkpoint.confirmed_offset, self._log.wrote) if checkpoint is not None else 0
+
+    @confirmed.setter
+    def confirmed(self, log_offset: int) -> None:
+        """Saved with the next checkpoint."""
+        if self._files.checkpoint is not None:
+            self._files.checkpoint.confirmed_offset = log_offset
+
     # For replicas
 
     def slice(self, start: int, end: int) -> memoryview:
@@ -107,7 +125,12 @@ class LogCopies:
             cut_store(self._parts, self._files.progress, log_offset)
 
     def number_queues(self) -> None:
-        """Let this log give numbers to messages: each queue goes on behind the last message it has."""
+        """Let this log give numbers to messages: each queue goes on behind the last message it has. All of the log must be
+        dispatched; with SYNC_FLUSH that is, flushed before."""
         self._threads()
+        if self._log.appended:
+            raise StoreError(
+                "a part of the log is not readable yet: its messages have numbers that would be given again"
+            )
         for key, queue in self._parts.queues.by_key.items():
             self._log.queue_offsets[key] = queue.max_offset

@@ -24,6 +24,9 @@ async def test_how_far_each_delay_level_is(parts: Parts) -> None:
     parts.clock.advance(10)
     parts.delays.deliver_due()
     answer = peer.ask(Command(RequestCode.GET_ALL_DELAY_OFFSET))
+    assert decode_body(DelayOffsetTable, answer.body).offset_table == {}, "the message is not on disk yet"
+    parts.store.flush_now()
+    answer = peer.ask(Command(RequestCode.GET_ALL_DELAY_OFFSET))
     assert decode_body(DelayOffsetTable, answer.body).offset_table == {2: 1}
 
 

@@ -120,3 +120,17 @@ def test_a_report_after_the_loop_is_closed_is_dropped() -> None:
     durability = asyncio.run(make())
     durability.flushed_from_thread(100)
     durability.failed_from_thread(StoreError("nobody hears this"))
+
+
+async def test_a_flush_before_a_cut_does_not_count_for_what_is_written_afterwards() -> None:
+    flushed = 300
+    durability = Durability(LONG_S, Flushes(), flushed_now=lambda: flushed)
+    durability.flushed_from_thread(300)  # told on the loop later
+    flushed = 100
+    durability.log_cut(100)
+    await _settle()
+    waiting = durability.wait(200)
+    assert not waiting.done()
+    flushed = 200
+    durability.flushed_from_thread(200)
+    assert await waiting is Durable.YES

@@ -204,3 +204,31 @@ def test_a_store_that_is_a_replica_takes_no_messages_of_its_own() -> None:
     assert not store.is_writable
     store.take_messages()
     assert store.append(message()).status is AppendStatus.OK
+
+
+def test_what_replicas_may_lack_does_not_last() -> None:
+    store = filled(10)
+    assert store.lasting_offset == 0
+    store.flush_now()
+    end = store.log_next_offset
+    assert store.lasting_offset == end
+    store.copies.limit_reads(100)
+    assert store.lasting_offset == 100
+
+
+def test_numbers_are_not_given_before_the_whole_log_is_readable() -> None:
+    master, replica = filled(), opened(MemoryDisk(), SMALL_FILES)
+    appender = replica.copies.new_appender()
+    replica.copies.append(appender, 0, log_bytes(master)[:3000])
+    with pytest.raises(StoreError, match="not readable yet"):
+        replica.copies.number_queues()
+
+
+def test_what_was_confirmed_is_known_at_the_next_start() -> None:
+    disk = MemoryDisk()
+    store = opened(disk, SMALL_FILES)
+    end = store.append(message(b"x")).next_log_offset
+    store.dispatch()
+    store.copies.confirmed = end
+    store.close()
+    assert opened(disk, SMALL_FILES).copies.confirmed == end

@@ -81,9 +81,11 @@ class DelayLevels:
         self._stored = stored
         self._next: dict[int, int] = {}
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._changed = False
-        self._unsaved: tuple[dict[int, int], int] | None = None
-        """Offsets to save, and up to where the log must be on disk before."""
+        self._lasting: dict[int, int] = {}
+        """As `_next` was when all that was delivered by then was where nothing takes it away any more."""
+        self._pending: tuple[dict[int, int], int] | None = None
+        """Offsets that will be lasting, and up to where the log must be so before."""
+        self._saved: dict[int, int] = {}
         self._arrived = asyncio.Event()
         self._set_back = SetBack(clock)
         self._on_delivered = on_delivered
@@ -99,6 +101,7 @@ class DelayLevels:
             if offset > limit:
                 log.warning("delay level %d was at %d, but the log has only %d messages of it", level, offset, limit)
                 self._next[level] = limit
+        self._saved = self._lasting = dict(self._next)
 
     def redirect(self, message: StoreMessage, level_text: str) -> None:
         """Send a message on its detour when it asks for a delay; `level_text` is its DELAY property."""
@@ -154,7 +157,6 @@ class DelayLevels:
                 return TRY_AGAIN_MS
             offset += 1
             self._next[level] = offset
-            self._changed = True
         return 0
 
     def _deliver_or_set_aside(self, log_offset: LogOffset) -> None:
@@ -181,31 +183,41 @@ class DelayLevels:
 
     def follow(self, master: DelayOffsetTable) -> None:
         """Take over how far a master has delivered."""
-        if master.offset_table != self._next:
-            self._next = dict(master.offset_table)
-            self._changed = True
+        self._next = dict(master.offset_table)
 
     def snapshot(self) -> DelayOffsetTable:
         """How far each level is delivered now."""
         return DelayOffsetTable(data_version=self._version, offset_table=dict(self._next))
+
+    def lasting(self) -> DelayOffsetTable:
+        """How far each level is delivered for good, as a replica may go by: with a message that only this broker has, the
+        word that it was delivered must go too."""
+        self._settle()
+        return DelayOffsetTable(data_version=self._version, offset_table=dict(self._lasting))
+
+    def _settle(self) -> None:
+        for _ in range(2):
+            if self._pending is None and self._next != self._lasting:
+                self._pending = dict(self._next), self._store.log_next_offset
+            if self._pending is None or self._store.lasting_offset < self._pending[1]:
+                return
+            self._lasting, self._pending = self._pending[0], None
 
     def take_changes(self) -> bytes | None:
         """The file's next content, when anything changed and the messages it calls delivered are on disk.
 
         Otherwise a power failure could keep the word that a message was delivered and lose the message.
         """
-        if self._unsaved is None and self._changed:
-            self._unsaved = dict(self._next), self._store.log_next_offset
-            self._changed = False
-        if self._unsaved is None or self._store.flushed_offset < self._unsaved[1]:
+        self._settle()
+        if self._lasting == self._saved:
             return None
-        offsets, self._unsaved = self._unsaved[0], None
+        self._saved = self._lasting
         self._version = self._version.advanced(self._clock.now_ms())
-        return self._file.encode(DelayOffsetTable(data_version=self._version, offset_table=offsets))
+        return self._file.encode(DelayOffsetTable(data_version=self._version, offset_table=self._saved))
 
     def write(self, data: bytes) -> None:
         try:
             self._file.write(data)
         except StoreError:
-            self._changed = True  # or the next save would think that there is nothing to do
+            self._saved = {}  # or the next save would think that there is nothing to do
             raise

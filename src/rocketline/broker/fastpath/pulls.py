@@ -77,6 +77,9 @@ class FastPulls:
     def __init__(self, handlers: PullHandlers, limits: Limits) -> None:
         self._parts = handlers.parts
         self._handlers = handlers
+        roles = handlers.parts.roles
+        self._giver = roles if roles is not None and roles.is_coordinated else None
+        """To be asked whether messages may be given out now; None: always."""
         self._limits = limits.max_frame_bytes, limits.max_header_bytes
         self._plans: dict[Hashable, Plan] = {}
         self._tables: tuple[object, object] = None, None
@@ -88,6 +91,8 @@ class FastPulls:
         """Serve the pulls that a read begins with, as long as they are plain: where the rest begins, and the answers to
         those that are not held. None when none was served."""
         misses = state.pull_misses
+        if self._giver is not None and not self._giver.gives_out:
+            return None
         if self._parts.offsets.has_resets or (misses >= MISSES and misses % EVERY):
             state.pull_misses = misses + 1
             return None
@@ -167,7 +172,8 @@ class FastPulls:
     def answer(self, held: HeldPull) -> tuple[int, str, list[Buffer]]:
         """The code of the answer to a held pull, how it ended, and its frame."""
         channel, plan, found = held.channel, held.plan, None
-        if not self._parts.offsets.has_resets and self._is_usable(plan):
+        may_give = self._giver is None or self._giver.gives_out
+        if may_give and not self._parts.offsets.has_resets and self._is_usable(plan):
             found = self._read(channel, plan, held.queue_offset, -1, False)
         if found is None:
             return self._answer_generally(held)

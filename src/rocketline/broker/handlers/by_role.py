@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from rocketline.auth.needs import ACCOUNT_CODES
 from rocketline.broker.handlers.busy import SENDS
-from rocketline.broker.replication.roles import NOT_MASTER, Role, Roles
+from rocketline.broker.replication.roles import LEASE_OVER, NOT_MASTER, Role, Roles
+from rocketline.broker.replication.table_changes import CODES as TABLE_CHANGES
 from rocketline.errors import RequestRejected
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.transport import Channel, Handler, Reply
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave"
-LEASE_OVER = "this broker has not heard from the coordinator of its group for too long to act as master"
 
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 POPS = (
@@ -32,10 +32,7 @@ SHARED_OUT = (
 )  # fmt: skip
 """What a master gives out without asking anybody: two masters of one name must never both do so."""
 CHANGES = (
-    RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.SET_MESSAGE_REQUEST_MODE,
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    *TABLE_CHANGES, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )  # fmt: skip
 """Orders of operators that a replica copies from its master."""
 ACCOUNT_CHANGES = tuple(
@@ -56,6 +53,8 @@ def by_role(routes: dict[int, Handler], roles: Roles, *, is_readable: bool) -> d
     refused |= dict.fromkeys(
         (*CHANGES, *ACCOUNT_CHANGES), _refusing(ResponseCode.SYSTEM_ERROR, f"{NOT_MASTER}: change it on the master")
     )
+    if is_readable and roles.is_coordinated:
+        refused |= {code: _while_giving(roles, routes[code], busy) for code in PULLS if code in routes}
     return routes | {code: handler for code, handler in refused.items() if code in routes}
 
 
@@ -67,13 +66,12 @@ def _refusing(code: ResponseCode, remark: str) -> Handler:
 
 
 def _with_lease(routes: dict[int, Handler], roles: Roles) -> dict[int, Handler]:
-    return routes | {code: _while_leased(roles, routes[code]) for code in SHARED_OUT if code in routes}
+    over = _refusing(ResponseCode.SERVICE_NOT_AVAILABLE, LEASE_OVER)
+    return routes | {code: _while_giving(roles, routes[code], over) for code in SHARED_OUT if code in routes}
 
 
-def _while_leased(roles: Roles, handler: Handler) -> Handler:
-    def leased(channel: Channel, request: Command) -> Reply:
-        if roles.lease_is_over:
-            raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, LEASE_OVER)
-        return handler(channel, request)
+def _while_giving(roles: Roles, handler: Handler, refuse: Handler) -> Handler:
+    def give(channel: Channel, request: Command) -> Reply:
+        return handler(channel, request) if roles.gives_out else refuse(channel, request)
 
-    return leased
+    return give

@@ -13,6 +13,7 @@ from itertools import count
 from rocketline.broker.pop.popping import Pop
 from rocketline.broker.pop.pops import Pops
 from rocketline.broker.pop.waiters import WaitKey
+from rocketline.broker.replication.roles import Roles
 from rocketline.broker.selection import Selection, Selections
 from rocketline.broker.statistics.statistics import BrokerStatistics
 from rocketline.broker.tables.groups import Groups
@@ -67,6 +68,7 @@ class PopHandlers:
     readable: bool
     has_timers: bool
     max_invisible_ms: int
+    roles: Roles
     _numbers: Iterator[int] = field(init=False, default_factory=count)
 
     def routes(self) -> dict[int, Handler]:
@@ -163,6 +165,8 @@ class PopHandlers:
         return topic
 
     def _run(self, header: PopMessageHeader, selected: Selection) -> Pop:
+        # Also for requests that were held: this broker may not be what it was when they came.
+        self.roles.require_giving()
         ordered = bool(header.order)
         pop = Pop(
             group=header.consumer_group,

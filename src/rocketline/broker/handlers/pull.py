@@ -128,6 +128,8 @@ class PullHandlers:
 
     def read_again(self, request: Command, header: PullMessageHeader, selected: Selection) -> Command:
         """The answer to a pull that was held, now."""
+        if self._parts.roles is not None:
+            self._parts.roles.require_giving()
         if self._parts.offsets.has_resets and (told := self._tell_reset(request, header)) is not None:
             return told
         return self._answer(request, header, self._read(header, selected))

@@ -26,7 +26,7 @@ async def replication_families(parts: BrokerParts) -> AsyncIterator[Family]:
             gap = store.log_next_offset - connection.end
             near += gap < parts.config.replication.max_gap_bytes
             behind.add(gap, replica=connection.remote)
-            if connection.caught_up_at:
+            if connection.caught_up_at is not None:
                 seconds.add(max(0.0, now - connection.caught_up_at) if gap else 0.0, replica=connection.remote)
         in_sync.add(near)
         for family in (behind, seconds, in_sync):

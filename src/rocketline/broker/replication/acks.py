@@ -19,8 +19,20 @@ class Replica:
 
     end: int = 0
     """End of its log as it reported it, with SYNC_FLUSH of what is on its disk."""
-    caught_up_at: float = 0.0
-    """Monotonic time at which it last had all that its master had then; 0: not yet."""
+    caught_up_at: float | None = None
+    """The last monotonic time of which it is known that the replica has all that its master had then; None: not yet."""
+    _mark: tuple[float, int] | None = None
+    """A time, and the end of the master's log then."""
+
+    def look(self, now: float, log_end: int) -> None:
+        """Compare with the end of the master's log, which is never reached at one instant while messages come all the
+        time: who has reached where it was at some time was level then."""
+        if self.end >= log_end:
+            self.caught_up_at, self._mark = now, None
+        elif self._mark is None:
+            self._mark = now, log_end
+        elif self.end >= self._mark[1]:
+            self.caught_up_at, self._mark = self._mark[0], (now, log_end)
 
 
 class Acks:

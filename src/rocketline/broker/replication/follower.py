@@ -70,6 +70,8 @@ class FollowerParts:
     """Called when something was appended."""
     cut: Callable[[int], Awaitable[None]]
     """Cuts the log, and all that was made from it."""
+    prepare: Callable[[], Awaitable[None]]
+    """With epochs, called before the first report: a member may only count when it has the master's tables too."""
     clock: Clock
 
 
@@ -284,8 +286,9 @@ class MasterConnection(asyncio.Protocol):
                     )
                 await parts.cut(common)
                 self._appender = store.copies.new_appender()
+            await parts.prepare()
             self._start()
-        except (StoreError, OSError) as error:
+        except (RocketlineError, OSError) as error:
             self._fail(error)
 
     # What the master is told
@@ -294,7 +297,9 @@ class MasterConnection(asyncio.Protocol):
         if not self.is_following:
             return
         store = self._parts.store
-        end = store.flushed_offset if store.config.flush.is_sync else store.log_next_offset
+        end = store.copies.counted_end
+        if self._reported < 0 and end < store.log_next_offset:
+            return  # The master goes on where the first report says: with SYNC_FLUSH all of the log is on disk before.
         if end != self._reported or always:
             self._reported = end
             self._write(encode_report(self._parts.dialect, end))

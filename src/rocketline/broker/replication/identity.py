@@ -8,7 +8,7 @@ end of a log that is not flushed at once may be missing.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
 
@@ -62,14 +62,6 @@ class IdentityFile:
         if identity.member_id:
             text = f"{identity.cluster}#{identity.group}#{identity.member_id}"
             self._disk.write_atomic(self._root / APACHE_NAME, text.encode())
-
-    def obeyed(self, identity: Identity, epoch: int) -> Identity:
-        """The identity with this epoch, on disk."""
-        if epoch <= identity.epoch:
-            return identity
-        newer = replace(identity, epoch=epoch)
-        self.save(newer)
-        return newer
 
 
 _SHAPE = asdict(Identity("", "", ""))

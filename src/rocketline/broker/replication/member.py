@@ -17,7 +17,7 @@ from typing import Protocol
 
 from rocketline.broker.replication import rules
 from rocketline.broker.replication.identity import Identity, IdentityFile
-from rocketline.broker.replication.in_sync import InSyncJudge, Reported
+from rocketline.broker.replication.in_sync import InSyncJudge, Judged, Reported
 from rocketline.clock import Clock
 from rocketline.coordination import Coordinator, GroupRecord, Live, Member, View
 from rocketline.errors import CoordinationFailed, RocketlineError
@@ -33,6 +33,7 @@ LOOK_S = 0.25
 AFTER_FAILURE_S = 1.0
 LEAVE_S = 3.0
 """How long a stopping master waits for another one to lead."""
+NO_LEASE = float("-inf")
 
 
 class Roles(Protocol):
@@ -96,6 +97,10 @@ class GroupMember:
         self._view = View(None)
         self._counted: frozenset[int] = frozenset()
         self._unsettled = 0
+        self._offered = 0
+        """Revision of the record in which this master tried to name another one: it has no lease while that one stays."""
+        self._leads_since = 0.0
+        self._lease_until = NO_LEASE
         self._no_master_since: float | None = None
         self._renewed_at: float | None = None
         self._wake = asyncio.Event()
@@ -215,8 +220,11 @@ class GroupMember:
             return
         self._roles.know(record.members)
         is_master = record.master == self._own.id and record.incarnation == self.incarnation
-        if is_master and renewed_at is not None and self.leads:
-            self._roles.hold_lease(renewed_at + self._coordinator.lease_s * (1 - MARGIN))
+        if not is_master or renewed_at is None or (view.agreed and view.agreed.revision == self._offered):
+            return
+        self._lease_until = renewed_at + self._coordinator.lease_s * (1 - MARGIN)
+        if self.leads:
+            self._roles.hold_lease(self._lease_until)
 
     async def _act(self) -> float:
         """Take the next step; for how long to wait then."""
@@ -249,20 +257,22 @@ class GroupMember:
         return 0.0
 
     def _situation(self) -> rules.Situation:
-        now, record = self._clock.monotonic(), self.record
-        wanted: frozenset[int] = frozenset()
+        now, record, roles = self._clock.monotonic(), self.record, self._roles
+        judged = Judged(frozenset(), frozenset())
         if self.leads and record is not None:
-            ends = self._roles.log_end, self._roles.confirm_offset
-            wanted = self._judge.wanted(self._view, record, self._roles.replicas(), ends, now)
+            ends = roles.log_end, roles.confirm_offset
+            judged = self._judge.judge(self._view, record, roles.replicas(), ends, now, self._leads_since)
         return rules.Situation(
             own=self._own,
             incarnation=self.incarnation,
             known_epoch=self._identity.epoch,
+            last_epoch=roles.last_epoch,
             role=self._role,
             view=self._view,
             may_lack=self._may_lack,
             counted=self._counted,
-            wanted=wanted,
+            wanted=judged.wanted,
+            joining=judged.joining,
             unsettled=self._unsettled,
             without_master_s=now - self._no_master_since if self._no_master_since is not None else 0.0,
         )
@@ -274,11 +284,12 @@ class GroupMember:
             found = await self._give_away(to)
         except CoordinationFailed as error:
             self._roles.count(self._counted)  # takes messages again
-            if not told.done():
-                told.set_exception(error)
+            told.set_exception(error)
+        except BaseException as error:
+            told.set_exception(CoordinationFailed(f"this broker failed to hand over: {error!r}"))
+            raise
         else:
-            if not told.done():
-                told.set_result(found)
+            told.set_result(found)
         finally:
             self._next = None
 
@@ -297,7 +308,11 @@ class GroupMember:
         complete = [each for each in able if each in replicas and replicas[each].end >= end]
         if not complete:
             raise CoordinationFailed(f"members {able} do not have everything yet")
-        new = agreed.record.with_master(complete[0], view.live[complete[0]].incarnation)
+        first, others = view.live[complete[0]], frozenset(complete[1:])
+        new = agreed.record.with_master(complete[0], first.incarnation, first.last_epoch, others)
+        # Whatever comes of it: from here on the other one may give out what needs no replica's word.
+        self._roles.hold_lease(NO_LEASE)
+        self._unsettled = self._offered = agreed.revision
         if not await self._coordinator.propose(agreed, new):
             raise CoordinationFailed("the record changed meanwhile: try again")
         self._fence()
@@ -328,8 +343,10 @@ class GroupMember:
     async def _lead(self, action: rules.Lead) -> None:
         self._fence()
         self._obey(action.epoch)
+        self._roles.hold_lease(self._lease_until)
         await self._roles.become_master(action.epoch, action.in_sync)
         self._role, self._counted, self._unsettled = rules.Leading(action.epoch), action.in_sync, 0
+        self._leads_since = self._clock.monotonic()
         self.counts.won += 1
         log.info("this broker is master in epoch %d", action.epoch)
 
@@ -352,6 +369,7 @@ class GroupMember:
 
     async def _give_up(self) -> None:
         self._fence()
+        self._renewed_at = None
         with suppress(CoordinationFailed):
             await self._coordinator.resign()
 

@@ -29,7 +29,8 @@ from rocketline.broker.replication.source import ReplicationSource, SourceParts
 from rocketline.broker.replication.tickets import Tickets
 from rocketline.broker.wiring import wired
 from rocketline.clock import Clock
-from rocketline.errors import StoreError
+from rocketline.errors import RequestRejected, RocketlineError, StoreError
+from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.replication_frames import Dialect, Epoch
 from rocketline.store.message_store import AppendStatus, MessageStore
 from rocketline.transport.access import Access
@@ -41,6 +42,9 @@ SETTLE_S = 1.0
 """How long a master that stops waits for its replicas."""
 NOT_MASTER = "this broker is not the master of its group"
 TOO_FEW = "in-sync replicas not enough"
+LEASE_OVER = "this broker has not heard from the coordinator of its group for too long to act as master"
+FAR_FUTURE_S = float("inf")
+LONG_AGO_S = float("-inf")
 
 
 class Role(Enum):
@@ -78,6 +82,8 @@ class RoleWork:
     """Called when the end of the log was cut off."""
     stored: Callable[[], None]
     """Called when something was appended."""
+    copy_tables: Callable[[], Coroutine[Any, Any, None]]
+    """Copies the master's tables; RocketlineError when they could not be."""
 
 
 async def _nothing_to_do() -> None:
@@ -95,6 +101,7 @@ NO_WORK = RoleWork(
     announce=_nothing_to_do,
     log_cut=_nothing,
     stored=_nothing,
+    copy_tables=_nothing_to_do,
 )
 """Of an owner whose broker has one role for ever."""
 
@@ -127,8 +134,7 @@ class Roles:
         """Of this broker's mastership; 0 with fixed roles."""
         self.known_epoch = 0
         """The highest epoch that anybody told us of."""
-        self.confirmed_as_replica = 0
-        self.opened_unclean = False
+        self.confirmed_as_replica = self._store.copies.confirmed if self.is_coordinated else 0
         self.on_change: Callable[[], None] = _nothing
         """Set by a coordinator: a replica came, went, or caught up for the first time since it came."""
         waits = self._config.role is BrokerRole.SYNC_MASTER and not self.is_coordinated
@@ -139,10 +145,12 @@ class Roles:
         self._following: asyncio.Task[None] | None = None
         self._place: MasterPlace | None = None
         self._token = ""
-        self._turn = 0
+        self.turn = 0
         """Grows with each change of role: one that was overtaken by another does not take effect."""
+        self._announcing: asyncio.Task[None] | None = None
+        self._must_announce = False
         self._in_sync: frozenset[int] = frozenset()
-        self._lease_until = FAR_FUTURE_S
+        self._lease_until = self._no_lease
         self._refuse_by_role()
 
     def _first_role(self) -> Role:
@@ -194,16 +202,38 @@ class Roles:
         """Everything below may be read by consumers and is never cut off."""
         if self.role is not Role.MASTER:
             return min(self.confirmed_as_replica, self.log_end)
-        return min(self.acks.limit, self.log_end) if self.acks.waits and self.is_coordinated else self.log_end
+        own = self._store.copies.counted_end
+        return min(self.acks.limit, own) if self.acks.waits and self.is_coordinated else own
+
+    @property
+    def in_sync(self) -> frozenset[int]:
+        """As master of a group with elections: who must have what is acknowledged, itself included."""
+        return self._in_sync
 
     def replicas(self) -> Mapping[int, Replica]:
         """Members that are connected and proved who they are."""
         return connected_members(self.acks.replicas)
 
     @property
-    def lease_is_over(self) -> bool:
-        """Whether nothing may be given out that needs no replica's word."""
-        return self._parts.clock.monotonic() >= self._lease_until
+    def _no_lease(self) -> float:
+        """The end of a lease that there is not. With fixed roles none is needed."""
+        return LONG_AGO_S if self.is_coordinated else FAR_FUTURE_S
+
+    @property
+    def gives_out(self) -> bool:
+        """Whether consumers may get messages now. As master: two of one name must never both give out what needs no
+        replica's word. As replica: what it made readable before a restart may be more than is confirmed."""
+        if self.role is Role.MASTER:
+            return self._parts.clock.monotonic() < self._lease_until
+        if self.role is not Role.REPLICA:
+            return False
+        return not self.is_coordinated or self.confirmed_as_replica >= self._store.dispatched_offset
+
+    def require_giving(self) -> None:
+        """RequestRejected unless it may."""
+        if not self.gives_out:
+            remark = LEASE_OVER if self.role is Role.MASTER else NOT_MASTER
+            raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
 
     # Parts
 
@@ -233,6 +263,7 @@ class Roles:
             confirm=self._confirmed_by_master,
             stored=self._parts.work.stored,
             cut=self._cut,
+            prepare=self._parts.work.copy_tables,
             clock=self._parts.clock,
         )
 
@@ -247,7 +278,7 @@ class Roles:
 
     async def settle(self) -> None:
         """Before a stop or a hand-over: take nothing more, and wait until connected replicas have everything for a while."""
-        self._turn += 1
+        self.turn += 1
         if self.role is not Role.MASTER or not self.acks.replicas:
             return
         self._store.refuse_messages(AppendStatus.NOT_AVAILABLE, "this broker stops being the master")
@@ -294,8 +325,10 @@ class Roles:
 
     def fence(self) -> None:
         """Take nothing, promise nothing and copy nothing from now on."""
-        self._turn += 1
+        self.turn += 1
         self.confirmed_as_replica = self.confirm_offset
+        self._note_confirmed(self.confirmed_as_replica)
+        self._lease_until = self._no_lease
         was_master, self.role = self.is_master, Role.FENCED
         self._refuse_by_role()
         self._parts.durability.fail(StoreError(NOT_MASTER))
@@ -312,23 +345,24 @@ class Roles:
 
     async def become_master(self, epoch: int, in_sync: frozenset[int] = frozenset()) -> None:
         """Lead the group: the epoch is on disk before the first message of it."""
-        self._turn += 1
-        turn = self._turn
+        self.turn += 1
+        turn = self.turn
         await self._stop_following()
+        await self._make_all_readable()
         self.known_epoch = max(self.known_epoch, epoch)
         if self.is_coordinated:
             epochs = self._parts.epochs
             await self._off_loop(partial(epochs.save, epochs.with_epoch(Epoch(epoch, self.log_end))))
-        if turn != self._turn:
+        if turn != self.turn:
             return
         self.epoch = epoch
         self.acks.start_over()
+        # All who are in sync now have all of this log: they were elected, or were complete when it was handed over.
+        self.acks.confirm(self.log_end)
         self._parts.durability.wait_for_replicas(FAR)
-        self._store.copies.limit_reads(None)
-        self._store.dispatch()
         self._store.copies.number_queues()
         await self._parts.work.lead()
-        if turn != self._turn:
+        if turn != self.turn:
             self._parts.work.rest()
             return
         self.role = Role.MASTER
@@ -338,10 +372,19 @@ class Roles:
         self._refuse_by_role()
         self._parts.work.serve_by_role()
         log.warning("master from log offset %d on%s", self.log_end, f", epoch {epoch}" if epoch else "")
-        await self._parts.work.announce()
+        self._announce()
+
+    async def _make_all_readable(self) -> None:
+        """Let the queues know all of the log: the next message of each gets the number behind its last one."""
+        self._store.copies.limit_reads(None)
+        self._store.dispatch()
+        if self._store.dispatched_offset < self.log_end:
+            await self._off_loop(self._store.mark_now)  # with SYNC_FLUSH it is readable when it is on disk
+            self._store.dispatch()
 
     async def follow(self, epoch: int, master: GroupMember) -> None:
         """Copy the log of this member; returns soon."""
+        self.turn += 1
         await self._stop_following()
         if self.is_master:
             self.fence()
@@ -357,10 +400,11 @@ class Roles:
 
         self._start_following(find)
         self._parts.work.serve_by_role()
-        await self._parts.work.announce()
+        self._announce()
 
     async def follow_found(self) -> None:
         """With fixed roles: copy the log of the master that name servers know."""
+        self.turn += 1
         await self._stop_following()
         if self.is_master:
             self.fence()
@@ -368,7 +412,27 @@ class Roles:
         self._refuse_by_role()
         self._start_following(self._parts.find_master)
         self._parts.work.serve_by_role()
-        await self._parts.work.announce()
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell the name servers, in a task of its own: one that is silent does not hold up an election."""
+        self._must_announce = True
+        if self._announcing is None or self._announcing.done():
+            self._announcing = asyncio.get_running_loop().create_task(self._announce_all(), name="announcing")
+
+    async def _announce_all(self) -> None:
+        while self._must_announce:
+            self._must_announce = False
+            try:
+                await self._parts.work.announce()
+            except (RocketlineError, OSError) as error:
+                log.warning("name servers could not be told of the role of this broker: %s", error)
+
+    async def stop_announcing(self) -> None:
+        """Before a stop: nothing is told from now on."""
+        self._must_announce = False
+        if self._announcing is not None:
+            await cancelled(self._announcing)
 
     master_address = ""
     """With elections: where the master's clients connect."""
@@ -378,7 +442,7 @@ class Roles:
         others = in_sync - {self.own_id}
         if not self.acks.waits:
             # So far this broker alone decided. What waits for its disk waits for the newcomers too.
-            self.acks.confirm(min(self.log_end, self._parts.durability.limit))
+            self.acks.confirm(self._store.copies.counted_end)
         self._in_sync = in_sync
         self.acks.count_members(others)
         self._acknowledged()
@@ -433,11 +497,18 @@ class Roles:
             return
         durability.wait_for_replicas(acks.limit if acks.waits else FAR)
         if self.is_coordinated:
+            self._note_confirmed(self.confirm_offset)
             self._store.copies.limit_reads(acks.limit if acks.waits else None)
             self._parts.work.stored()
 
+    def _note_confirmed(self, log_offset: int) -> None:
+        """Remember it over a restart: what was confirmed once is never cut off."""
+        if self.is_coordinated:
+            self._store.copies.confirmed = log_offset
+
     def _confirmed_by_master(self, log_offset: int) -> None:
         self.confirmed_as_replica = max(self.confirmed_as_replica, min(log_offset, self.log_end))
+        self._note_confirmed(self.confirmed_as_replica)
         self._store.copies.limit_reads(self.confirmed_as_replica)
         self._parts.work.stored()
 
@@ -449,6 +520,3 @@ class Roles:
         await self._off_loop(partial(epochs.save, epochs.below(log_offset)))
         self._parts.work.log_cut()
         await self._off_loop(self._store.mark_now)
-
-
-FAR_FUTURE_S = float("inf")

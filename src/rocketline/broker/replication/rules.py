@@ -6,6 +6,7 @@ The rules that keep everything acknowledged, whatever fails:
   must have a message before it is acknowledged grows before: it holds all that are in sync, and all that may be.
 * Only a member that is in sync is elected. It has everything acknowledged, because nothing is acknowledged without it.
 * A process is elected, not a member: after a restart a master is master only if it is elected again.
+* A member joins those in sync when it has everything acknowledged, and nothing more is acknowledged without it.
 * A member that may have lost the end of its log in a power cut leaves the set first, unless it is alone in it.
 * A record that is older than this member remembers, or that does not know it, is not obeyed: etcd was replaced or restored.
 
@@ -49,6 +50,8 @@ class Situation:
     incarnation: str
     known_epoch: int
     """The highest that this member ever obeyed."""
+    last_epoch: int
+    """The last one of its log."""
     role: Role
     view: View
     may_lack: bool = False
@@ -57,6 +60,8 @@ class Situation:
     """As master: whose ends limit what is acknowledged."""
     wanted: frozenset[int] = frozenset()
     """As master: who could be in sync, by what they reported."""
+    joining: frozenset[int] = frozenset()
+    """As master: who could be as soon as they have everything acknowledged; so nothing more is without them."""
     unsettled: int = 0
     """Revision that a proposal with unknown outcome was compared with: it may still be agreed as long as that one stays."""
     without_master_s: float = 0.0
@@ -175,13 +180,17 @@ def _membership(now: Situation, agreed: Agreed) -> Action | None:
 def _as_master(now: Situation, agreed: Agreed) -> Action:
     record = agreed.record
     if now.role != Leading(record.epoch):
-        return Lead(record.epoch, record.in_sync)
+        if now.known_epoch < record.epoch:
+            return Lead(record.epoch, record.in_sync)
+        # This process led already and gave up. An epoch begins once: it asks for another one.
+        return Propose(agreed, _elected(now, record))
     wanted = now.wanted | {now.own.id}
     is_unsettled = now.unsettled == agreed.revision
     if wanted != record.in_sync or is_unsettled:
         # What was proposed before may still be agreed, so it counts until the record has changed.
         return Propose(agreed, record.with_in_sync(wanted), now.counted | record.in_sync | wanted)
-    return Count(record.in_sync) if now.counted != record.in_sync else Wait()
+    counted = record.in_sync | now.joining
+    return Count(counted) if now.counted != counted else Wait()
 
 
 def _without_master(now: Situation, record: GroupRecord) -> Action:
@@ -195,7 +204,12 @@ def _without_master(now: Situation, record: GroupRecord) -> Action:
     turn_s = ranking.index(now.own.id) * RANK_S
     if now.view.live[now.own.id].incarnation != now.incarnation or now.without_master_s < turn_s:
         return Wait(max(0.01, turn_s - now.without_master_s))
-    return Elect(record.with_master(now.own.id, now.incarnation))
+    return Elect(_elected(now, record))
+
+
+def _elected(now: Situation, record: GroupRecord) -> GroupRecord:
+    """With this member as master. Its log may know more epochs than a record that had to be made anew."""
+    return record.with_master(now.own.id, now.incarnation, max(now.last_epoch, now.known_epoch))
 
 
 def candidates(view: View, record: GroupRecord) -> list[int]:

@@ -138,8 +138,6 @@ class ReplicaConnection(asyncio.Protocol):
         self._continues = False
         self._confirmed_sent = -1
         self._replica: Replica | None = None
-        self._transfer_end = 0
-        """The master's end when bytes were last sent: who has that has caught up."""
         self._timer: asyncio.TimerHandle | None = None
         self._last_read = self._last_write = 0.0
         self._allowed, self._allowed_at = 0, 0.0
@@ -149,9 +147,9 @@ class ReplicaConnection(asyncio.Protocol):
         return self.sent.per_second
 
     @property
-    def caught_up_at(self) -> float:
-        """Monotonic time at which it last had everything; 0: not yet, or it does not count."""
-        return 0.0 if self._replica is None else self._replica.caught_up_at
+    def caught_up_at(self) -> float | None:
+        """The last monotonic time of which it has everything; None: not yet, or it does not count."""
+        return None if self._replica is None else self._replica.caught_up_at
 
     # Transport
 
@@ -303,14 +301,12 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _count(self, replica: Replica, end: int) -> None:
         parts = self._parts
-        is_first = not replica.caught_up_at
+        is_first = replica.caught_up_at is None
         replica.end = end
         parts.acks.reported(self.key, end)
-        last = parts.epochs.last
-        if end >= max(self._transfer_end, parts.confirmed()) and (last is None or end >= last.start):
-            replica.caught_up_at = parts.monotonic()
+        replica.look(parts.monotonic(), parts.store.log_next_offset)
         parts.reported()
-        if is_first and replica.caught_up_at:
+        if is_first and replica.caught_up_at is not None:
             parts.changed()
 
     # What it is sent
@@ -350,7 +346,6 @@ class ReplicaConnection(asyncio.Protocol):
             if start < store.log_min_offset:
                 self._refuse(f"it is so slow that the file with {start}, which it needs next, was removed meanwhile")
             return 0
-        self._transfer_end = store.log_next_offset
         self._send(piece)
         return len(piece)
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from rocketline.broker.replication.table_changes import FreshRuns
 from rocketline.errors import BrokerError, RemoteProtocolError, RocketlineError
 from rocketline.protocol.bodies import (
     Body,
     ConsumerOffsetTable,
     DelayOffsetTable,
+    HaStatus,
     MessageRequestModeTable,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
@@ -68,14 +70,21 @@ class TableCopier:
     master: Callable[[], str]
     """Its address; empty: nobody knows."""
     problem: str = ""
-    copied_at: float = 0.0
+    account_problem: str = ""
+    known_end: int = 0
+    """Below this log offset all messages are of topics that the table had or that were deleted, when it was copied last."""
     _timer_mark: TimerMark | None = None
+    _turn: int = 0
+
+    def __post_init__(self) -> None:
+        self._copied = FreshRuns(self.copy)
 
     async def copy(self) -> None:
         """Copy all tables once; what fails is logged once, and tried again the next time."""
         address = self.master()
         if not address:
             return
+        self._turn = self.parts.roles.turn
         try:
             await self._copy_topics(address)
             await self._copy_groups(address)
@@ -85,25 +94,37 @@ class TableCopier:
             modes = await self._get(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, MessageRequestModeTable)
             parts.pops.modes.follow(modes)
             await self._copy_timers(address)
-            await self._copy_accounts(address)
         except (RocketlineError, OSError, msgspec.MsgspecError) as error:
+            if self.parts.roles.turn != self._turn:
+                return
             if str(error) != self.problem:
                 log.warning("tables of the master at %s cannot be copied now: %s", address, error)
             self.problem = str(error)
-        else:
-            self.problem = ""
-            self.copied_at = self.parts.clock.monotonic()
+            return
+        self.problem = ""
+        await self._copy_accounts_too(address)
+
+    async def copy_now(self) -> None:
+        """Return when all tables but accounts were copied since the call; RocketlineError when they could not be."""
+        await self._copied()
+        if self.problem:
+            raise RocketlineError(f"tables could not be copied: {self.problem}")
 
     async def _copy_topics(self, address: str) -> None:
         def ask(seq: int) -> dict[str, str]:
             return GetAllTopicConfigHeader(topic_seq=seq, max_topic_num=PAGE, data_version="").encode()
 
+        # First the end of the log: a message below it whose topic is not in the table is of a topic that was deleted.
+        status = await self._get(address, RequestCode.GET_BROKER_HA_STATUS, HaStatus)
         first: TopicConfigSerializeWrapper | None = None
         while first is None:
             first = await self._pages(
                 address, RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigSerializeWrapper, ask, "totalTopicNum"
             )
         self.parts.topics.follow(first)
+        if self.parts.follows_ours:
+            self.known_end = status.master_commit_log_max_offset
+            self.parts.forget_deleted(self.known_end)
 
     async def _copy_groups(self, address: str) -> None:
         def ask(seq: int) -> dict[str, str]:
@@ -146,6 +167,17 @@ class TableCopier:
             self._timer_mark = mark
             await self.parts.run_off_loop(partial(self.parts.timers.follow, mark))
 
+    async def _copy_accounts_too(self, address: str) -> None:
+        """On their own: a replica without the right to copy accounts still has all else."""
+        try:
+            await self._copy_accounts(address)
+        except (RocketlineError, OSError, msgspec.MsgspecError) as error:
+            if str(error) != self.account_problem and self.parts.roles.turn == self._turn:
+                log.warning("accounts of the master at %s cannot be copied now: %s", address, error)
+            self.account_problem = str(error)
+        else:
+            self.account_problem = ""
+
     async def _copy_accounts(self, address: str) -> None:
         """Of a master of rocketline: Apache's tells no passwords."""
         accounts = self.parts.accounts
@@ -163,6 +195,8 @@ class TableCopier:
 
     async def _call(self, address: str, code: RequestCode, ext: dict[str, str]) -> Command:
         answer = await self.parts.environment.client.call(address, Command(code, ext), TIMEOUT_S)
+        if self.parts.roles.turn != self._turn:
+            raise RocketlineError("the role of this broker changed meanwhile")  # or a new master took over old tables
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.of(answer.code, answer.remark, address, "copying tables")
         return answer

@@ -232,13 +232,20 @@ class Topics:
         usual, perm = (template.write_queue_nums, template.perm & ~INHERIT) if template else (1, READ | WRITE)
         found = [
             _topic(name, min(count, MAX_QUEUE_COUNT) if is_derived(name) else max(count, usual), perm)
-            for name, count in queue_counts.items()
-            if not (name in self.table or self.is_system(name) or name.startswith(LIGHT_PREFIX) or topic_problem(name))
+            for name, count in self.unknown(queue_counts).items()
         ]
         if found:
             names = ", ".join(topic.topic_name for topic in found)
             log.warning("topics found by their queues, a crash came before they were saved: %s", names)
             self.put(found)
+
+    def unknown(self, queue_counts: Mapping[str, int]) -> dict[str, int]:
+        """Those of topics with queues that are not in the table, though they could be."""
+        return {
+            name: count
+            for name, count in queue_counts.items()
+            if not (name in self.table or self.is_system(name) or name.startswith(LIGHT_PREFIX) or topic_problem(name))
+        }
 
     def follow(self, master: TopicConfigSerializeWrapper) -> None:
         """Have the topics of a master, under their version; system topics of this broker stay."""

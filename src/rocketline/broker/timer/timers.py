@@ -363,14 +363,14 @@ class Timers:
         return self._files.mark.encode()
 
     def take_changes(self) -> TimerSave | None:
-        """What to write next, when anything changed and the messages it calls delivered are on disk."""
+        """What to write next, when anything changed and nothing takes away the messages it calls delivered."""
         if self._failure is not None or not self._config.enabled:
             return None
         files, store = self._files, self._store
         if self._unsaved is None and files.has_changes(self._next):
             snapshot = files.snapshot(self._next, self._clock.now_ms())
             self._unsaved = TimerSave(snapshot, self.counts.encode(), store.log_next_offset)
-        if self._unsaved is None or store.flushed_offset < self._unsaved.log_offset:
+        if self._unsaved is None or store.lasting_offset < self._unsaved.log_offset:
             return None
         files.trim(store.log_min_offset)
         return self._unsaved

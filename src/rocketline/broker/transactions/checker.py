@@ -115,8 +115,8 @@ class TransactionChecker:
             self._unsaved = self._next, self._ops.done, store.log_next_offset
 
     def publish(self) -> None:
-        """Let the offsets count whose messages are on disk."""
-        if self._unsaved is None or self._store.flushed_offset < self._unsaved[2]:
+        """Let the offsets count whose messages nothing takes away any more."""
+        if self._unsaved is None or self._store.lasting_offset < self._unsaved[2]:
             return
         half, op, _ = self._unsaved
         self._unsaved = None

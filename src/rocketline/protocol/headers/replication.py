@@ -23,6 +23,8 @@ class ExchangeHaInfoHeader(Header):
     rocketline_ha_tls: bool | None = None
     rocketline_accounts: bool | None = None
     """Whether the answer should have users and rights in its body."""
+    rocketline_copy_tables: Int32 | None = None
+    """Of a master to a replica: its epoch, in which the replica shall copy tables before it answers."""
 
 
 class ResetMasterFlushOffsetHeader(Header):

@@ -2,7 +2,7 @@
 
     0  log ms   8  consume queues ms   16  key index ms   24  master flushed offset   32  confirmed offset   (4096 bytes)
 
-The two offsets belong to replication; they are kept as they were read.
+The two offsets belong to replication. The first is kept as it was read, the second is set by groups with elections.
 """
 
 from __future__ import annotations

@@ -41,6 +41,12 @@ class StoreLookups:
         return self._log.flushed
 
     @property
+    def lasting_offset(self) -> int:
+        """Everything in the log below this is on disk, and on all replicas that must have it: it is never cut off."""
+        flushed, limit = self._log.flushed, self._dispatcher.limit
+        return flushed if limit is None else min(flushed, limit)
+
+    @property
     def dispatched_offset(self) -> int:
         """Everything in the log below this is readable."""
         return self._dispatcher.dispatched

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from rocketline.broker.replication.acks import Replica
 from rocketline.broker.replication.identity import Identity, IdentityFile
 from rocketline.broker.replication.member import GroupMember
 from rocketline.coordination import Member
 from rocketline.coordination.memory import MemoryGroup
+from rocketline.errors import StoreError
 from rocketline.testing.disks import MemoryDisk
 from rocketline.testing.sim import SimLoop, belongs_to
 
@@ -23,8 +25,7 @@ STEP_S = (0.001, 0.01)
 
 
 @dataclass
-class Reported:
-    end: int
+class Reported(Replica):
     seen_at: float = 0.0
 
 
@@ -52,6 +53,8 @@ class ModelRoles:
         self.counted: frozenset[int] = frozenset()
         self.reports: dict[int, Reported] = {}
         self.lease_until = 0.0
+        self.fails_to_lead = False
+        self.is_settled = False
         self.waiting: list[tuple[int, str]] = []
         self._confirmed = 0
         self._following: asyncio.Task[None] | None = None
@@ -87,11 +90,17 @@ class ModelRoles:
             self._following = None
 
     async def become_master(self, epoch: int, in_sync: frozenset[int]) -> None:
+        if self.fails_to_lead:
+            self.fails_to_lead = False
+            raise StoreError("the epoch file cannot be written")
+        if epoch <= self.last_epoch:
+            raise StoreError(f"epoch {epoch} began already")
         start = self.log_end
         self.disk.epochs = [item for item in self.disk.epochs if item[1] < start]
         self.disk.epochs.append((epoch, start))
         await asyncio.sleep(0.001)
         self.epoch, self.counted, self.is_master = epoch, in_sync, True
+        self._confirmed = self.log_end
         self.reports.clear()
 
     async def follow(self, epoch: int, master: Member) -> None:
@@ -99,7 +108,7 @@ class ModelRoles:
         self._following = asyncio.get_running_loop().create_task(self._copy(self.world.names[master.id]))
 
     def count(self, in_sync: frozenset[int]) -> None:
-        self.counted = in_sync
+        self.counted, self.is_settled = in_sync, False
         self.confirm()
 
     def know(self, members: Mapping[int, Member]) -> None:
@@ -112,12 +121,16 @@ class ModelRoles:
         return self.reports
 
     async def settle(self) -> None:
-        """Nobody hands over here."""
+        self.is_settled = True
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if all(reported.end >= self.log_end for reported in self.reports.values()):
+                return
 
     # The data path
 
     def send(self, value: str) -> bool:
-        if not self.is_master:
+        if not self.is_master or self.is_settled:
             return False
         self.disk.log.append((self.epoch, value))
         self.waiting.append((self.log_end, value))
@@ -146,7 +159,7 @@ class ModelRoles:
             if not is_cut:
                 self._cut(master.disk)
                 is_cut = True
-            more = master.disk.log[self.log_end : self.log_end + chance.randint(1, 5)]
+            more = master.disk.log[self.log_end : self.log_end + chance.randint(1, self.world.most_copied)]
             self.disk.log += more
             self.disk.epochs = [item for item in master.disk.epochs if item[1] <= self.log_end]
             end = self.log_end
@@ -166,7 +179,9 @@ class ModelRoles:
 
     def reported(self, member_id: int, end: int) -> None:
         is_new = member_id not in self.reports
-        self.reports[member_id] = Reported(end, asyncio.get_running_loop().time())
+        reported = self.reports.setdefault(member_id, Reported())
+        reported.end, reported.seen_at = end, asyncio.get_running_loop().time()
+        reported.look(reported.seen_at, self.log_end)
         self.confirm()
         if is_new or member_id not in self.counted:
             self.on_change()
@@ -198,6 +213,7 @@ class ModelGroup:
         """By epoch: who acknowledged."""
         self.problems: list[str] = []
         self.last_power_cut = -100.0
+        self.most_copied = 5
         self._lives = 0
 
     def is_open(self, source: str, target: str) -> bool:

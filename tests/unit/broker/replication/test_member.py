@@ -6,14 +6,16 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from tests.unit.broker.replication.model import ModelGroup
 
 from rocketline.broker.replication import rules
+from rocketline.broker.replication.identity import FILE_NAME
 from rocketline.broker.replication.member import GroupMember
-from rocketline.coordination import View
+from rocketline.coordination import GroupRecord, View
 from rocketline.testing.sim import SimLoop
 
 HEAL_S = 40.0
@@ -184,6 +186,118 @@ def test_a_master_that_was_stopped_holds_no_lease_when_it_wakes() -> None:
         assert not former.is_master
 
     run_group(scenario, 3)
+
+
+def test_members_stay_in_sync_and_come_back_while_messages_come_all_the_time() -> None:
+    """No report ever says that a member has all that the master has at that moment."""
+
+    async def scenario(group: ModelGroup) -> None:
+        async def send_densely() -> None:
+            number = 0
+            while True:
+                number += 1
+                for roles in list(group.roles.values()):
+                    roles.send(f"v{number}")
+                await asyncio.sleep(0.001)
+
+        group.most_copied = 1000
+        await asyncio.sleep(5)
+        sending = asyncio.create_task(send_densely())
+        epoch = group.record.history[-1].in_sync_epoch
+        await asyncio.sleep(15)
+        assert sorted(group.record.history[-1].in_sync) == [1, 2, 3]
+        assert group.record.history[-1].in_sync_epoch == epoch
+        assert group.master is not None
+        other = next(name for name in group.disks if group.master.name != name)
+        group.kill(other)
+        await asyncio.sleep(3)
+        assert len(group.record.history[-1].in_sync) == 2
+        group.start(other)
+        await asyncio.sleep(5)
+        assert len(group.record.history[-1].in_sync) == 3
+        sending.cancel()
+        await asyncio.sleep(5)
+        assert group.check() == []
+
+    run_group(scenario, 6)
+
+
+def test_a_master_that_failed_leads_again_in_another_epoch() -> None:
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        master = group.master
+        assert master is not None
+        for name in set(group.disks) - {master.name}:
+            group.kill(name)
+        await asyncio.sleep(5)
+        assert group.record.history[-1].in_sync == {master.id}
+        group.loop.freeze(master.process)
+        await asyncio.sleep(5)
+        master.fails_to_lead = True
+        group.members[master.name]._fence()
+        group.loop.thaw(master.process)
+        await asyncio.sleep(10)
+        assert group.master is master
+        assert master.send("again")
+        await asyncio.sleep(1)
+        assert "again" in group.acked.values()
+
+    run_group(scenario, 7)
+
+
+def test_a_hand_over_leaves_all_complete_members_in_sync_and_no_lease_behind() -> None:
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        former = group.master
+        assert former is not None
+        leases: list[float] = []
+        really = group.record.put
+
+        def put(record: GroupRecord) -> None:
+            leases.append(former.lease_until)
+            really(record)
+
+        group.record.put = put  # type: ignore[method-assign]
+        new = await group.members[former.name].hand_over()
+        assert leases == [float("-inf")]
+        assert group.record.history[-1].in_sync == frozenset({1, 2, 3}) - {former.id}
+        await asyncio.sleep(5)
+        assert group.master is not None
+        assert group.master.id == new
+        assert group.check() == []
+
+    run_group(scenario, 8)
+
+
+def test_a_group_whose_record_was_lost_starts_again_above_its_epochs() -> None:
+    """As the words of the refusal say: without their member files, the one that was master last first."""
+
+    async def scenario(group: ModelGroup) -> None:
+        await asyncio.sleep(5)
+        assert group.master is not None
+        group.kill(group.master.name)
+        await asyncio.sleep(10)
+        last, epoch = group.master, group.record.history[-1].epoch
+        assert epoch > 1
+        assert last.send("kept")
+        await asyncio.sleep(1)
+        for name in list(group.roles):
+            group.kill(name)
+        group.record.agreed = None
+        group.names.clear()
+        for disk in group.disks.values():
+            disk.files.remove(Path("/data") / FILE_NAME)
+        group.start(last.name)
+        await asyncio.sleep(10)
+        for name in set(group.disks) - {last.name}:
+            group.start(name)
+        await asyncio.sleep(20)
+        record = group.record.history[-1]
+        assert (record.epoch, len(record.in_sync)) == (epoch + 1, 3)
+        assert "kept" in group.acked.values()
+        assert group.check() == []
+
+    run_group(scenario, 9)
 
 
 def test_an_emptied_record_is_refused() -> None:

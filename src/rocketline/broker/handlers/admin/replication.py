@@ -8,9 +8,9 @@ from rocketline.auth.accounts import Accounts
 from rocketline.auth.guard import AccessGuard
 from rocketline.auth.model import UserType
 from rocketline.broker.replication.finding import DIVERGED, MasterFinder
-from rocketline.broker.replication.roles import Roles
+from rocketline.broker.replication.roles import Role, Roles
 from rocketline.broker.replication.source import ReplicaConnection
-from rocketline.broker.replication.tables import AccountFilesBody
+from rocketline.broker.replication.tables import AccountFilesBody, TableCopier
 from rocketline.broker.wiring import wired
 from rocketline.errors import RequestRejected
 from rocketline.protocol.bodies import EpochEntry, EpochTable, HaClient, HaConnection, HaStatus, encode_body
@@ -39,6 +39,7 @@ class ReplicationHandlers:
     max_gap_bytes: int
     broker_name: str
     cluster: str
+    copier: TableCopier
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -52,6 +53,8 @@ class ReplicationHandlers:
     def exchange(self, channel: Channel, request: Command) -> Reply:
         """906. A master tells where replicas connect, and gives a replica of ours a ticket."""
         header = ExchangeHaInfoHeader.decode(request)
+        if header.rocketline_copy_tables is not None:
+            return self._copy_tables(request, header.rocketline_copy_tables)
         if header.master_ha_address is not None:
             self._take_addresses(header)
             return request.reply(ResponseCode.SUCCESS)
@@ -68,6 +71,13 @@ class ReplicationHandlers:
             answer.rocketline_ha_tls = self.ha_tls
         body = self._accounts(channel, request) if header.rocketline_accounts else b""
         return request.reply(ResponseCode.SUCCESS, answer.encode(), body)
+
+    async def _copy_tables(self, request: Command, epoch: int) -> Command:
+        """A master has changed its tables, and answers when this replica has them."""
+        if self.roles.role is not Role.REPLICA or self.roles.known_epoch != epoch:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"this broker does not follow the master of epoch {epoch}")
+        await self.copier.copy_now()
+        return request.reply(ResponseCode.SUCCESS)
 
     def _take_addresses(self, header: ExchangeHaInfoHeader) -> None:
         """A master that returned says where it is."""

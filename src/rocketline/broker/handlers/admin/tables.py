@@ -37,7 +37,7 @@ class TableHandlers:
         return request.reply(ResponseCode.SUCCESS, body=encode_body(self.offsets.snapshot()))
 
     def delay_offsets(self, channel: Channel, request: Command) -> Reply:
-        return request.reply(ResponseCode.SUCCESS, body=encode_body(self.delays.snapshot()))
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(self.delays.lasting()))
 
     def queue(self, channel: Channel, request: Command) -> Reply:
         header = QueryConsumeQueueHeader.decode(request)
