@@ -69,6 +69,8 @@ class GrpcWire:
         self._decoder = Decoder(1 << 20)
         self.goaway: int | None = None
         self.is_closed = False
+        self.broken_rule: AssertionError | None = None
+        """What the server did that HTTP/2 forbids."""
         self.acknowledges = True
         """Whether windows are opened again for what came."""
         self.metadata: dict[str, str] = {
@@ -171,6 +173,8 @@ class GrpcWire:
             while not is_so():
                 await wake.wait()
                 wake.clear()
+                if self.broken_rule is not None:
+                    raise self.broken_rule
         self._wakes.remove(wake)
 
     async def _read(self) -> None:
@@ -183,6 +187,9 @@ class GrpcWire:
                 self._wake()
         except (asyncio.IncompleteReadError, OSError):
             self.is_closed = True
+            self._wake()
+        except AssertionError as rule:
+            self.broken_rule = rule
             self._wake()
 
     def _wake(self) -> None:
@@ -198,7 +205,9 @@ class GrpcWire:
         elif kind == GOAWAY:
             self.goaway = int.from_bytes(payload[4:8], "big")
         elif kind == WINDOW_UPDATE:
-            self.room[stream_id] = self.room.get(stream_id, 0) + int.from_bytes(payload, "big")
+            increment = int.from_bytes(payload, "big")
+            assert increment, f"WINDOW_UPDATE of stream {stream_id} by 0"
+            self.room[stream_id] = self.room.get(stream_id, 0) + increment
         elif answer is None:
             return
         elif kind == HEADERS:
