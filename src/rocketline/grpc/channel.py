@@ -273,11 +273,15 @@ class GrpcChannel(Answering):
         for call in late:
             self.finish(call, Status.DEADLINE_EXCEEDED, f"the request was not complete after {REQUEST_S:g} s")
 
+    def say_goodbye(self) -> None:
+        """Tell the peer to open new calls elsewhere; those that there are go on."""
+        self._http2.close()
+        self._write()
+
     def close(self) -> None:
         """Tell the peer, and close after what was written has left."""
         if self._transport is not None:
-            self._http2.close()
-            self._write()
+            self.say_goodbye()
             self._transport.close()
 
     async def wait_closed(self) -> None:
