@@ -27,7 +27,9 @@ from rocketline.http2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    ErrorCode,
     frame,
+    reset_frame,
     settings_frame,
     window_frame,
 )
@@ -126,6 +128,10 @@ class GrpcWire:
         for number, part in enumerate(parts, 1):
             is_last = ends and number == len(parts)
             self.writer.write(frame(DATA, END_STREAM if is_last else 0, stream_id, part))
+
+    def cancel(self, stream_id: int) -> None:
+        """Give a call up."""
+        self.writer.write(reset_frame(stream_id, ErrorCode.CANCEL))
 
     async def flow(self, bodies: Mapping[int, bytes], window: int = 64 * 1024) -> None:
         """Send bodies in turns, as far as the server gives room for each; `window` is the room at the start."""
