@@ -27,7 +27,9 @@ from rocketline.http2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    ErrorCode,
     frame,
+    reset_frame,
     settings_frame,
     window_frame,
 )
@@ -69,6 +71,8 @@ class GrpcWire:
         self._decoder = Decoder(1 << 20)
         self.goaway: int | None = None
         self.is_closed = False
+        self.broken_rule: AssertionError | None = None
+        """What the server did that HTTP/2 forbids."""
         self.acknowledges = True
         """Whether windows are opened again for what came."""
         self.metadata: dict[str, str] = {
@@ -125,6 +129,10 @@ class GrpcWire:
             is_last = ends and number == len(parts)
             self.writer.write(frame(DATA, END_STREAM if is_last else 0, stream_id, part))
 
+    def cancel(self, stream_id: int) -> None:
+        """Give a call up."""
+        self.writer.write(reset_frame(stream_id, ErrorCode.CANCEL))
+
     async def flow(self, bodies: Mapping[int, bytes], window: int = 64 * 1024) -> None:
         """Send bodies in turns, as far as the server gives room for each; `window` is the room at the start."""
         left = {stream_id: memoryview(body) for stream_id, body in bodies.items()}
@@ -171,6 +179,8 @@ class GrpcWire:
             while not is_so():
                 await wake.wait()
                 wake.clear()
+                if self.broken_rule is not None:
+                    raise self.broken_rule
         self._wakes.remove(wake)
 
     async def _read(self) -> None:
@@ -183,6 +193,9 @@ class GrpcWire:
                 self._wake()
         except (asyncio.IncompleteReadError, OSError):
             self.is_closed = True
+            self._wake()
+        except AssertionError as rule:
+            self.broken_rule = rule
             self._wake()
 
     def _wake(self) -> None:
@@ -198,7 +211,9 @@ class GrpcWire:
         elif kind == GOAWAY:
             self.goaway = int.from_bytes(payload[4:8], "big")
         elif kind == WINDOW_UPDATE:
-            self.room[stream_id] = self.room.get(stream_id, 0) + int.from_bytes(payload, "big")
+            increment = int.from_bytes(payload, "big")
+            assert increment, f"WINDOW_UPDATE of stream {stream_id} by 0"
+            self.room[stream_id] = self.room.get(stream_id, 0) + increment
         elif answer is None:
             return
         elif kind == HEADERS:

@@ -46,6 +46,12 @@ class GrpcServer(ListeningServer[GrpcChannel]):
         await super().start()
         self._tasks.append(asyncio.get_running_loop().create_task(self._sweep()))
 
+    async def close(self, grace_s: float = 1.0) -> None:
+        """Clients are told at once, and have the time of grace to go elsewhere."""
+        for channel in list(self.channels):
+            channel.say_goodbye()
+        await super().close(grace_s)
+
     def _new_channel(self) -> GrpcChannel:
         return GrpcChannel(self.services, self._http2_limits, self.opened, self.closed)
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from rocketline.errors import RemoteProtocolError
 from rocketline.http2.events import (
     DEFAULT_LIMITS,
+    AnswerSent,
     DataReceived,
     Event,
     Http2Limits,
@@ -150,6 +151,9 @@ class Http2Connection(Outgoing):
                 event = self._fail(failed)
             if event is not None:
                 yield event
+            if self._sent:
+                sent, self._sent = self._sent, []
+                yield from map(AnswerSent, sent)
         self._partial = data[position:]
 
     def _has_preface(self, data: bytes) -> bool:
@@ -446,7 +450,6 @@ class Http2Connection(Outgoing):
     def _finished(self, stream: Stream) -> None:
         if self._resets:
             self._resets -= 1
-        stream.owner = None
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:

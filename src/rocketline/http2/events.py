@@ -46,6 +46,12 @@ class StreamReset(NamedTuple):
     code: int
 
 
-Event = RequestStarted | DataReceived | StreamReset
+class AnswerSent(NamedTuple):
+    """All of an answer that had to wait for room was sent, and the stream is over."""
+
+    stream: Stream
+
+
+Event = RequestStarted | DataReceived | StreamReset | AnswerSent
 
 DEFAULT_LIMITS = Http2Limits()

@@ -34,6 +34,10 @@ class Outgoing:
         self._blocked: dict[Stream, None] = {}
         self.queued_bytes = 0
         """Data that waits for room in the peer's windows."""
+        self.unqueued_bytes = 0
+        """Data that has waited and was sent, since the beginning."""
+        self._sent: list[Stream] = []
+        """Streams that ended since the last event, after they had waited."""
 
     def take_output(self) -> list[bytes]:
         """What is to be written, in order."""
@@ -128,12 +132,14 @@ class Outgoing:
             self._send_window -= size
             stream.queued_bytes -= size
             self.queued_bytes -= size
+            self.unqueued_bytes += size
             self._out += (frame_head(size, DATA, 0, stream.id), bytes(part))
         stream.outbox = None
         del self._blocked[stream]
         if stream.trailers is not None:
             block, stream.trailers = stream.trailers, None
             self._end(stream, block)
+            self._sent.append(stream)
 
     def _end(self, stream: Stream, block: bytes) -> None:
         self._out.append(frame(HEADERS, END_HEADERS | END_STREAM, stream.id, self._prefixed(block)))

@@ -46,6 +46,14 @@ class Topic:
         self.writable: list[tuple[BrokerLink, int]] = [
             (queues.link, queue_id) for queues in self.brokers for queue_id in range(queues.writable_count)
         ]
+        """In the order by which groups of messages find theirs."""
+        self.in_turn = [
+            (queues.link, queue_id)
+            for queue_id in range(max((queues.writable_count for queues in self.brokers), default=0))
+            for queues in self.brokers
+            if queue_id < queues.writable_count
+        ]
+        """The same, so that neighbours are at different brokers."""
         self.readable = [queues.link for queues in self.brokers if queues.readable_count]
         self.turn = 0
         """Counts up, for choices in turn."""
@@ -53,6 +61,23 @@ class Topic:
     def link(self, broker_name: str) -> BrokerLink | None:
         """The broker of this name, if it has readable queues."""
         return next((link for link in self.readable if link.name == broker_name), None)
+
+    def next_writable(self) -> tuple[BrokerLink, int]:
+        """A broker and a queue in turn, past brokers that failed just now; there must be one."""
+        for _ in self.in_turn:
+            self.turn += 1
+            link, queue_id = self.in_turn[self.turn % len(self.in_turn)]
+            if link.is_available:
+                break
+        return link, queue_id
+
+    def next_readable(self) -> BrokerLink:
+        for _ in self.readable:
+            self.turn += 1
+            link = self.readable[self.turn % len(self.readable)]
+            if link.is_available:
+                break
+        return link
 
 
 class Backend(Protocol):

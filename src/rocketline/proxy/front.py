@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 CLIENT_SCAN_S = 5.0
 AGAIN_S = 1.0
+CLOSE_S = 3.0
+"""How long messages may take at the end that are given back."""
 H2 = ("h2",)
 
 
@@ -55,6 +57,7 @@ class GrpcFront:
         self.transactions = Transactions(backend, access, clock.monotonic)
         settling = Settling(config, backend, access, clock)
         self.renewals = settling.renewals
+        self._background = settling.background
         self.clients.on_gone.append(self.renewals.client_gone)
         advertised = split_advertised(config.advertised) if config.advertised else None
         self.service = MessagingService(access, self.clients)
@@ -107,7 +110,7 @@ class GrpcFront:
             task.cancel()
         await self.server.close()
         await self.clients.close()
-        await self.renewals.close()
+        await self._background.finish(CLOSE_S)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -86,13 +86,25 @@ class FrontChannel(Channel):
         self.close()
 
 
+Late = Callable[[Command], None]
+
+
 class BrokerLink(Protocol):
     """The way to one broker."""
 
     name: str
 
-    async def call(self, channel: Channel, command: Command, timeout_s: float) -> Command:
-        """The answer to a request on behalf of a client. Only futures are awaited: see `grpc/steps.py`."""
+    @property
+    def is_available(self) -> bool:
+        """Whether there is no reason to prefer another broker."""
+
+    async def call(self, channel: Channel, command: Command, timeout_s: float, late: Late | None = None) -> Command:
+        """The answer to a request on behalf of a client. Only futures are awaited: see `grpc/steps.py`. With `late` the
+        request goes on when nobody waits for it any more, and that is told of an answer."""
+
+    async def is_there(self, log_offset: int, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether the message at a place in the log is that of a queue; True where the broker finds out by itself that
+        a client must not have it."""
 
 
 class LocalLink:
@@ -102,7 +114,15 @@ class LocalLink:
         self.broker = broker
         self.name = broker.name
 
-    async def call(self, channel: Channel, command: Command, timeout_s: float) -> Command:
+    @property
+    def is_available(self) -> bool:
+        return True
+
+    async def is_there(self, log_offset: int, topic: str, queue_id: int, queue_offset: int) -> bool:
+        return True
+
+    async def call(self, channel: Channel, command: Command, timeout_s: float, late: Late | None = None) -> Command:
+        """`late` is not needed: a pop that is cancelled in time pops nothing, and one that is not has its answer."""
         broker = self.broker
         reply = broker.serve(channel, command)
         if isinstance(reply, Command):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from rocketline.errors import NoPermission, RocketlineError
+from rocketline.errors import NoPermission, ProtocolError, RequestTimeout, RocketlineError, TransportError
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.proxy.proto import CODE_NAMES, Code, pb
+
+log = logging.getLogger(__name__)
 
 
 class Problem(RocketlineError):
@@ -49,3 +52,16 @@ def problem_of(answer: Command) -> Problem:
         concerns_account = NoPermission(answer.code, remark).concerns_account
         return Problem(Code.UNAUTHORIZED if concerns_account else Code.FORBIDDEN, remark)
     return Problem(_BY_ANSWER.get(answer.code, Code.INTERNAL_SERVER_ERROR), remark)
+
+
+def problem_from(error: Exception) -> Problem:
+    """What a failure is told as."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestTimeout):
+        return Problem(Code.PROXY_TIMEOUT, str(error))
+    if isinstance(error, TransportError | ProtocolError):
+        log.info("a call failed: %s", error)
+        return Problem(Code.INTERNAL_SERVER_ERROR, str(error))
+    log.error("a call failed", exc_info=error)
+    return Problem(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")

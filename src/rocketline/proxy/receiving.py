@@ -2,7 +2,7 @@
 
 The answer is the status, the messages, and the time of delivery. A message that came too often goes to the dead letters, and
 one whose tag only has the same hash is acknowledged; neither is delivered. What could not be delivered, because the client
-went away, becomes visible again after a second.
+went away or takes nothing, becomes visible again after a second.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.clock import Clock
-from rocketline.errors import InvalidReceipt, RocketlineError
+from rocketline.errors import InvalidReceipt, ProtocolError
+from rocketline.grpc.framing import HEAD_BYTES
 from rocketline.message import MessageView
 from rocketline.protocol.bodies import SubscriptionData, SubscriptionGroupConfig
 from rocketline.protocol.codes import RequestCode, ResponseCode
@@ -32,7 +34,6 @@ from rocketline.proxy.links import BrokerLink, FrontChannel
 from rocketline.proxy.messages import duration_ms, fill
 from rocketline.proxy.problems import OK, Problem, problem_of, status
 from rocketline.proxy.proto import Code, pb
-from rocketline.proxy.renewal import GIVE_BACK_MS
 from rocketline.proxy.routes import found_topic
 from rocketline.proxy.settling import Settling
 from rocketline.proxy.telemetry import subscription_of
@@ -44,13 +45,25 @@ EXTRA_S = 3.0
 """How much longer than its poll a pop may take."""
 TOLD_APART = (5, 0, 3)
 """Clients before this version are told that a deadline is too short by another code."""
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""Of one answer, and the message that exceeds it. What else was popped is given back."""
 _NOTHING = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND})
 
 
 class _Popped(NamedTuple):
-    """What a pop brought."""
+    """A message that a pop brought, and its handle."""
 
-    messages: list[MessageView]
+    message: MessageView
+    handle: ReceiptHandle
+
+
+class _Asked(NamedTuple):
+    """What a call wants, as the broker is asked for it."""
+
+    client_id: str
+    channel: FrontChannel
+    header: PopMessageHeader
+    subscription: SubscriptionData
     max_attempts: int
     """Messages that came more often go to the dead letters."""
 
@@ -71,7 +84,6 @@ class Receiving:
         self._backend = backend
         self._settling = settling
         self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def receive(self, context: Context, request: Any) -> Sequence[Any]:
         """The frames of the answer; a problem is a frame too."""
@@ -95,14 +107,13 @@ class Receiving:
         poll_ms = self._poll_ms(context, request)
         invisible_ms = self._invisible_ms(request)
         wanted = subscription_of(name, request.filter_expression)
-        if context.call.channel.is_behind:
-            raise Problem(Code.TOO_MANY_REQUESTS, "this client does not take the messages that it was sent before")
+        _refuse_unread(context)
         topic = await found_topic(self._backend, name)
         if request.batch_size <= 0:
             await _pause(poll_ms)
             raise Problem(Code.MESSAGE_NOT_FOUND, "no new message")
         config = await self._backend.group(group) or SubscriptionGroupConfig(group)
-        asked = PopMessageHeader(
+        header = PopMessageHeader(
             group,
             name,
             ANY_QUEUE,
@@ -117,8 +128,17 @@ class Receiving:
             request.attempt_id or None,
         )
         link = _chosen(topic, request.message_queue.broker.name)
-        messages = await self._pop(context, link, asked)
-        return self._deliver(context, request, wanted, asked, _Popped(messages, config.retry_max_times + 1))
+        asked = _Asked(context.client_id, context.channel, header, wanted, config.retry_max_times + 1)
+        popped = await self._pop(link, asked)
+        try:
+            _refuse_unread(context)  # others of its calls may have been answered meanwhile
+            frames = self._deliver(context, request, asked, popped)
+        except Exception:
+            self._give_back(asked, [item.handle for item in popped])
+            raise
+        if not frames:
+            raise Problem(Code.MESSAGE_NOT_FOUND, "no match message")
+        return [pb.ReceiveMessageResponse(status=OK), *frames]
 
     def _poll_ms(self, context: Context, request: Any) -> int:
         config = self._config
@@ -150,61 +170,75 @@ class Receiving:
             )
         return ms
 
-    async def _pop(self, context: Context, link: BrokerLink, asked: PopMessageHeader) -> list[MessageView]:
-        command = Command(RequestCode.POP_MESSAGE, asked.encode())
-        answer = await link.call(context.channel, command, asked.poll_ms / 1000 + EXTRA_S)
+    async def _pop(self, link: BrokerLink, asked: _Asked) -> list[_Popped]:
+        command = Command(RequestCode.POP_MESSAGE, asked.header.encode())
+        late = partial(self._late, link.name, asked)
+        answer = await link.call(asked.channel, command, asked.header.poll_ms / 1000 + EXTRA_S, late)
         if answer.code in _NOTHING:
             raise Problem(Code.MESSAGE_NOT_FOUND, "no new message")
         if answer.code != ResponseCode.SUCCESS:
             raise problem_of(answer)
-        body = b"".join(answer.chunks) if answer.chunks is not None else answer.body
-        fields = PopMessageResponseHeader.decode(answer)
-        messages = read_popped(body, fields, asked, link.name, inflates=False)
-        if context.call.is_over:
-            self._start(self._give_back(context.channel, asked, [_handle_of(message) for message in messages]))
-        return messages
+        return _popped(answer, asked, link.name)
 
-    def _deliver(
-        self, context: Context, request: Any, wanted: SubscriptionData, asked: PopMessageHeader, popped: _Popped
-    ) -> list[Any]:
-        """The frames of what was popped, without what is put away."""
-        is_wanted = text_test(wanted)
-        frames = [pb.ReceiveMessageResponse(status=OK)]
+    def _late(self, broker_name: str, asked: _Asked, answer: Command) -> None:
+        """A broker gave messages to a call that was over by then."""
+        if answer.code == ResponseCode.SUCCESS:
+            try:
+                self._give_back(asked, [item.handle for item in _popped(answer, asked, broker_name)])
+            except ProtocolError as error:
+                log.warning("messages of broker %s come again only when their time is over: %s", broker_name, error)
+
+    def _deliver(self, context: Context, request: Any, asked: _Asked, popped: Sequence[_Popped]) -> list[Any]:
+        """The frames of what was popped, without what is put away or would be too much. Until the last line but one
+        nothing happens that cannot be undone."""
+        is_wanted = text_test(asked.subscription)
+        frames: list[Any] = []
         handles: list[ReceiptHandle] = []
-        for message in popped.messages:
-            handle = _handle_of(message)
+        unwanted: list[tuple[ReceiptHandle, str | None]] = []
+        too_much: list[ReceiptHandle] = []
+        size = 0
+        for message, handle in popped:
             if is_wanted is not None and not is_wanted(message.tag):
-                self._start(self._put_away(context.channel, asked, handle, None))
-            elif message.reconsume_times >= popped.max_attempts:
-                self._start(self._put_away(context.channel, asked, handle, message.message_id))
+                unwanted.append((handle, None))
+            elif message.reconsume_times >= asked.max_attempts:
+                unwanted.append((handle, message.message_id))
+            elif size > MAX_ANSWER_BYTES:
+                too_much.append(handle)
             else:
                 frame = pb.ReceiveMessageResponse()
                 fill(frame.message, message, request.message_queue.topic, str(handle))
+                size += frame.ByteSize()
                 frames.append(frame)
                 handles.append(handle)
-        if not handles:
-            raise Problem(Code.MESSAGE_NOT_FOUND, "no match message")
-        if request.auto_renew and not context.call.is_over:
-            self._hold(context, asked, handles)
+        if request.auto_renew:
+            self._hold(context, asked.header, handles)
         self._watch(context, asked, frames, handles)
+        self._give_back(asked, too_much)
+        for handle, message_id in unwanted:
+            self._settling.put_away(asked.channel, asked.header.consumer_group, asked.header.topic, handle, message_id)
         return frames
+
+    def _give_back(self, asked: _Asked, handles: Sequence[ReceiptHandle]) -> None:
+        """Let others have what is not delivered."""
+        group, topic = asked.header.consumer_group, asked.header.topic
+        for handle in handles:
+            if not self._settling.renewals.give_back(asked.client_id, group, str(handle)):
+                self._settling.give_back(asked.channel, group, topic, handle)
 
     def _hold(self, context: Context, asked: PopMessageHeader, handles: Sequence[ReceiptHandle]) -> None:
         """Keep messages hidden for as long as the client is there."""
-        client = context.client
-        if client is None:
-            client = Client.without_settings(
-                context.client_id, new_channel(context.call.channel, context.channel.identity)
+        client = context.client or self._clients.get(context.client_id)
+        if client is None or client.channel.identity != context.channel.identity:
+            client = Client(
+                context.client_id, new_channel(context.call.channel, context.channel.identity), context.call.channel
             )
             self._clients.add(client)
         for handle in handles:
             self._settling.renewals.add(client, asked.consumer_group, asked.topic, str(handle), handle)
 
-    def _watch(
-        self, context: Context, asked: PopMessageHeader, frames: Sequence[Any], handles: Sequence[ReceiptHandle]
-    ) -> None:
+    def _watch(self, context: Context, asked: _Asked, frames: Sequence[Any], handles: Sequence[ReceiptHandle]) -> None:
         """Give back what was not sent when the client goes away."""
-        sizes = [frame.ByteSize() for frame in frames[1:]]
+        sizes = [frame.ByteSize() + HEAD_BYTES for frame in frames]
 
         def lost(unsent_bytes: int) -> None:
             undelivered: list[ReceiptHandle] = []
@@ -213,48 +247,30 @@ class Receiving:
                     break
                 undelivered.append(handle)
                 unsent_bytes -= size
-            for handle in undelivered:
-                self._settling.renewals.settled(context.client_id, asked.consumer_group, str(handle))
-            self._start(self._give_back(context.channel, asked, undelivered))
+            self._give_back(asked, undelivered)
 
         context.call.on_lost = lost
 
-    # Beside the answer
 
-    def _start(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+def _refuse_unread(context: Context) -> None:
+    """Have nothing more sent to a client that is gone, or takes nothing."""
+    if context.call.is_over or context.call.channel.is_behind:
+        raise Problem(Code.TOO_MANY_REQUESTS, "this client does not take the messages that it was sent before")
 
-    async def _give_back(
-        self, channel: FrontChannel, asked: PopMessageHeader, handles: Sequence[ReceiptHandle]
-    ) -> None:
-        for handle in handles:
-            try:
-                await self._settling.change_invisible(channel, asked.consumer_group, asked.topic, handle, GIVE_BACK_MS)
-            except RocketlineError as error:
-                log.info("a message of %s comes again only when its time is over: %s", asked.topic, error)
 
-    async def _put_away(
-        self, channel: FrontChannel, asked: PopMessageHeader, handle: ReceiptHandle, message_id: str | None
-    ) -> None:
-        """Acknowledge a message that is not delivered; with an id, after it went to the dead letters."""
+def _popped(answer: Command, asked: _Asked, broker_name: str) -> list[_Popped]:
+    """The messages of a broker's answer, with their handles and their places in the log."""
+    body = b"".join(answer.chunks) if answer.chunks is not None else answer.body
+    fields = PopMessageResponseHeader.decode(answer)
+    found = []
+    for message in read_popped(body, fields, asked.header, broker_name, inflates=False):
         try:
-            group, topic = asked.consumer_group, asked.topic
-            if message_id is None:
-                await self._settling.acknowledge(channel, group, topic, handle)
-            else:
-                await self._settling.to_dead_letters(channel, group, topic, handle, message_id)
-        except RocketlineError as error:
-            log.warning("a message of %s could not be put away and comes again: %s", asked.topic, error)
-
-
-def _handle_of(message: MessageView) -> ReceiptHandle:
-    """The handle of a popped message, with its place in the log."""
-    try:
-        return ReceiptHandle.parse(message.receipt_handle or "")._replace(log_offset=message.log_offset)
-    except InvalidReceipt as error:
-        raise Problem(Code.INTERNAL_SERVER_ERROR, f"a broker gave a message without a handle: {error}") from error
+            handle = ReceiptHandle.parse(message.receipt_handle or "")._replace(log_offset=message.log_offset)
+        except InvalidReceipt as error:
+            log.error("broker %s gave a message without a handle: %s", broker_name, error)
+        else:
+            found.append(_Popped(message, handle))
+    return found
 
 
 def _chosen(topic: Topic, broker_name: str) -> BrokerLink:
@@ -263,8 +279,7 @@ def _chosen(topic: Topic, broker_name: str) -> BrokerLink:
         return link
     if not topic.readable:
         raise Problem(Code.FORBIDDEN, f"no readable queue of topic {topic.name}")
-    topic.turn += 1
-    return topic.readable[topic.turn % len(topic.readable)]
+    return topic.next_readable()
 
 
 def _request_timeout_ms(client: Client | None) -> int:

@@ -1,7 +1,7 @@
 """A cluster over the network, ours or Apache's: found through name servers, asked by remoting.
 
-What is known of topics and groups is used for `FRESH_S`. Then it is still used, and asked for again meanwhile; after
-`KEEP_S` without an answer it is gone. A failed request to a broker has routes asked for at once.
+What is known of topics and groups is kept for a while (`known.py`). A failed request to a broker has routes asked for at
+once, and the broker is avoided for some seconds where there is a choice.
 
 Requests of all clients share one connection to each broker. What says who is connected, heartbeats and goodbyes, goes over
 a connection of each client's own, because that is how brokers tell clients apart and reach them.
@@ -11,14 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
 
 from rocketline.auth.guard import AccessGuard
+from rocketline.client.producer.broker_health import BrokerHealth
 from rocketline.client.remote_nameserver import RemoteNameServer
-from rocketline.errors import RocketlineError, RouteNotFound, TopicNotExist, TransportError
+from rocketline.errors import (
+    ConnectionLost,
+    CorruptRecord,
+    RocketlineError,
+    RouteNotFound,
+    TopicNotExist,
+    TransportError,
+)
 from rocketline.grpc.steps import answered
+from rocketline.message import LogOffset
 from rocketline.protocol.bodies import (
     MASTER_ID,
     SubscriptionGroupConfig,
@@ -28,18 +36,18 @@ from rocketline.protocol.bodies import (
 )
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
-from rocketline.protocol.headers import GetTopicConfigHeader
+from rocketline.protocol.headers import GetTopicConfigHeader, ViewMessageByIdHeader
+from rocketline.protocol.records import decode_message
 from rocketline.proxy.backend import BrokerQueues, Topic, topic_type
-from rocketline.proxy.links import BrokerLink, FrontChannel
+from rocketline.proxy.known import NOTHING_S, Known
+from rocketline.proxy.links import BrokerLink, FrontChannel, Late
+from rocketline.proxy.problems import Problem, problem_of
+from rocketline.proxy.proto import Code
 from rocketline.transport import Channel, RemotingClient, Router
 from rocketline.transport.access import Access
 
 log = logging.getLogger(__name__)
 
-FRESH_S = 20.0
-KEEP_S = 300.0
-DOUBT_S = 1.0
-MAX_KNOWN = 50_000
 ASK_S = 3.0
 OWN_CODES = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT})
 """Requests that go over a client's own connection."""
@@ -52,72 +60,6 @@ ASKED_CODES = (
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
 )
 
-T = TypeVar("T")
-
-
-class Known(Generic[T]):
-    """What was asked for, by name; those who want the same at the same time share one question."""
-
-    def __init__(self, ask: Callable[[str], Coroutine[Any, Any, T]], now: Callable[[], float]) -> None:
-        self._ask = ask
-        self._now = now
-        self._found: dict[str, tuple[float, T]] = {}
-        self._asking: dict[str, asyncio.Task[T]] = {}
-        self._doubted_at = 0.0
-
-    def get(self, name: str) -> T | None:
-        """What is known; when it is old, it is asked for again."""
-        found = self._found.get(name)
-        if found is None:
-            return None
-        age_s = self._now() - found[0]
-        if age_s > KEEP_S:
-            del self._found[name]
-            return None
-        if age_s > FRESH_S:
-            self._start(name)
-        return found[1]
-
-    async def find(self, name: str) -> T:
-        """What is known, or the answer to a question."""
-        found = self.get(name)
-        return found if found is not None else await asyncio.shield(self._start(name))
-
-    def doubt(self) -> None:
-        """Ask again for whatever is wanted next, at most once a second."""
-        now = self._now()
-        if now - self._doubted_at < DOUBT_S:
-            return
-        self._doubted_at = now
-        old = now - FRESH_S - DOUBT_S
-        self._found = {name: (min(at, old), value) for name, (at, value) in self._found.items()}
-
-    def _start(self, name: str) -> asyncio.Task[T]:
-        task = self._asking.get(name)
-        if task is None:
-            task = self._asking[name] = asyncio.get_running_loop().create_task(self._ask(name))
-            task.add_done_callback(partial(self._asked, name))
-        return task
-
-    def _asked(self, name: str, task: asyncio.Task[T]) -> None:
-        self._asking.pop(name, None)
-        if task.cancelled():
-            return
-        if (error := task.exception()) is not None:
-            log.info("%s could not be looked up: %s", name, error)
-            return
-        if len(self._found) >= MAX_KNOWN:
-            self._found.pop(next(iter(self._found)))
-        value = task.result()
-        if value is None:
-            self._found.pop(name, None)
-        else:
-            self._found[name] = self._now(), value
-
-    def close(self) -> None:
-        for task in self._asking.values():
-            task.cancel()
-
 
 class RemoteBackend:
     """A cluster behind name servers; an async context manager."""
@@ -128,9 +70,12 @@ class RemoteBackend:
         self.remoting = RemotingClient(access=access)
         self._name_server = RemoteNameServer(self.remoting, name_servers)
         self._links: dict[str, RemoteLink] = {}
-        now = asyncio.get_running_loop().time
-        self._topics: Known[Topic | None] = Known(self._ask_topic, now)
-        self._groups: Known[SubscriptionGroupConfig | None] = Known(self._ask_group, now)
+        self._now = now = asyncio.get_running_loop().time
+        self.health = BrokerHealth(now)
+        self._topics: Known[Topic] = Known(self._ask_topic, now)
+        self._groups: Known[SubscriptionGroupConfig] = Known(self._ask_group, now)
+        self._learning: asyncio.Task[None] | None = None
+        self._learned_at = -NOTHING_S
         self._own: dict[FrontChannel, RemotingClient] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -140,6 +85,8 @@ class RemoteBackend:
     async def __aexit__(self, *_: object) -> None:
         self._topics.close()
         self._groups.close()
+        if self._learning is not None:
+            self._learning.cancel()
         for channel in list(self._own):
             self.forget(channel)
         if self._closing:
@@ -193,21 +140,32 @@ class RemoteBackend:
             link.address = address
 
     async def _type_of(self, name: str, links: Sequence[BrokerLink]) -> str:
+        """The type of a topic, from the first of its brokers that says it."""
         header = GetTopicConfigHeader(name).encode()
-        for link in links:
+        error: Exception = Problem(Code.FORBIDDEN, f"no broker of topic {name} has a master now")
+        for link in sorted(links, key=lambda link: not link.is_available):
             assert isinstance(link, RemoteLink)
-            answer = await self.remoting.call(link.address, Command(RequestCode.GET_TOPIC_CONFIG, header), ASK_S)
+            try:
+                answer = await link.ask(Command(RequestCode.GET_TOPIC_CONFIG, header))
+            except TransportError as failed:
+                log.info("broker %s does not say which type topic %s has: %s", link.name, name, failed)
+                error = failed
+                continue
             if answer.code == ResponseCode.SUCCESS:
                 return topic_type(decode_body(TopicConfig, answer.body))
-        return "NORMAL"
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return topic_type(TopicConfig(name))  # RocketMQ 4, which knows no types
+            error = _not_told(link, name, answer)
+        raise error
 
     async def _ask_group(self, name: str) -> SubscriptionGroupConfig | None:
         if not self._links:
             await self._learn_all()
-        for link in list(self._links.values()):
+        links = sorted(self._links.values(), key=lambda link: not link.is_available)
+        for link in links:
             command = Command(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
             try:
-                answer = await self.remoting.call(link.address, command, ASK_S)
+                answer = await link.ask(command)
             except TransportError as error:
                 log.info("broker %s does not say what group %s is like: %s", link.name, name, error)
                 continue
@@ -225,10 +183,21 @@ class RemoteBackend:
 
     async def link(self, broker_name: str) -> BrokerLink | None:
         found = self._links.get(broker_name)
-        if found is None:
-            await _in_task(self._learn_all())
+        if found is None and self._now() - self._learned_at >= NOTHING_S:
+            if self._learning is None:
+                self._learning = asyncio.get_running_loop().create_task(self._learn_now())
+            await asyncio.shield(self._learning)
             found = self._links.get(broker_name)
         return found
+
+    async def _learn_now(self) -> None:
+        """Look for brokers, at most once a second: handles with names made up must not have us ask for each."""
+        try:
+            await self._learn_all()
+        except RocketlineError as error:
+            log.info("the brokers of the cluster could not be looked up: %s", error)
+        finally:
+            self._learned_at, self._learning = self._now(), None
 
     def doubt(self) -> None:
         """A broker failed: it may be elsewhere now."""
@@ -248,6 +217,8 @@ class RemoteBackend:
             return self.remoting
         own = self._own.get(channel)
         if own is None:
+            if not channel.is_open:  # nobody would take it away again
+                raise ConnectionLost(f"{channel.remote} is gone")
             router = Router({code: lambda _, request: channel.ask(request) for code in ASKED_CODES})
             own = self._own[channel] = RemotingClient(router, access=self._access)
         return own
@@ -268,27 +239,65 @@ class RemoteLink:
         self.name = name
         self.address = address
 
-    async def call(self, channel: Channel, command: Command, timeout_s: float) -> Command:
+    @property
+    def is_available(self) -> bool:
+        return self._backend.health.is_available(self.name)
+
+    async def call(self, channel: Channel, command: Command, timeout_s: float, late: Late | None = None) -> Command:
         guard = self._backend.guard
         if guard is not None and (refusal := guard.refusal(channel, command)) is not None:
             refused = await answered(refusal)
             assert refused is not None
             return refused
         client = self._backend.client_for(channel, command.code)
+        asking = asyncio.ensure_future(self._asked(client, command, timeout_s))
         try:
-            answer = await asyncio.ensure_future(client.call(self.address, command, timeout_s))
-        except TransportError:
-            self._backend.doubt()
+            # A broker takes messages away for a pop, whoever waits for it: its answer must not be lost.
+            answer = await (asking if late is None else asyncio.shield(asking))
+        except asyncio.CancelledError:
+            if late is not None:
+                asking.add_done_callback(partial(_tell, late))
             raise
         if guard is not None:
             return guard.late_answer(channel, command, answer) or answer
         return answer
 
+    async def ask(self, command: Command) -> Command:
+        """The answer to a request of the front itself, with its own account."""
+        return await self._asked(self._backend.remoting, command, ASK_S)
 
-async def _in_task(work: Coroutine[Any, Any, T]) -> T | None:
-    """Wait for work in a task of its own; its failure is noted, and None."""
-    try:
-        return await asyncio.ensure_future(work)
-    except RocketlineError as error:
-        log.info("the brokers of the cluster could not be looked up: %s", error)
-        return None
+    async def _asked(self, client: RemotingClient, command: Command, timeout_s: float) -> Command:
+        try:
+            answer = await client.call(self.address, command, timeout_s)
+        except TransportError as error:
+            self._backend.health.failed(self.name, error)
+            self._backend.doubt()
+            raise
+        return answer
+
+    async def is_there(self, log_offset: int, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """The broker sees the account of this front, which may read everything: a handle that was made up must not get a
+        client what is not its own."""
+        header = ViewMessageByIdHeader(LogOffset(log_offset)).encode()
+        answer = await asyncio.ensure_future(self.ask(Command(RequestCode.VIEW_MESSAGE_BY_ID, header)))
+        if answer.code != ResponseCode.SUCCESS:
+            return False
+        try:
+            message = decode_message(answer.body, 0, len(answer.body), inflates=False)
+        except CorruptRecord:
+            return False
+        return (message.topic, message.queue_id, message.queue_offset) == (topic, queue_id, queue_offset)
+
+
+def _tell(late: Late, asking: asyncio.Future[Command]) -> None:
+    if not asking.cancelled() and asking.exception() is None:
+        late(asking.result())
+
+
+def _not_told(link: BrokerLink, topic: str, answer: Command) -> Problem:
+    """Why the type of a topic is not known; the account is that of this front, so no client can help it."""
+    problem = problem_of(answer)
+    if answer.code == ResponseCode.NO_PERMISSION:
+        hint = "give the account of this proxy (innerClientAuthenticationCredentials) the right to read topics"
+        problem = Problem(Code.INTERNAL_SERVER_ERROR, f"{problem.text}; {hint}")
+    return Problem(problem.code, f"broker {link.name} does not say which type topic {topic} has: {problem.text}")

@@ -2,6 +2,10 @@
 
 Clients settle with the handle they were given. Every prolongation makes a new one, so the table maps the first to the one
 that counts. When a client is gone, what it held becomes visible again after a second.
+
+One thing happens to a message at a time: whoever settles it claims it, so it is not prolonged meanwhile, and waits for a
+prolongation that is under way. With the handle from before that the broker would take an acknowledgement, and give the
+message out again all the same.
 """
 
 from __future__ import annotations
@@ -10,11 +14,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count
 
 from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.clock import Clock
 from rocketline.errors import RocketlineError
 from rocketline.protocol.pop_info import ReceiptHandle
+from rocketline.proxy.background import Background
 from rocketline.proxy.clients import Client
 from rocketline.proxy.links import FrontChannel
 
@@ -25,11 +33,12 @@ MAX_FAILURES = 3
 MAX_HELD = 100_000
 """Messages in all. More are not prolonged: they come again when their first time is over."""
 GIVE_BACK_MS = 1000
-AT_ONCE = 64
-"""Prolongations on their way at the same time."""
+SPARE_ENTRIES = 1024
 
 Change = Callable[[FrontChannel, str, str, ReceiptHandle, int], Awaitable[ReceiptHandle | None]]
 """(channel, group, topic, handle, milliseconds): hide a message for so long from now; None: it was settled before."""
+Key = tuple[str, str, str]
+"""(client id, group, first handle)"""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,22 +48,37 @@ class Held:
     client: Client
     group: str
     topic: str
+    first: str
+    """The handle that the client knows."""
     handle: ReceiptHandle
+    """The one that counts."""
     since_ms: int
     times: int = 0
     failures: int = 0
-    is_busy: bool = False
+    is_renewing: bool = False
+    """A prolongation is under way."""
+    claims: int = 0
+    """Calls that settle it now."""
+    is_settled: bool = False
+    changed: asyncio.Future[None] | None = None
+    """For those who wait until one of these changes."""
+
+    @property
+    def key(self) -> Key:
+        return self.client.id, self.group, self.first
 
 
 class Renewals:
-    def __init__(self, config: GrpcConfig, clock: Clock, change: Change) -> None:
+    def __init__(self, config: GrpcConfig, clock: Clock, change: Change, background: Background) -> None:
         self._config = config
         self._clock = clock
         self._change = change
-        self._held: dict[tuple[str, str, str], Held] = {}
-        """By client, group and the first handle."""
-        self._of_client: dict[str, set[tuple[str, str, str]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = background
+        self._held: dict[Key, Held] = {}
+        self._of_client: dict[str, set[Key]] = {}
+        self._due: list[tuple[int, int, Held]] = []
+        """A heap: (when to prolong, a number, what). Those that are held no more are passed over."""
+        self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -63,23 +87,59 @@ class Renewals:
         """A client got a message whose handle it knows as `first`."""
         if len(self._held) >= MAX_HELD:
             return
-        key = client.id, group, first
-        self._held[key] = Held(client, group, topic, handle, self._clock.now_ms())
-        self._of_client.setdefault(client.id, set()).add(key)
+        held = Held(client, group, topic, first, handle, self._clock.now_ms())
+        self._held[held.key] = held
+        self._of_client.setdefault(client.id, set()).add(held.key)
+        self._schedule(held, handle.next_visible_ms - self._config.renew_ahead_ms)
 
-    def latest(self, client_id: str, group: str, first: str) -> ReceiptHandle | None:
-        """The handle that counts now for the one that a client knows."""
+    # For those who settle
+
+    def claim(self, client_id: str, group: str, first: str) -> Held | None:
+        """The message of a handle that a client knows, which is not prolonged until `release`; None: it is not held."""
         held = self._held.get((client_id, group, first))
-        return None if held is None else held.handle
+        if held is not None:
+            held.claims += 1
+        return held
 
-    def settled(self, client_id: str, group: str, first: str) -> None:
+    async def until_renewed(self, held: Held) -> None:
+        """Wait for a prolongation that is under way. Only futures are awaited: see `grpc/steps.py`."""
+        while held.is_renewing:
+            await self._until_changed(held)
+
+    def release(self, held: Held) -> None:
+        held.claims -= 1
+        _wake(held)
+
+    def settled(self, held: Held) -> None:
         """The client is done with a message, or deals with it by itself from now on."""
-        key = client_id, group, first
-        if self._held.pop(key, None) is not None:
-            keys = self._of_client[client_id]
+        held.is_settled = True
+        self._drop(held)
+
+    def give_back(self, client_id: str, group: str, first: str) -> bool:
+        """Let others have a message that its client never got; False: it is not held."""
+        held = self._held.get((client_id, group, first))
+        if held is None:
+            return False
+        self._drop(held)
+        self._background.start(held.handle.broker_name, partial(self._give_back, held))
+        return True
+
+    def client_gone(self, client: Client) -> None:
+        """Give back what a client held."""
+        for key in list(self._of_client.get(client.id, ())):
+            if self._held[key].client is client:
+                self.give_back(*key)
+
+    def _drop(self, held: Held) -> None:
+        key = held.key
+        if self._held.get(key) is held:
+            del self._held[key]
+            keys = self._of_client[key[0]]
             keys.discard(key)
             if not keys:
-                del self._of_client[client_id]
+                del self._of_client[key[0]]
+
+    # Prolonging
 
     async def run(self) -> None:
         """Prolong what is about to end, for as long as this runs."""
@@ -89,55 +149,74 @@ class Renewals:
 
     def renew(self) -> None:
         """Begin to prolong what ends soon."""
-        soon_ms = self._clock.now_ms() + self._config.renew_ahead_ms
-        for key, held in list(self._held.items()):
-            if len(self._tasks) >= AT_ONCE:
-                return
-            if not held.is_busy and held.handle.next_visible_ms <= soon_ms:
-                held.is_busy = True
-                self._start(self._prolong(key, held))
+        now_ms = self._clock.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            held = heappop(self._due)[2]
+            if self._is_held(held):
+                self._background.start(held.handle.broker_name, partial(self._prolong, held))
 
-    def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _is_held(self, held: Held) -> bool:
+        return self._held.get(held.key) is held
 
-    async def _prolong(self, key: tuple[str, str, str], held: Held) -> None:
+    def _schedule(self, held: Held, due_ms: int) -> None:
+        heappush(self._due, (due_ms, next(self._numbers), held))
+        if len(self._due) > 2 * len(self._held) + SPARE_ENTRIES:
+            self._due = [entry for entry in self._due if self._is_held(entry[2])]
+            heapify(self._due)
+
+    async def _prolong(self, held: Held) -> None:
+        now_ms = self._clock.now_ms()
+        if not self._is_held(held):
+            return
+        if held.claims:  # if that fails, it is still held
+            self._schedule(held, now_ms + 1)
+            return
+        if now_ms - held.since_ms >= self._config.renew_max_ms or held.failures >= MAX_FAILURES:
+            self._drop(held)
+            return
+        held.is_renewing = True
         try:
-            now_ms = self._clock.now_ms()
-            if now_ms - held.since_ms >= self._config.renew_max_ms or held.failures >= MAX_FAILURES:
-                self.settled(*key)
-                return
+            await self._hide_longer(held)
+        finally:
+            held.is_renewing = False
+            _wake(held)
+
+    async def _hide_longer(self, held: Held) -> None:
+        try:
             handle = await self._changed(held, STEPS_MS[min(held.times, len(STEPS_MS) - 1)])
-            if handle is None:
-                self.settled(*key)
-                return
-            held.handle = handle
-            held.times += 1
-            held.failures = 0
         except RocketlineError as error:
             held.failures += 1
             log.info("a message held by %s could not be hidden for longer: %s", held.client.id, error)
-        finally:
-            held.is_busy = False
+            self._schedule(held, self._clock.now_ms())
+            return
+        if handle is None:
+            self.settled(held)
+            return
+        held.handle = handle
+        held.times += 1
+        held.failures = 0
+        self._schedule(held, handle.next_visible_ms - self._config.renew_ahead_ms)
 
     async def _changed(self, held: Held, ms: int) -> ReceiptHandle | None:
         return await self._change(held.client.channel, held.group, held.topic, held.handle, ms)
 
-    def client_gone(self, client: Client) -> None:
-        """Give back what a client held."""
-        for key in list(self._of_client.get(client.id, ())):
-            held = self._held[key]
-            if held.client is client:
-                self.settled(*key)
-                self._start(self._give_back(held))
-
     async def _give_back(self, held: Held) -> None:
+        while held.is_renewing or held.claims:
+            await self._until_changed(held)
+        if held.is_settled:
+            return
         try:
             await self._changed(held, GIVE_BACK_MS)
         except RocketlineError as error:
             log.info("a message of %s comes again only when its time is over: %s", held.client.id, error)
 
-    async def close(self) -> None:
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1.0)
+    async def _until_changed(self, held: Held) -> None:
+        if held.changed is None:
+            held.changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(held.changed)
+
+
+def _wake(held: Held) -> None:
+    if held.changed is not None:
+        held.changed.set_result(None)
+        held.changed = None

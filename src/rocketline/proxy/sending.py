@@ -148,8 +148,7 @@ def choose_queue(topic: Topic, item: Outgoing) -> tuple[BrokerLink, int]:
         raise Problem(Code.FORBIDDEN, f"no writable queue of topic {topic.name}")
     if item.group is not None:
         return queues[consistent_hash(java_string_hash(item.group), len(queues))]
-    topic.turn += 1
-    link, queue_id = queues[topic.turn % len(queues)]
+    link, queue_id = topic.next_writable()
     if item.priority >= 0 and topic.message_type == "PRIORITY":
         own = [number for broker, number in queues if broker is link]
         queue_id = min(item.priority, own[-1])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from rocketline.auth.guard import Refused
-from rocketline.errors import ProtocolError, RequestTimeout, TransportError
 from rocketline.grpc.calls import Call, Served
 from rocketline.proxy.access import Access, group_need
 from rocketline.proxy.clients import Clients
 from rocketline.proxy.context import Context
-from rocketline.proxy.problems import OK, Problem, status
+from rocketline.proxy.problems import OK, Problem, problem_from, status
 from rocketline.proxy.proto import SERVICE, Code, pb, schema
 from rocketline.proxy.receiving import Receiving
 from rocketline.proxy.routes import Routes
@@ -21,8 +19,6 @@ from rocketline.proxy.settling import Settling
 from rocketline.proxy.telemetry import Telemetry, checked_client_id
 from rocketline.proxy.transactions import Transactions
 from rocketline.proxy.validation import checked_group
-
-log = logging.getLogger(__name__)
 
 Work = Callable[[Context, Any], Coroutine[Any, Any, Any]]
 
@@ -95,14 +91,14 @@ class MessagingService:
     def _context(self, call: Call) -> Context:
         channel = self._access.channel(call)
         client_id = checked_client_id(call)
-        return Context(call, channel, client_id, self._clients.seen(client_id, channel.identity))
+        return Context(call, channel, client_id, self._clients.seen(client_id, channel.identity, call.channel))
 
     async def _told(self, call: Call, error: Exception) -> Any:
         """The status that a failure is told with."""
         if isinstance(error, Refused):
             problem = await self._access.refused(call, error)
         else:
-            problem = _problem(error)
+            problem = problem_from(error)
         return status(problem.code, problem.text)
 
     async def heartbeat(self, context: Context, request: Any) -> Any:
@@ -122,16 +118,3 @@ class MessagingService:
             self._access.require(context.channel, (group_need(checked_group(request.group.name)),))
         await self._clients.remove(client)
         return pb.NotifyClientTerminationResponse(status=OK)
-
-
-def _problem(error: Exception) -> Problem:
-    """What a failure is told as."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, RequestTimeout):
-        return Problem(Code.PROXY_TIMEOUT, str(error))
-    if isinstance(error, TransportError | ProtocolError):
-        log.info("a call failed: %s", error)
-        return Problem(Code.INTERNAL_SERVER_ERROR, str(error))
-    log.error("a call failed", exc_info=error)
-    return Problem(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")

@@ -6,12 +6,16 @@ proxy we keep the place in the log in the handle when its time is changed, so a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rocketline.broker.grpc_config import GrpcConfig
 from rocketline.clock import Clock
-from rocketline.errors import InvalidReceipt
+from rocketline.errors import InvalidReceipt, RocketlineError
 from rocketline.protocol.bodies import BatchAckMessageRequestBody, encode_body
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
@@ -25,13 +29,16 @@ from rocketline.protocol.pop_info import ReceiptHandle, real_topic
 from rocketline.protocol.popped import batch_acks
 from rocketline.proxy.access import Access, consumes, group_need
 from rocketline.proxy.backend import Backend
+from rocketline.proxy.background import Background
 from rocketline.proxy.context import Context
 from rocketline.proxy.links import BrokerLink, FrontChannel
 from rocketline.proxy.messages import duration_ms
-from rocketline.proxy.problems import OK, Problem, problem_of, status
+from rocketline.proxy.problems import OK, Problem, problem_from, problem_of, status
 from rocketline.proxy.proto import Code, pb
-from rocketline.proxy.renewal import Renewals
+from rocketline.proxy.renewal import GIVE_BACK_MS, Held, Renewals
 from rocketline.proxy.validation import checked_group, checked_topic
+
+log = logging.getLogger(__name__)
 
 CALL_S = 3.0
 MAX_ENTRIES = 1024
@@ -42,13 +49,23 @@ not make us build a long list of bits."""
 _BAD_HANDLE = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.NO_MESSAGE})
 
 
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A message of a call that acknowledges several."""
+
+    result: Any
+    """Its part of the answer."""
+    held: Held | None
+
+
 class Settling:
     def __init__(self, config: GrpcConfig, backend: Backend, access: Access, clock: Clock) -> None:
         self._config = config
         self._access = access
         self._backend = backend
         self._clock = clock
-        self.renewals = Renewals(config, clock, self.change_invisible)
+        self.background = Background()
+        self.renewals = Renewals(config, clock, self.change_invisible, self.background)
 
     # AckMessage
 
@@ -58,22 +75,33 @@ class Settling:
         if not 0 < len(request.entries) <= MAX_ENTRIES:
             raise Problem(Code.BAD_REQUEST, f"{len(request.entries)} entries: from 1 to {MAX_ENTRIES} are expected")
         answer = pb.AckMessageResponse()
-        valid: list[tuple[Any, ReceiptHandle]] = []
-        for entry in request.entries:
-            result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
-            try:
-                valid.append((result, self._handle(context.client_id, group, entry.receipt_handle)))
-            except Problem as problem:
-                result.status.CopyFrom(status(problem.code, problem.text))
-        if len(valid) < 2 or not await self._ack_together(context, group, topic, valid):
-            for result, handle in valid:
-                await self._ack(context, group, topic, result, handle)
+        entries: list[_Entry] = []
+        for asked in request.entries:
+            result = answer.entries.add(message_id=asked.message_id, receipt_handle=asked.receipt_handle)
+            entries.append(_Entry(result, self.renewals.claim(context.client_id, group, asked.receipt_handle)))
+        try:
+            await self._ack_all(context, group, topic, entries)
+        finally:
+            for entry in entries:
+                if entry.held is not None:
+                    self.renewals.release(entry.held)
         codes = {entry.status.code for entry in answer.entries}
         answer.status.CopyFrom(answer.entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS))
         return answer
 
+    async def _ack_all(self, context: Context, group: str, topic: str, entries: Sequence[_Entry]) -> None:
+        valid: list[tuple[_Entry, ReceiptHandle]] = []
+        for entry in entries:
+            try:
+                valid.append((entry, await self._handle(entry.held, entry.result.receipt_handle)))
+            except Problem as problem:
+                entry.result.status.CopyFrom(status(problem.code, problem.text))
+        if len(valid) < 2 or not await self._ack_together(context, group, topic, valid):
+            for entry, handle in valid:
+                await self._ack(context, group, topic, entry, handle)
+
     async def _ack_together(
-        self, context: Context, group: str, topic: str, valid: Sequence[tuple[Any, ReceiptHandle]]
+        self, context: Context, group: str, topic: str, valid: Sequence[tuple[_Entry, ReceiptHandle]]
     ) -> bool:
         """Acknowledge messages of one broker with one request; False: it takes them one by one, or none of them."""
         if not all(0 <= handle.queue_offset - handle.ck_start_offset < MAX_SPREAD for _, handle in valid):
@@ -87,19 +115,23 @@ class Settling:
         command = Command(RequestCode.BATCH_ACK_MESSAGE, {}, body)
         if (await link.call(context.channel, command, CALL_S)).code != ResponseCode.SUCCESS:
             return False
-        for result, _ in valid:
-            result.status.CopyFrom(OK)
-            self.renewals.settled(context.client_id, group, result.receipt_handle)
+        for entry, _ in valid:
+            self._acknowledged(entry)
         return True
 
-    async def _ack(self, context: Context, group: str, topic: str, result: Any, handle: ReceiptHandle) -> None:
+    async def _ack(self, context: Context, group: str, topic: str, entry: _Entry, handle: ReceiptHandle) -> None:
         try:
             await self.acknowledge(context.channel, group, topic, handle)
-        except Problem as problem:
-            result.status.CopyFrom(status(problem.code, problem.text))
+        except RocketlineError as error:
+            problem = problem_from(error)
+            entry.result.status.CopyFrom(status(problem.code, problem.text))
         else:
-            result.status.CopyFrom(OK)
-            self.renewals.settled(context.client_id, group, result.receipt_handle)
+            self._acknowledged(entry)
+
+    def _acknowledged(self, entry: _Entry) -> None:
+        entry.result.status.CopyFrom(OK)
+        if entry.held is not None:
+            self.renewals.settled(entry.held)
 
     async def acknowledge(self, channel: FrontChannel, group: str, topic: str, handle: ReceiptHandle) -> None:
         """Tell the broker that a message is done."""
@@ -120,10 +152,11 @@ class Settling:
                 Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {self._config.max_invisible_ms}"
             )
         text = request.receipt_handle
-        handle = self._handle(context.client_id, group, text)
-        # From here on the client deals with it: a prolongation would undo what it asks for.
-        self.renewals.settled(context.client_id, group, text)
-        changed = await self.change_invisible(context.channel, group, topic, handle, ms)
+        with self._claimed(context.client_id, group, text) as held:
+            handle = await self._handle(held, text)
+            changed = await self.change_invisible(context.channel, group, topic, handle, ms)
+            if held is not None:  # from here on the client deals with it: a prolongation would undo what it asked for
+                self.renewals.settled(held)
         answer = pb.ChangeInvisibleDurationResponse(status=OK)
         answer.receipt_handle = text if changed is None else str(changed)
         return answer
@@ -148,9 +181,11 @@ class Settling:
         group, topic = checked_group(request.group.name), checked_topic(request.topic.name)
         self._access.require(context.channel, consumes(group, topic))
         text = request.receipt_handle
-        handle = self._handle(context.client_id, group, text)
-        await self.to_dead_letters(context.channel, group, topic, handle, request.message_id)
-        self.renewals.settled(context.client_id, group, text)
+        with self._claimed(context.client_id, group, text) as held:
+            handle = await self._handle(held, text)
+            await self.to_dead_letters(context.channel, group, topic, handle, request.message_id)
+            if held is not None:
+                self.renewals.settled(held)
         return pb.ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK, "0"))
 
     async def to_dead_letters(
@@ -161,6 +196,11 @@ class Settling:
             raise Problem(
                 Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where its message is in the log"
             )
+        place = real_topic(group, topic, handle.flag)
+        if not await (await self._link(handle)).is_there(
+            handle.log_offset, place, handle.queue_id, handle.queue_offset
+        ):
+            raise Problem(Code.INVALID_RECEIPT_HANDLE, "the message of the receipt handle is another one")
         header = ConsumerSendMsgBackHeader(
             handle.log_offset,
             group,
@@ -173,12 +213,54 @@ class Settling:
         await self._ask(channel, handle, RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
         await self.acknowledge(channel, group, topic, handle)
 
+    # What no call waits for
+
+    def give_back(self, channel: FrontChannel, group: str, topic: str, handle: ReceiptHandle) -> None:
+        """Let others have a message that was not delivered."""
+
+        async def work() -> None:
+            try:
+                await self.change_invisible(channel, group, topic, handle, GIVE_BACK_MS)
+            except RocketlineError as error:
+                log.info("a message of %s comes again only when its time is over: %s", topic, error)
+
+        self.background.start(handle.broker_name, work)
+
+    def put_away(
+        self, channel: FrontChannel, group: str, topic: str, handle: ReceiptHandle, message_id: str | None
+    ) -> None:
+        """Acknowledge a message that is not delivered; with an id, after it went to the dead letters."""
+        if message_id is None:
+            work = partial(self.acknowledge, channel, group, topic, handle)
+        else:
+            work = partial(self.to_dead_letters, channel, group, topic, handle, message_id)
+
+        async def put() -> None:
+            try:
+                await work()
+            except RocketlineError as error:
+                log.warning("a message of %s could not be put away and comes again: %s", topic, error)
+
+        self.background.start(handle.broker_name, put)
+
     # Handles
 
-    def _handle(self, client_id: str, group: str, text: str) -> ReceiptHandle:
+    @contextmanager
+    def _claimed(self, client_id: str, group: str, text: str) -> Iterator[Held | None]:
+        """Have nothing else happen meanwhile to the message of a handle; None: it is not prolonged anyway."""
+        held = self.renewals.claim(client_id, group, text)
+        try:
+            yield held
+        finally:
+            if held is not None:
+                self.renewals.release(held)
+
+    async def _handle(self, held: Held | None, text: str) -> ReceiptHandle:
         """The handle that counts for one that a client knows; Problem when it is none, or not valid any more."""
-        handle = self.renewals.latest(client_id, group, text)
-        if handle is None:
+        if held is not None:
+            await self.renewals.until_renewed(held)
+            handle = held.handle
+        else:
             try:
                 handle = ReceiptHandle.parse(text)
             except InvalidReceipt as error:
@@ -187,13 +269,16 @@ class Settling:
             raise Problem(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return handle
 
+    async def _link(self, handle: ReceiptHandle) -> BrokerLink:
+        link = await self._backend.link(handle.broker_name)
+        if link is None:
+            raise Problem(Code.INVALID_RECEIPT_HANDLE, f"there is no broker {handle.broker_name[:80]!r}")
+        return link
+
     async def _ask(
         self, channel: FrontChannel, handle: ReceiptHandle, code: RequestCode, ext: dict[str, str]
     ) -> Command:
-        link: BrokerLink | None = await self._backend.link(handle.broker_name)
-        if link is None:
-            raise Problem(Code.INVALID_RECEIPT_HANDLE, f"there is no broker {handle.broker_name[:80]!r}")
-        answer = await link.call(channel, Command(code, ext), CALL_S)
+        answer = await (await self._link(handle)).call(channel, Command(code, ext), CALL_S)
         if answer.code in _BAD_HANDLE:
             raise Problem(Code.INVALID_RECEIPT_HANDLE, answer.remark or "receipt handle is not valid")
         if answer.code != ResponseCode.SUCCESS:

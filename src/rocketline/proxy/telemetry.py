@@ -166,18 +166,13 @@ class TelemetryStream:
         return merged
 
     def _client_of(self, client_id: str, channel: FrontChannel) -> Client:
-        """The client as it is known, or a new one."""
-        known = self._telemetry.clients.get(client_id)
+        """The client as it is known, maybe only by what it holds, or a new one."""
+        client = self._telemetry.clients.get(client_id)
         call = self._stream.call
-        if (
-            known is not None
-            and known.settings is not None
-            and known.channel.identity == channel.identity
-            and known.channel.is_open
-        ):
-            return known
-        own = new_channel(call.channel, channel.identity)
-        return Client(client_id, own, call.header(b"x-mq-language").upper(), call.header(b"x-mq-client-version"))
+        if client is None or client.channel.identity != channel.identity or not client.channel.is_open:
+            client = Client(client_id, new_channel(call.channel, channel.identity), call.channel)
+        client.is_by(call.header(b"x-mq-language").upper(), call.header(b"x-mq-client-version"))
+        return client
 
     def _take_publishing(self, client: Client, settings: Any) -> None:
         config, publishing = self._telemetry.config, settings.publishing
