@@ -27,8 +27,8 @@ from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import RangeNotAvailable, RocketlineError
 from rocketline.spark.live.options import NAME, LiveOptions
 from rocketline.spark.live.partitions import LivePartition, partitions_of
-from rocketline.spark.live.planner import advance, backlog, limited, ranges_between
-from rocketline.spark.live.queues import LOSS_HINT, LiveQueues, Resolver
+from rocketline.spark.live.planner import Step, advance, backlog, limited, ranges_between
+from rocketline.spark.live.queues import LOSS_HINT, RECREATED_HINT, LiveQueues, Resolver
 from rocketline.spark.live.reader import LiveReading
 from rocketline.spark.offsets import Offsets, from_json, to_json
 
@@ -73,7 +73,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         changed = [queue for queue, end in ends.items() if position.get(queue) != end]
         begins = {queue: max(0, begin) for queue, begin in reader.begins(changed).items()}
         step = advance(position, begins, ends)
-        self._report(step.losses)
+        self._report(step)
         end = step.end
         if not isinstance(limit, ReadAllAvailable):
             waiting = sum(backlog(position, begins, end).values())
@@ -123,10 +123,11 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return self._clock.monotonic() - self._advanced_at < self._options.max_delay_s
 
-    def _report(self, losses: tuple[str, ...]) -> None:
-        if losses and self._options.fail_on_loss:
-            raise RangeNotAvailable(f"{NAME}: {'; '.join(losses[:5])}. To continue, {LOSS_HINT}", 0)
-        for loss in losses:
+    def _report(self, step: Step) -> None:
+        if step.losses and self._options.fail_on_loss:
+            more = f". {RECREATED_HINT}" if step.is_recreated else ""
+            raise RangeNotAvailable(f"{NAME}: {'; '.join(step.losses[:5])}. To continue, {LOSS_HINT}{more}", 0)
+        for loss in step.losses:
             if loss not in self._reported:
                 self._reported.add(loss)
                 log.warning("%s", loss)
