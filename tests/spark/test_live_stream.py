@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.spark.live import bodies, forget, send, streaming
-from tests.support.admin import consume_stats, create_topic, delete_topic, eventually
+from tests.spark.live import bodies, forget, have_queues, send, streaming
+from tests.support.admin import consume_stats, create_topic, delete_topic
 from tests.support.patience import PATIENCE_MS
 
-from rocketline.client.bulk.reader import BulkReader
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound, TopicNotExist
 from rocketline.message import MessageQueue
@@ -32,13 +31,6 @@ def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def numbers(start: int, end: int, padding: bytes = b"") -> list[bytes]:
     return [b"%d" % number + padding for number in range(start, end)]
-
-
-def have_queues(cluster: LocalCluster, topic: str, count: int) -> None:
-    """Give a topic so many queues; the name server knows it when this returns."""
-    create_topic(cluster.brokers[0].address, topic, count)
-    with BulkReader(cluster.namesrv, group="look") as reader:
-        eventually(lambda: len(reader.queues(topic)) == count, f"{count} queues of {topic}")
 
 
 def read(cluster: LocalCluster, **options: str) -> list[dict[str, Any]]:
@@ -168,7 +160,7 @@ def test_a_deleted_topic_ends_a_stream_or_is_waited_for(cluster: LocalCluster, t
             strict.rows(planned, strict.position)
         create_topic(address, topic, 2)
         send(cluster.namesrv, topic, numbers(100, 110), queue_id=0)
-        with pytest.raises(RangeNotAvailable, match="deleted and created again.*needs a new checkpoint"):
+        with pytest.raises(RangeNotAvailable, match=r"deleted and created again.*needs a new checkpoint"):
             strict.step()
         assert bodies(lenient.step() + lenient.step()) == list(range(100, 110))
 

@@ -2,7 +2,8 @@
 
 Columns are given as buffers, as Arrow has them. `encode_rows` stops at a row that it leaves to its caller: one that is
 wrong, that does not fit any more, whose store the sender does not wait for (`WAIT`), or (compiled only) that has more
-properties than the compiled function looks at. `row_properties` and `row_body` say what is wrong with a row; errors name the column.
+properties than the compiled function looks at. `row_properties` and `row_body` say what is wrong with a row; errors name
+the column.
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ def _chosen_slots(
     batch: RowBatch, of_topic: Numbers, numbers: Numbers, has_one: Numbers, queues: Sequence[Sequence[MessageQueue]]
 ) -> Numbers:
     """The places of queues that rows name by number and broker."""
-    brokers, names = np.full(batch.rows, -1, np.int64), []
+    names: list[str] = []
+    brokers = np.full(batch.rows, -1, np.int64)
     if "brokerName" in batch.values:
         names, brokers = batch.names("brokerName")
     wanted = np.stack([of_topic, numbers, brokers, has_one], axis=1)

@@ -64,14 +64,14 @@ def checked_columns(source: str, schema: pa.Schema, topic: str | None) -> tuple[
     """The columns of a table by their names in `SINK_COLUMNS`; ConfigError for one that is missing, unknown or wrong."""
     by_lower = {name.lower(): name for name in SINK_COLUMNS}
     names = []
-    for field in schema:
-        name = by_lower.get(field.name.lower())
+    for column in schema:
+        name = by_lower.get(column.name.lower())
         if name is None:
-            meant = get_close_matches(field.name.lower(), by_lower, n=1)
+            meant = get_close_matches(column.name.lower(), by_lower, n=1)
             hint = f"did you mean {by_lower[meant[0]]!r}?" if meant else f"there are {', '.join(SINK_COLUMNS)}"
-            raise ConfigError(f"{source}: column {field.name!r} cannot be written: {hint} Select the columns to send")
-        if not _fits(name, field.type):
-            raise ConfigError(f"{source}: column {name!r} must be {SINK_COLUMNS[name]}, not {field.type}: cast it")
+            raise ConfigError(f"{source}: column {column.name!r} cannot be written: {hint} Select the columns to send")
+        if not _fits(name, column.type):
+            raise ConfigError(f"{source}: column {name!r} must be {SINK_COLUMNS[name]}, not {column.type}: cast it")
         names.append(name)
     if "body" not in names:
         raise ConfigError(

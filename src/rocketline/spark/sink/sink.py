@@ -182,7 +182,7 @@ def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterato
 
 
 def _send_group(writer: BulkWriter, batch: RowBatch, group: RowGroup, ids: RowIds) -> None:
-    """Rows are encoded many at a time. One that `encode_rows` leaves is sent as a message: it did not fit, is odd or wrong."""
+    """Rows are encoded many at a time; one that `encode_rows` leaves is sent as a message, or is wrong."""
     topic, queue, ordered, alone, rows = group
     if problem := unsendable(topic):
         raise batch.wrong(int(rows[0]), f"column 'topic': {problem}")
