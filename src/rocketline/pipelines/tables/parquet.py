@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketline.pipelines.tables.formats import NOTHING, State, is_missing
+from rocketline.pipelines.tables.formats import NOTHING, State, is_missing, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +115,7 @@ class ParquetTable:
         if not parts:
             return self._spark.createDataFrame([], columns)
         reader = self._spark.read.schema(columns).option("basePath", f"{self.path}/rows")
-        return reader.parquet(*(self._folder(part.number) for part in parts)).select(*columns.names)
+        return reader.parquet(*(self._folder(part.number) for part in parts)).select(*map(quoted, columns.names))
 
     def _write(self, rows: DataFrame, number: int) -> _Part:
         from pyspark.sql import Observation

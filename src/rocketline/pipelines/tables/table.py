@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import ConfigError, RangeNotAvailable
-from rocketline.message import MessageQueue
 from rocketline.pipelines.failures import PipelineFailed
 from rocketline.pipelines.outcome import Outcome
 from rocketline.pipelines.runs import note
@@ -214,8 +213,9 @@ class _Plan(NamedTuple):
 
 def _plan(reader: BulkReader, wanted: TopicTable, position: Offsets) -> _Plan:
     queues = reader.queues(wanted.topic)
-    begins: dict[MessageQueue, int] = {queue: max(0, begin) for queue, begin in reader.begins(queues).items()}
-    ends: dict[MessageQueue, int] = dict(reader.ends(queues))
+    bounds = reader.all_bounds(queues)
+    begins: Offsets = {queue: each.begin for queue, each in bounds.items()}
+    ends: Offsets = {queue: each.end for queue, each in bounds.items()}
     if position:
         losses = advance(position, begins, ends).losses
         if losses and wanted.fail_on_loss:

@@ -22,6 +22,8 @@ from rocketline.spark.offsets import Offsets
 
 Known = Mapping[MessageQueue, int]
 
+TASK_ROWS = 10_000
+
 
 @dataclass(frozen=True, order=True)
 class QueueRange:
@@ -125,6 +127,23 @@ def split_ranges(
         by_count = -(-part.rows * min_partitions // total) if min_partitions and min_partitions > len(ranges) else 1
         pieces += _cut(part, max(1, min(part.rows, max(by_size, by_count))))
     return pieces
+
+
+def joined_ranges(
+    ranges: Sequence[QueueRange], enough: int = TASK_ROWS, max_records: int | None = None
+) -> list[tuple[QueueRange, ...]]:
+    """Ranges by tasks: neighbours are read by one task as long as it has at most `enough` messages. A task costs more than
+    reading a thousand messages."""
+    most = min(enough, max_records or enough)
+    tasks: list[list[QueueRange]] = []
+    rows = 0
+    for part in ranges:
+        if not tasks or rows + part.rows > most:
+            tasks.append([])
+            rows = 0
+        tasks[-1].append(part)
+        rows += part.rows
+    return [tuple(task) for task in tasks]
 
 
 def _cut(part: QueueRange, pieces: int) -> list[QueueRange]:
