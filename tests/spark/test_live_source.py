@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -76,6 +76,38 @@ def everything(cluster: LocalCluster, topic: str) -> Counter[tuple[int, int]]:
     with BulkReader(cluster.namesrv, group="check") as reader:
         bounds = {queue.queue_id: reader.bounds(queue) for queue in reader.queues(topic)}
     return Counter((number, offset) for number, (begin, end) in bounds.items() for offset in range(begin, end))
+
+
+def test_listeners_see_how_far_a_stream_is_behind(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    seen: list[dict[str, float]] = []
+
+    class Lag(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:
+            latest = json.loads(event.progress.sources[0].latestOffset)
+            seen.append({name: latest[name] for name in ("lag.messages", "lag.seconds")})
+
+        def onQueryTerminated(self, event: Any) -> None:
+            pass
+
+    send(cluster.namesrv, topic, numbers(0, 25))
+    listener = Lag()
+    spark.streams.addListener(listener)
+    try:
+        progress = run(to_parquet(stream(spark, cluster, topic, maxOffsetsPerTrigger="10"), tmp_path))
+        eventually(lambda: len(seen) >= 3, "the listener saw three batches")
+    finally:
+        spark.streams.removeListener(listener)
+    assert [each["lag.messages"] for each in seen[:3]] == [15, 5, 0]
+    assert seen[0]["lag.seconds"] > 0 and seen[2]["lag.seconds"] == 0
+    shown = json.loads(progress[0].sources[0].latestOffset)
+    assert sum(shown[topic]["broker-a"].values()) == 25
 
 
 def numbers(start: int, end: int, padding: int = 0) -> list[bytes]:

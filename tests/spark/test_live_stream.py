@@ -71,7 +71,21 @@ def test_batches_have_a_limit_unless_all_is_wanted(cluster: LocalCluster, topic:
         assert sizes == [10, 10, 5, 0]
         everything = stream.reader.latestOffset(json.loads(start), ReadAllAvailable())
         assert len(stream.rows(start, json.dumps(everything))) == 25
-        assert stream.reader.reportLatestOffset() == json.loads(stream.position)
+        lag = {"lag.messages": 0, "lag.seconds": 0.0}
+        assert stream.reader.reportLatestOffset() == {**json.loads(stream.position), **lag}
+
+
+def test_small_ranges_are_read_by_one_task_unless_tasks_are_asked_for(cluster: LocalCluster) -> None:
+    topic = "many_queues"
+    create_topic(cluster.brokers[0].address, topic, 12)
+    for queue_id in range(12):
+        send(cluster.namesrv, topic, numbers(queue_id * 10, queue_id * 10 + 10), queue_id=queue_id)
+    for more, tasks in (({}, 1), ({"minPartitions": "3"}, 12), ({"maxRecordsPerPartition": "45"}, 3)):
+        source = LiveSource({"namesrv": cluster.namesrv, "subscribe": topic, "pullBatchSize": "25", **more})
+        reader = source.reader(from_arrow_schema(COLUMNS))
+        parts = reader.partitions()
+        rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+        assert (len(parts), [int(row["body"]) for row in rows]) == (tasks, [*range(120)])
 
 
 def test_available_now_reads_up_to_what_there_was(cluster: LocalCluster, topic: str) -> None:
