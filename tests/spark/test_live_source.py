@@ -162,7 +162,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
     assert [progress["numInputRows"] for progress in first_run[:2]] == [40, 20]
     source = first_run[0]["sources"][0]
     assert json.loads(source["endOffset"]) == {topic: {"broker-a": {"0": 40, "1": 0}}}
-    assert json.loads(source["latestOffset"]) == {topic: {"broker-a": {"0": 60, "1": 0}}}
+    assert json.loads(source["latestOffset"])[topic] == {"broker-a": {"0": 60, "1": 0}}
     assert consume_stats(address, group, topic)[0] == (60, 60), "the last batch too"
     kept = "".join(path.read_text() for path in (tmp_path / "check").rglob("[!.]*") if path.is_file())
     assert '{"0": 40, "1": 0}' in kept or '{"0":40,"1":0}' in kept

@@ -54,7 +54,7 @@ def test_every_column_means_something() -> None:
         "Body": ["text"],
         "topic": ["other"],
         "tags": ["a"],
-        "keys": [["k1", "k2"]],
+        "keys": pa.array([["k1", "k2"]], pa.list_(pa.field("element", pa.string(), nullable=False))),
         "properties": pa.array([[("p", "1")]], pa.map_(pa.string(), pa.string())),
         "shardingKey": ["s"],
         "deliverAt": pa.array([WHEN], pa.timestamp("us", "UTC")),

@@ -191,7 +191,8 @@ class RowBatch:
         keys = self.values["keys"]
         if not pa.types.is_list(keys.type):
             return keys
-        joined = pc.binary_join(keys, " ")
+        # There is no kernel for elements that cannot be null.
+        joined = pc.binary_join(keys.cast(pa.list_(pa.string())), " ")
         holes = _valid(keys) & ~_valid(joined)
         if holes.any():
             raise self.wrong(int(holes.argmax()), "column 'keys' has a null in its array: filter nulls out of it")
