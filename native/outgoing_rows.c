@@ -5,7 +5,7 @@
 enum { ITEM_BYTES = 22, ID_PREFIX = 22, ID_NUMBER = 10, ID_BYTES = ID_PREFIX + ID_NUMBER, MAX_PAIRS = 32 };
 
 static const char id_name[] = "UNIQ_KEY\1", wait_pair[] = "WAIT\1true\2", key_name[] = "__SHARDINGKEY\1", keys_name[] = "KEYS\1",
-                  tags_name[] = "TAGS\1";
+                  tags_name[] = "TAGS\1", wait_name[] = "WAIT\1";
 
 #define LENGTH(text) ((Py_ssize_t)sizeof(text) - 1)
 
@@ -153,17 +153,26 @@ static int is_named(Span span, const char *name, Py_ssize_t size)
 /* A row's message; `id` is that of its properties, if they have one. */
 typedef struct {
     Span body, tags, keys, sharding_key, id;
-    Span names[MAX_PAIRS], values[MAX_PAIRS];
-    int pairs;
+    Span names[MAX_PAIRS + 3], values[MAX_PAIRS + 3]; /* with those that columns set */
+    int pairs, waits;
     int64_t properties_bytes;
 } Row;
 
-/* 1 for pairs that are written one after the other; 0 for odd ones, such as a name that a column sets too. */
+/* The last value of a name counts, at the place of the first: as in a dict. */
+static void set_pair(Row *row, Span name, Span value)
+{
+    int pair = 0;
+    while (pair < row->pairs && !is_named(name, (const char *)row->names[pair].at, row->names[pair].size))
+        pair++;
+    row->names[pair] = name, row->values[pair] = value;
+    row->pairs += pair == row->pairs;
+}
+
+/* 1 for pairs that can travel, 0 for odd ones. */
 static int read_pairs(const Maps *maps, Py_ssize_t at, Row *row)
 {
     Py_ssize_t begin, end;
     int found = list_at(&maps->lists, at, maps->names.rows, &begin, &end);
-    row->pairs = 0;
     if (found <= 0)
         return found < 0 ? -1 : 1;
     if (end - begin > MAX_PAIRS)
@@ -173,22 +182,21 @@ static int read_pairs(const Maps *maps, Py_ssize_t at, Row *row)
         int has_name = span_at(&maps->names, pair, &name), has_value = span_at(&maps->values, pair, &value);
         if (has_name < 0 || has_value < 0)
             return -1;
-        if (!has_name || !has_value || !can_travel(name) || !can_travel(value) || is_named(name, "WAIT", 4) || IS(name, key_name)
-            || IS(name, keys_name) || IS(name, tags_name))
+        if (!has_name || !has_value || !can_travel(name) || !can_travel(value))
             return 0;
-        for (int other = 0; other < row->pairs; other++)
-            if (is_named(name, (const char *)row->names[other].at, row->names[other].size))
-                return 0;
-        if (IS(name, id_name)) {
-            if (row->id.at != NULL)
-                return 0;
+        if (IS(name, id_name))
             row->id = value;
-            continue;
-        }
-        row->names[row->pairs] = name, row->values[row->pairs++] = value;
-        row->properties_bytes += name.size + value.size + 2;
+        else if (IS(name, wait_name))
+            row->waits = is_named(value, "true", 4);
+        else
+            set_pair(row, name, value);
     }
-    return 1;
+    return row->waits;
+}
+
+static Span name_of(const char *name)
+{
+    return (Span){(const uint8_t *)name, (Py_ssize_t)strlen(name) - 1};
 }
 
 /* 1 for a plain row, 0 for an odd one, -1 with an error. */
@@ -200,17 +208,23 @@ static int read_row(const Columns *columns, Py_ssize_t at, Row *row)
     if (has_body < 0 || has_tags < 0 || has_keys < 0 || has_key < 0)
         return -1;
     row->id = (Span){NULL, 0};
-    row->properties_bytes = LENGTH(id_name) + 1 + LENGTH(wait_pair);
+    row->pairs = 0;
+    row->waits = 1;
     if (row->body.size == 0 || (row->tags.size > 0 && !can_travel(row->tags)) || (row->keys.size > 0 && !can_travel(row->keys))
         || (has_key && !can_travel(row->sharding_key)))
         return 0;
     int plain = read_pairs(&columns->maps, at, row);
     if (plain <= 0)
         return plain;
-    row->properties_bytes += row->id.at == NULL ? ID_BYTES : row->id.size;
-    row->properties_bytes += row->tags.size > 0 ? LENGTH(tags_name) + row->tags.size + 1 : 0;
-    row->properties_bytes += row->keys.size > 0 ? LENGTH(keys_name) + row->keys.size + 1 : 0;
-    row->properties_bytes += has_key ? LENGTH(key_name) + row->sharding_key.size + 1 : 0;
+    if (has_key)
+        set_pair(row, name_of(key_name), row->sharding_key);
+    if (row->keys.size > 0)
+        set_pair(row, name_of(keys_name), row->keys);
+    if (row->tags.size > 0)
+        set_pair(row, name_of(tags_name), row->tags);
+    row->properties_bytes = LENGTH(id_name) + 1 + LENGTH(wait_pair) + (row->id.at == NULL ? ID_BYTES : row->id.size);
+    for (int pair = 0; pair < row->pairs; pair++)
+        row->properties_bytes += row->names[pair].size + row->values[pair].size + 2;
     return row->properties_bytes <= MAX_PROPERTIES_BYTES;
 }
 
@@ -233,11 +247,7 @@ static uint8_t *put_properties(uint8_t *at, const Row *row, const char *prefix, 
         at = put_bytes(at, row->names[pair].at, (size_t)row->names[pair].size);
         at = put_property(at, "\1", 1, row->values[pair]);
     }
-    if (row->sharding_key.at != NULL)
-        at = put_property(at, key_name, LENGTH(key_name), row->sharding_key);
-    if (row->keys.size > 0)
-        at = put_property(at, keys_name, LENGTH(keys_name), row->keys);
-    return row->tags.size > 0 ? put_property(at, tags_name, LENGTH(tags_name), row->tags) : at;
+    return at;
 }
 
 static uint8_t *put_item(uint8_t *at, const Row *row, int32_t flag, const char *prefix, uint64_t number)
@@ -290,7 +300,8 @@ EXPORT(encode_rows)
         || as_int64(args[6], &order.first_number))
         return NULL;
     PyObject *done = NULL;
-    if (prefix_bytes != ID_PREFIX || order.from < 0 || order.most_bytes < 0 || order.most_bytes > INT32_MAX || order.first_number < 0
+    order.most_bytes = order.most_bytes < 0 ? 0 : order.most_bytes;
+    if (prefix_bytes != ID_PREFIX || order.from < 0 || order.most_bytes > INT32_MAX || order.first_number < 0
         || order.first_number >> 39)
         PyErr_SetString(PyExc_ValueError, "the numbers of rows and bytes are out of range");
     else if (read_columns(args[0], args[1], &columns) == 0)

@@ -52,6 +52,13 @@ def send(
         writer.flush()
 
 
+def have_queues(cluster: LocalCluster, topic: str, count: int) -> None:
+    """Give a topic so many queues; the name server knows it when this returns."""
+    create_topic(cluster.brokers[0].address, topic, count)
+    with BulkReader(cluster.namesrv, group="look") as reader:
+        eventually(lambda: len(reader.queues(topic)) == count, f"{count} queues of {topic}")
+
+
 def stored(namesrv: str, topic: str) -> list[MessageView]:
     """Everything in a topic, as a consumer sees it."""
     with BulkReader(namesrv, group="check") as reader:

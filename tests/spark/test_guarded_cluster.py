@@ -11,6 +11,7 @@ import pytest
 from rocketline.admin import Admin
 from rocketline.admin.accounts import one_entry, wait_until_known
 from rocketline.client import Credentials
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.protocol.bodies import UserInfo
 from rocketline.testing import LocalCluster
 
@@ -53,6 +54,10 @@ def test_what_the_account_may(spark: SparkSession, guarded: LocalCluster) -> Non
 
     write(WRITER)
     assert read(READER) == {b"one", b"two"}
+    # To ask about all queues of a topic at once needs another right than to read them.
+    with BulkReader(guarded.namesrv, group=GROUP, credentials=Credentials("reader", "reader-secret")) as reader:
+        bounds = reader.all_bounds(reader.queues("lake"))
+        assert sum(each.end - each.begin for each in bounds.values()) == 2
     for work, account, reason in (
         (write, READER, "no permission to access Topic:lake"),
         (read, WRITER, "no permission to access"),

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -78,6 +78,38 @@ def everything(cluster: LocalCluster, topic: str) -> Counter[tuple[int, int]]:
     return Counter((number, offset) for number, (begin, end) in bounds.items() for offset in range(begin, end))
 
 
+def test_listeners_see_how_far_a_stream_is_behind(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    seen: list[dict[str, float]] = []
+
+    class Lag(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:
+            latest = json.loads(event.progress.sources[0].latestOffset)
+            seen.append({name: latest[name] for name in ("lag.messages", "lag.seconds")})
+
+        def onQueryTerminated(self, event: Any) -> None:
+            pass
+
+    send(cluster.namesrv, topic, numbers(0, 25))
+    listener = Lag()
+    spark.streams.addListener(listener)
+    try:
+        progress = run(to_parquet(stream(spark, cluster, topic, maxOffsetsPerTrigger="10"), tmp_path))
+        eventually(lambda: len(seen) >= 3, "the listener saw three batches")
+    finally:
+        spark.streams.removeListener(listener)
+    assert [each["lag.messages"] for each in seen[:3]] == [15, 5, 0]
+    assert seen[0]["lag.seconds"] > 0 and seen[2]["lag.seconds"] == 0
+    shown = json.loads(progress[0].sources[0].latestOffset)
+    assert sum(shown[topic]["broker-a"].values()) == 25
+
+
 def numbers(start: int, end: int, padding: int = 0) -> list[bytes]:
     return [b"%d" % number + bytes(padding) for number in range(start, end)]
 
@@ -130,7 +162,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_tells_of_its_progress(
     assert [progress["numInputRows"] for progress in first_run[:2]] == [40, 20]
     source = first_run[0]["sources"][0]
     assert json.loads(source["endOffset"]) == {topic: {"broker-a": {"0": 40, "1": 0}}}
-    assert json.loads(source["latestOffset"]) == {topic: {"broker-a": {"0": 60, "1": 0}}}
+    assert json.loads(source["latestOffset"])[topic] == {"broker-a": {"0": 60, "1": 0}}
     assert consume_stats(address, group, topic)[0] == (60, 60), "the last batch too"
     kept = "".join(path.read_text() for path in (tmp_path / "check").rglob("[!.]*") if path.is_file())
     assert '{"0": 40, "1": 0}' in kept or '{"0":40,"1":0}' in kept

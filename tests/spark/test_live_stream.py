@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.spark.live import bodies, forget, send, streaming
-from tests.support.admin import consume_stats, create_topic, delete_topic, eventually
+from tests.spark.live import bodies, forget, have_queues, send, streaming
+from tests.support.admin import consume_stats, create_topic, delete_topic
 from tests.support.patience import PATIENCE_MS
 
-from rocketline.client.bulk.reader import BulkReader
 from rocketline.clock import ManualClock
 from rocketline.errors import ConfigError, RangeNotAvailable, RouteNotFound, TopicNotExist
 from rocketline.message import MessageQueue
@@ -32,13 +31,6 @@ def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def numbers(start: int, end: int, padding: bytes = b"") -> list[bytes]:
     return [b"%d" % number + padding for number in range(start, end)]
-
-
-def have_queues(cluster: LocalCluster, topic: str, count: int) -> None:
-    """Give a topic so many queues; the name server knows it when this returns."""
-    create_topic(cluster.brokers[0].address, topic, count)
-    with BulkReader(cluster.namesrv, group="look") as reader:
-        eventually(lambda: len(reader.queues(topic)) == count, f"{count} queues of {topic}")
 
 
 def read(cluster: LocalCluster, **options: str) -> list[dict[str, Any]]:
@@ -79,7 +71,21 @@ def test_batches_have_a_limit_unless_all_is_wanted(cluster: LocalCluster, topic:
         assert sizes == [10, 10, 5, 0]
         everything = stream.reader.latestOffset(json.loads(start), ReadAllAvailable())
         assert len(stream.rows(start, json.dumps(everything))) == 25
-        assert stream.reader.reportLatestOffset() == json.loads(stream.position)
+        lag = {"lag.messages": 0, "lag.seconds": 0.0}
+        assert stream.reader.reportLatestOffset() == {**json.loads(stream.position), **lag}
+
+
+def test_small_ranges_are_read_by_one_task_unless_tasks_are_asked_for(cluster: LocalCluster) -> None:
+    topic = "many_queues"
+    create_topic(cluster.brokers[0].address, topic, 12)
+    for queue_id in range(12):
+        send(cluster.namesrv, topic, numbers(queue_id * 10, queue_id * 10 + 10), queue_id=queue_id)
+    for more, tasks in (({}, 1), ({"minPartitions": "3"}, 12), ({"maxRecordsPerPartition": "45"}, 3)):
+        source = LiveSource({"namesrv": cluster.namesrv, "subscribe": topic, "pullBatchSize": "25", **more})
+        reader = source.reader(from_arrow_schema(COLUMNS))
+        parts = reader.partitions()
+        rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+        assert (len(parts), [int(row["body"]) for row in rows]) == (tasks, [*range(120)])
 
 
 def test_available_now_reads_up_to_what_there_was(cluster: LocalCluster, topic: str) -> None:
@@ -164,11 +170,11 @@ def test_a_deleted_topic_ends_a_stream_or_is_waited_for(cluster: LocalCluster, t
             strict.step()
         assert lenient.step() == []
         assert lenient.rows(planned, lenient.position) == [], "what was planned is gone"
-        with pytest.raises(TopicNotExist, match="create it again and restart the query on the same checkpoint"):
+        with pytest.raises(TopicNotExist, match="needs a new checkpoint, with startingOffsets=earliest"):
             strict.rows(planned, strict.position)
         create_topic(address, topic, 2)
         send(cluster.namesrv, topic, numbers(100, 110), queue_id=0)
-        with pytest.raises(RangeNotAvailable, match="deleted and created again"):
+        with pytest.raises(RangeNotAvailable, match=r"deleted and created again.*needs a new checkpoint"):
             strict.step()
         assert bodies(lenient.step() + lenient.step()) == list(range(100, 110))
 

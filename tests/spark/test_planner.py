@@ -11,6 +11,7 @@ from rocketline.spark.live.planner import (
     advance,
     backlog,
     clamped,
+    joined_ranges,
     limited,
     out_of_range,
     ranges_between,
@@ -110,6 +111,19 @@ def test_a_queue_made_again_is_read_from_its_beginning() -> None:
     assert ranges_between(start, step.end) == []
     again = advance(step.end, offsets(0), offsets(4))
     assert ranges_between(step.end, again.end) == [QueueRange(queue(0), 0, 4)]
+
+
+def test_small_neighbours_are_read_by_one_task() -> None:
+    sizes = [3, 4, 5, 100, 1, 1, 10, 1]
+    ranges = [QueueRange(queue(number), 5, 5 + size) for number, size in enumerate(sizes)]
+
+    def tasks(**limits: int) -> list[list[int]]:
+        return [[part.rows for part in task] for task in joined_ranges(ranges, **limits)]
+
+    assert tasks(enough=12) == [[3, 4, 5], [100], [1, 1, 10], [1]]
+    assert tasks(enough=12, max_records=7) == [[3, 4], [5], [100], [1, 1], [10], [1]]
+    assert tasks() == [sizes]
+    assert joined_ranges([]) == []
 
 
 def test_positions_beyond_either_end_are_told_and_moved() -> None:

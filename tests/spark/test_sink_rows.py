@@ -54,7 +54,7 @@ def test_every_column_means_something() -> None:
         "Body": ["text"],
         "topic": ["other"],
         "tags": ["a"],
-        "keys": [["k1", "k2"]],
+        "keys": pa.array([["k1", "k2"]], pa.list_(pa.field("element", pa.string(), nullable=False))),
         "properties": pa.array([[("p", "1")]], pa.map_(pa.string(), pa.string())),
         "shardingKey": ["s"],
         "deliverAt": pa.array([WHEN], pa.timestamp("us", "UTC")),
@@ -153,11 +153,21 @@ MAP = pa.map_(pa.string(), pa.string())
         ({"delayMs": pa.array([1, -5])}, "row 1 of the task: delay .* below zero"),
         ({"queueId": pa.array([0, 77])}, "row 1 of the task: column 'queueId': queue 77 .* does not exist; there are"),
         ({"tags": [b"a", b"\xff"]}, "row 1 of the task: column 'tags' is not UTF-8"),
+        ({"topic": [b"a", b"\xff"]}, "row 1 of the task: column 'topic' is not UTF-8"),
+        (
+            {"brokerName": [b"broker-a", b"\xff"], "queueId": pa.array([0, 0])},
+            "row 1 of the task: column 'brokerName' is not UTF-8",
+        ),
+        ({"delayMs": pa.array([1, 1 << 62])}, "row 1 of the task: column 'delayMs' is 4611686018427387904, which is"),
+        (
+            {"deliverAt": pa.array([0, 300_000_000_000_000_000], pa.timestamp("us", "UTC"))},
+            "row 1 of the task: column 'deliverAt' is 300000000000000000 microseconds, which is beyond",
+        ),
     ],
 )
 def test_a_wrong_row_is_named_with_its_column(cluster: LocalCluster, columns: dict[str, Any], problem: str) -> None:
     given = {"body": [b"x", b"y"], "topic": ["wrong", "wrong"], **columns}
-    for name in ("tags",):
+    for name in ("tags", "topic", "brokerName"):
         if name in given and isinstance(given[name][0], bytes):  # a string as Spark may have it, not checked by Arrow
             given[name] = pa.array(given[name], pa.binary()).view(pa.string())
     batch = pa.RecordBatch.from_pydict(given)
@@ -226,6 +236,36 @@ def test_a_rate_changes_nothing_but_the_speed(cluster: LocalCluster) -> None:
     assert ids == {b"%d" % n: RowIds.of("w", 0).of_row(n) for n in range(30)}
 
 
+def test_copied_properties_and_large_rows_do_not_break_batches(cluster: LocalCluster) -> None:
+    """A topic copied to another one: its messages have all the properties that senders set."""
+    pairs = [("KEYS", "k"), ("TAGS", "old"), ("WAIT", "true"), ("__SHARDINGKEY", "s"), ("UNIQ_KEY", "own"), ("p", "1")]
+    batch = pa.RecordBatch.from_pydict(
+        {"body": [b"x"] * 200, "tags": ["new"] * 200, "properties": pa.array([pairs] * 200, MAP)}
+    )
+    sent = send_rows(options(cluster, batch.schema, topic="copies"), "w", 0, iter([batch]))
+    assert (sent.rows, sent.requests) == (200, 1)
+    properties = stored(cluster, "copies")[0].properties
+    assert {name: properties[name] for name, _ in pairs} == {**dict(pairs), "TAGS": "new"}
+
+    large = pa.RecordBatch.from_pydict({"body": [bytes(size) for size in (300_000, 1, 1)]})
+    sent = send_rows(options(cluster, large.schema, topic="large"), "w", 0, iter([large]))
+    assert (sent.rows, sent.requests) == (3, 2)
+    assert sorted(len(message.body) for message in stored(cluster, "large")) == [1, 1, 300_000]
+
+
+def test_rows_that_are_not_waited_for_keep_their_order(cluster: LocalCluster) -> None:
+    properties = [[("WAIT", "false")] if number % 3 else [] for number in range(30)]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "body": [f"{number}" for number in range(30)],
+            "shardingKey": ["k"] * 30,
+            "properties": pa.array(properties, MAP),
+        }
+    )
+    send_rows(options(cluster, batch.schema, topic="unheard"), "w", 0, iter([batch]))
+    assert [int(message.body) for message in stored(cluster, "unheard")] == list(range(30))
+
+
 def test_a_task_that_runs_again_stores_the_same_ids_again(cluster: LocalCluster) -> None:
     batch = pa.RecordBatch.from_pydict({"body": ["a", "b"], "topic": ["again", "again"]})
     for _ in range(2):
@@ -251,6 +291,7 @@ def test_queues_may_be_chosen_and_those_that_are_not_there_are_told(cluster: Loc
         ({"namesrv": ""}, "'namesrv' is needed"),
         ({"topic": "a b"}, "option 'topic'"),
         ({"batchByte": "5"}, "did you mean 'batchBytes'"),
+        ({"batchBytes": "4m"}, "'batchBytes' must be at most 2097152 bytes, not '4m'"),
         ({"maxInFlight": "0"}, "from 1 to"),
         ({"rowsPerSecond": "0"}, "'rowsPerSecond' must be a number above 0"),
         ({"rowsPerSecond": "nan"}, "'rowsPerSecond' must be a number above 0"),

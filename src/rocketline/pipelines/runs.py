@@ -256,15 +256,17 @@ def behind_of(progress: Any) -> int | None:
     total = 0
     for source in progress.sources:
         try:
-            latest, end = json.loads(source.latestOffset), json.loads(source.endOffset)
+            latest, end = _leaves(json.loads(source.latestOffset)), _leaves(json.loads(source.endOffset))
         except (TypeError, ValueError):
             return None
-        total += max(0, _sum(latest) - _sum(end))
+        # A queue whose end is not known was deleted, or has just appeared and will be read from its beginning on.
+        total += sum(max(0, offset - end[queue]) for queue, offset in latest.items() if queue in end)
     return total
 
 
-def _sum(offsets: Any) -> int:
-    """All numbers in offsets as our sources write them: `{"topic": {"broker": {"0": 42}}}`."""
-    if isinstance(offsets, dict):
-        return sum(map(_sum, offsets.values()))
-    return offsets if isinstance(offsets, int) and not isinstance(offsets, bool) else 0
+def _leaves(offsets: Any, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+    """The offset of each queue, as our sources write them: `{"topic": {"broker": {"0": 42}}}`."""
+    if not isinstance(offsets, dict):
+        is_offset = len(above) == 3 and isinstance(offsets, int) and not isinstance(offsets, bool)
+        return {above: offsets} if is_offset else {}
+    return {queue: offset for name, part in offsets.items() for queue, offset in _leaves(part, (*above, name)).items()}

@@ -92,7 +92,7 @@ class Options:
             raise self.wrong(f"option {name!r} must be a number above 0, not {value!r}")
         return number
 
-    def size(self, name: str, default: int, minimum: int = 1) -> int:
+    def size(self, name: str, default: int, minimum: int = 1, maximum: int | None = None) -> int:
         """A number of bytes such as 134217728, 128m or 1g."""
         value = self.text(name)
         if value is None:
@@ -103,6 +103,8 @@ class Options:
             raise self.wrong(f"option {name!r} must be a size such as 134217728, 128m or 1g, not {value!r}")
         if int(digits) * _SIZES[unit] < minimum:
             raise self.wrong(f"option {name!r} must be at least {minimum} bytes, not {value!r}")
+        if maximum is not None and int(digits) * _SIZES[unit] > maximum:
+            raise self.wrong(f"option {name!r} must be at most {maximum} bytes, not {value!r}")
         return int(digits) * _SIZES[unit]
 
     def seconds(self, name: str, default: float) -> float:

@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.live import send
+from tests.spark.live import have_queues, send
+from tests.support.admin import create_topic, delete_topic
 
 from rocketline.errors import ConfigError
+from rocketline.pipelines.runs import RunRecord, read_runs
+from rocketline.pipelines.tables import parquet, table
 from rocketline.pipelines.tables.auditing import audit_table, stored_messages
 from rocketline.pipelines.tables.bodies import evolved
-from rocketline.pipelines.tables.formats import ParquetTable, table_in
+from rocketline.pipelines.tables.formats import table_in
+from rocketline.pipelines.tables.parquet import ParquetTable
 from rocketline.pipelines.tables.runtimes import format_settings
 from rocketline.pipelines.tables.table import TopicTable, keep_table
 from rocketline.testing import LocalCluster
@@ -48,10 +52,10 @@ def test_every_message_once_though_runs_are_killed(
     send(cluster.namesrv, topic, [*orders(*range(50)), b"no JSON", b'{"id": "many"}'])
     note = ParquetTable._note
 
-    def die(table: ParquetTable, *rest: Any) -> None:
-        if table.path.endswith(dies_at):
+    def die(killed: ParquetTable, *rest: Any) -> None:
+        if killed.path.endswith(dies_at):
             raise Killed
-        note(table, *rest)
+        note(killed, *rest)
 
     monkeypatch.setattr(ParquetTable, "_note", die)
     # The rejected rows are there, the others not yet; then rows of both are written, and do not count.
@@ -73,7 +77,7 @@ def test_every_message_once_though_runs_are_killed(
     again = stored_messages(spark, wanted.target, [topic], "parquet")
     assert again.where("body = cast('no JSON' AS binary)").count() == 1
 
-    (first, *_) = sorted((tmp_path / topic / "rows").glob("batch=*/day=*/*.parquet"))
+    (first, *_) = sorted((tmp_path / topic / "rows").glob("part=*/day=*/*.parquet"))
     first.unlink()
     first.with_name(f".{first.name}.crc").unlink(missing_ok=True)
     audited = audit_table(spark, wanted, ignore)
@@ -105,7 +109,103 @@ def test_columns_may_be_added_widened_and_left_out(
             "amount:double",
         ]
         assert sorted((row.id, row.customer, row.amount) for row in rows.collect()) == expected
-    assert len(list((tmp_path / topic / "rows").iterdir())) == 1, "one folder is left of four batches"
+    assert len(list((tmp_path / topic / "rows" / "part=3").glob("day=*/*.parquet"))) == 1
+
+
+def test_parts_of_the_same_size_are_merged_and_removed_later(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ALIKE", 3)
+    wanted = TopicTable(
+        cluster.namesrv, topic, str(tmp_path), "parquet", "json", "id int, customer string", per_batch=2
+    )
+    parts = tmp_path / topic / "rows"
+
+    def add(*numbers: int) -> set[str]:
+        send(cluster.namesrv, topic, [*orders(*numbers), b"no JSON"], queue_id=0)
+        keep_table(spark, wanted, ignore)
+        return {part.name for part in parts.iterdir()}
+
+    assert add(0, 1, 2) == {"part=0", "part=1"}
+    before = rows_of(spark, wanted)
+    assert add(3, 4, 5) == {f"part={number}" for number in (0, 1, 2, 3, 4)}, "0, 1 and 2 are also in 3"
+    assert sorted(row.id for row in before.collect()) == [0, 1, 2], "who reads the parts that were merged still can"
+    left = add(6, 7, 8)
+    assert "part=0" not in left
+    assert sorted(row.id for row in rows_of(spark, wanted).collect()) == [*range(9)]
+    assert rows_of(spark, wanted, "_rejected").count() == 3
+    assert len(list((tmp_path / topic / "notes").iterdir())) == 2
+
+
+def test_a_topic_that_was_created_again_has_new_rejected_rows(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    wanted = TopicTable(
+        cluster.namesrv, topic, str(tmp_path), "parquet", "json", "`a ``quoted`` id` int", fail_on_loss=False
+    )
+    send(cluster.namesrv, topic, [b'{"a `quoted` id": 1}', b"old 1", b"old 2"], queue_id=0)
+    keep_table(spark, wanted, ignore)
+    address = cluster.brokers[0].address
+    delete_topic(cluster.namesrv, address, topic)
+    create_topic(address, topic, 2)
+    send(cluster.namesrv, topic, [b"new", b'{"a `quoted` id": 2}'], queue_id=0)
+    keep_table(spark, wanted, ignore)
+    assert sorted(bytes(row.message.body) for row in rows_of(spark, wanted, "_rejected").collect()) == [
+        b"new", b"old 1", b"old 2",
+    ]  # fmt: skip
+    assert sorted(row["a `quoted` id"] for row in rows_of(spark, wanted).collect()) == [1, 2]
+
+
+def test_a_queue_that_is_added_after_planning_is_read_by_the_next_batch(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = TopicTable(cluster.namesrv, topic, str(tmp_path), "parquet")
+    send(cluster.namesrv, topic, [b"1"], queue_id=0)
+    plan = table._plan
+
+    def late(*planning: Any) -> Any:
+        planned = plan(*planning)
+        monkeypatch.setattr(table, "_plan", plan)
+        have_queues(cluster, topic, 3)
+        send(cluster.namesrv, topic, [b"2"], queue_id=2)
+        return planned
+
+    monkeypatch.setattr(table, "_plan", late)
+    keep_table(spark, wanted, ignore)
+    assert sorted(bytes(row.message.body) for row in rows_of(spark, wanted).collect()) == [b"1", b"2"]
+
+
+def test_a_table_is_followed_until_interrupted(
+    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = TopicTable(cluster.namesrv, topic, str(tmp_path / "tables"), "parquet", per_batch=3)
+    send(cluster.namesrv, topic, [b"1", b"2", b"3", b"4"])
+    pauses = 0
+    reads: list[str] = []
+    newest = ParquetTable._newest
+
+    def counting(each: ParquetTable) -> Any:
+        reads.append(each.path)
+        return newest(each)
+
+    def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 1:
+            send(cluster.namesrv, topic, [b"5"])
+        elif pauses == 3:
+            reads.clear()
+        elif pauses == 6:
+            assert reads == [], "a table that nothing is added to is not read"
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ParquetTable, "_newest", counting)
+    monkeypatch.setattr(table, "_pause", pause)
+    with RunRecord(tmp_path / "runs", "table"):
+        outcome = keep_table(spark, wanted, ignore, follow=True)
+        (run,) = read_runs(tmp_path / "runs")
+    assert outcome.notes[0] == "5 rows, 0 rejected"
+    assert (run.rows, run.behind) == (5, 0)
 
 
 def test_rules_of_a_schema(spark: SparkSession) -> None:
@@ -128,6 +228,8 @@ def test_rules_of_a_schema(spark: SparkSession) -> None:
         ({"body": "xml"}, "--body xml: there are raw, json"),
         ({"body": "json", "schema": "a wrong type"}, "is not valid"),
         ({"body": "json", "schema": "message int"}, "column 'message'"),
+        ({"body": "json", "schema": "_deleted int"}, "column '_deleted'"),
+        ({"keep_body": False}, "--no-keep-body needs --body json"),
         ({"merge_key": ("id",)}, "needs --format delta"),
         ({"delete_when": "true"}, "without --merge-key"),
     ],

@@ -27,6 +27,7 @@ from rocketline.errors import (
     RouteNotFound,
 )
 from rocketline.message import Message, MessageQueue
+from rocketline.protocol.bodies import TopicOffset, TopicStatsTable, encode_body, queue_key
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import PullMessageHeader
@@ -69,6 +70,48 @@ def reading(cluster: FakeCluster, **options: Any) -> BulkReader:
 
 def numbers(replies: Iterator[BulkReply]) -> list[int]:
     return [int(message.body) for reply in replies for message in reply.messages()]
+
+
+def test_a_broker_is_asked_once_about_all_queues_of_a_topic_if_it_answers(cluster: FakeCluster) -> None:
+    stats = RequestCode.GET_TOPIC_STATS_INFO
+
+    def answer(request: Command) -> Command:
+        queues = {
+            queue_key(MessageQueue("T", "broker-a", 0)): TopicOffset(0, 100, 5),
+            queue_key(MessageQueue("T", "broker-a", 1)): TopicOffset(-1, 0, 0),
+        }
+        return request.reply(ResponseCode.SUCCESS, body=encode_body(TopicStatsTable(queues)))
+
+    expected = [(QUEUE, (0, 100)), (MessageQueue("T", "broker-a", 1), (0, 0))]
+    with reading(cluster) as reader:
+        queues = sorted(reader.queues("T"))
+        # The broker of this cluster does not know the request; it is not asked again.
+        for _ in range(2):
+            assert sorted(reader.all_bounds(queues).items()) == expected
+        singles = len(cluster.broker.requests_of(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET))
+        assert (len(cluster.broker.requests_of(stats)), singles) == (1, 8)
+    cluster.broker.on[stats] = answer
+    with reading(cluster) as reader:
+        assert sorted(reader.all_bounds(queues).items()) == expected
+        assert len(cluster.broker.requests_of(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET)) == singles
+
+
+def test_when_messages_were_stored(cluster: FakeCluster) -> None:
+    with reading(cluster) as reader:
+        stored = reader.store_times({QUEUE: 7, MessageQueue("T", "broker-a", 1): 0})
+        (message,) = [message for reply in reader.read(QUEUE, 7, 8) for message in reply.messages()]
+    assert stored == {QUEUE: message.store_ms}, "queue 1 has no message"
+
+
+def test_a_range_that_was_begun_is_read_after_another_one(cluster: FakeCluster) -> None:
+    with reading(cluster) as reader:
+        first, second = reader.reading(QUEUE, 0, 50), reader.reading(QUEUE, 50, 100)
+        first.begin()
+        second.begin()
+        assert numbers(first.replies()) == [*range(50)]
+        for channel in list(cluster.broker.channels):
+            channel.close()
+        assert numbers(second.replies()) == [*range(50, 100)]
 
 
 def limit_replies(cluster: FakeCluster, *sizes: int) -> None:

@@ -106,13 +106,32 @@ def test_messages_that_were_encoded_before_travel_with_others(cluster: FakeClust
         writer.send(Message("T", b"3"), queue)
         assert writer.room("T", queue) < before
         assert sent(cluster) == []
-        assert writer.send_collected("T", queue)
-        assert not writer.send_collected("T", queue)
-        writer.send_items("T", items(b"4"), 1, 1, queue)
+        writer.send_items("T", items(bytes(390)), 1, 390, queue)
+        assert writer.room("T", queue) == (4000, 400), "a full batch is sent, and the next one is empty"
         writer.flush()
-        assert (writer.counts.messages, writer.counts.body_bytes, writer.counts.requests) == (4, 4, 2)
+        assert (writer.counts.messages, writer.counts.body_bytes, writer.counts.requests) == (4, 393, 2)
     bodies = [[bytes(item.body) for item in decode_batch(request.body)] for _, request in sent(cluster, BATCH)]
-    assert bodies == [[b"1", b"2", b"3"], [b"4"]]
+    assert bodies == [[b"1", b"2", b"3"], [bytes(390)]]
+
+
+def test_a_message_larger_than_a_batch_travels_alone(cluster: FakeCluster) -> None:
+    with writing(cluster, batch_bytes=400) as writer:
+        writer.send(Message("T", bytes(1000)))
+        assert writer.room("T") == (4000, 400)
+        writer.send(Message("T", b"1"))
+        writer.send(Message("T", b"2"))
+        writer.flush()
+        assert (writer.counts.messages, writer.counts.requests) == (3, 2)
+
+
+def test_order_is_kept_among_messages_that_are_waited_for_and_others(cluster: FakeCluster) -> None:
+    queue = MessageQueue("T", "broker-a", 0)
+    with writing(cluster) as writer:
+        for number in range(12):
+            writer.send(Message("T", b"%02d" % number, wait_stored=number % 3 == 0), queue, ordered=True)
+        writer.flush()
+    stored = cluster.broker.queues["T", 0].records
+    assert [int(decode_message(record, 0, len(record)).body) for record in stored] == list(range(12))
 
 
 def test_what_is_collected_for_many_topics_is_bounded(cluster: FakeCluster) -> None:
@@ -212,6 +231,8 @@ def test_mistakes_are_told(cluster: FakeCluster) -> None:
         writer.send(Message("T", b""))
     with pytest.raises(ConfigError, match="in_flight"):
         writing(cluster, in_flight=0)
+    with pytest.raises(ConfigError, match="batch_bytes 2097153: at most 2097152"):
+        writing(cluster, batch_bytes=(2 << 20) + 1)
     with BulkWriter("127.0.0.1:1", group="bulk", timeout=0.2) as writer:
         writer.send(Message("T", b"x"))
         with pytest.raises((RouteNotFound, SendFailed), match="could be reached"):

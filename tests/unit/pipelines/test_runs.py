@@ -114,7 +114,9 @@ def test_anything_may_be_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_batches_of_a_stream_say_how_far_it_is_behind(tmp_path: Path) -> None:
-    latest, end = {"T": {"a": {"0": 42, "1": 5}}}, {"T": {"a": {"0": 40, "1": 5}}}
+    # Queue 1 was made again and is shorter, queue 2 is not planned yet; what is behind is the two of queue 0.
+    latest = {"T": {"a": {"0": 42, "1": 5, "2": 7}}, "lag.messages": 1000, "lag.seconds": 3.5}
+    end = {"T": {"a": {"0": 40, "1": 99}}}
     source = SimpleNamespace(latestOffset=json.dumps(latest), endOffset=json.dumps(end))
     with RunRecord(tmp_path, "archive"):
         note_batch(SimpleNamespace(name="archive", batchId=3, numInputRows=1000, sources=[source]))

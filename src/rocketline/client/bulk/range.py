@@ -11,6 +11,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -118,6 +119,11 @@ class RangeReading:
         self._short: RangeNotAvailable | None = None
         """The error to raise, if nothing comes any more."""
 
+    def begin(self) -> None:
+        """Have the broker work on the first reply while others are read. `replies` meets what fails here again."""
+        with suppress(TransportError, RouteNotFound):
+            self._ask_ahead(self._reader.deadline())
+
     def replies(self) -> Iterator[BulkReply]:
         deadline = self._reader.deadline()
         try:
@@ -168,13 +174,7 @@ class RangeReading:
             next_offset += count
 
     def _request(self, offset: int, count: int) -> Command:
-        queue = self._queue
-        header = PullMessageHeader(
-            self._reader.group, queue.topic, queue.queue_id, QueueOffset(offset), count, SUBSCRIPTION,
-            commit_offset=ConsumerOffset(0), suspend_ms=0, sub_version=0, subscription=self._expression,
-            expression_type=self._kind, max_msg_bytes=(1 << 31) - 1, broker_name=queue.broker_name,
-            bulk=True,
-        )  # fmt: skip
+        header = pull_header(self._reader.group, self._queue, offset, count, self._expression, self._kind)
         return Command(RequestCode.PULL_MESSAGE, header.encode())
 
     def _found(self, offset: int, answer: BulkAnswer, fields: PullMessageResponseHeader, deadline: float) -> BulkReply:
@@ -239,6 +239,17 @@ class RangeReading:
             for _, opaque in self._asked:
                 self._channel.abandon(opaque)
         self._asked.clear()
+
+
+def pull_header(
+    group: str, queue: MessageQueue, offset: int, count: int, expression: str = "*", kind: str = TAG
+) -> PullMessageHeader:
+    """A pull that is not held, with a subscription of its own."""
+    return PullMessageHeader(
+        group, queue.topic, queue.queue_id, QueueOffset(offset), count, SUBSCRIPTION, commit_offset=ConsumerOffset(0),
+        suspend_ms=0, sub_version=0, subscription=expression, expression_type=kind, max_msg_bytes=(1 << 31) - 1,
+        broker_name=queue.broker_name, bulk=True,
+    )  # fmt: skip
 
 
 def _cut(records: memoryview, end: int) -> memoryview:

@@ -15,35 +15,51 @@ A reader belongs to one thread and one process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Self
+from typing import NamedTuple, Self
 
-from rocketline.client.bulk.channel import BulkChannel
+from rocketline.client.bulk.channel import BulkAnswer, BulkChannel
 from rocketline.client.bulk.cluster import BulkCluster
-from rocketline.client.bulk.range import BulkReply, RangeReading
+from rocketline.client.bulk.range import BulkReply, RangeReading, pull_header
 from rocketline.client.consumer.group.subscription import Sql
 from rocketline.client.identity import check_group
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import BrokerError, ConfigError, InvalidMessage, RocketlineError
 from rocketline.message import ConsumerOffset, MessageQueue, QueueOffset
+from rocketline.protocol.bodies import TopicStatsTable, decode_body, parse_queue_key
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import (
     GetMaxOffsetHeader,
     GetMinOffsetHeader,
+    GetTopicStatsHeader,
     Header,
     OffsetResponseHeader,
     QueryConsumerOffsetHeader,
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from rocketline.protocol.records import decode_message
 from rocketline.transport.access import Access, TlsOption
 from rocketline.transport.credentials import CredentialsOption
 
 MAX_ASKED = 65_536
 UNDER_WAY = 256
 """Questions sent before the first of their answers is read."""
+
+_STATS, _PULL = RequestCode.GET_TOPIC_STATS_INFO, RequestCode.PULL_MESSAGE
+_MAY_FAIL = frozenset({_STATS, _PULL})
+"""Requests of which an answer with an error is an answer."""
+
+
+class Bounds(NamedTuple):
+    """Of a queue."""
+
+    begin: QueueOffset
+    """The offset of the oldest message kept."""
+    end: QueueOffset
+    """The offset the next message will get."""
 
 
 class BulkReader:
@@ -67,6 +83,8 @@ class BulkReader:
         self.group = check_group(group)
         self.batch = batch
         self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
+        self._single: set[str] = set()
+        """Brokers that do not answer, or not to this account, about all queues of a topic at once."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +121,25 @@ class BulkReader:
             RequestCode.GET_MAX_OFFSET,
             {queue: GetMaxOffsetHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name) for queue in queues},
         )
+
+    def all_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        """Where many queues begin and end. A broker is asked once about all queues of a topic; one that refuses that, as it
+        may need another permission, is asked about each queue."""
+        found = self._stats(queues)
+        rest = [queue for queue in queues if queue not in found]
+        if rest:
+            begins, ends = self.begins(rest), self.ends(rest)
+            found.update({queue: Bounds(QueueOffset(max(0, begins[queue])), ends[queue]) for queue in rest})
+        return found
+
+    def store_times(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """When the messages at these offsets were stored, in milliseconds; those that are not there are left out."""
+        headers = {queue: pull_header(self.group, queue, offset, 1) for queue, offset in offsets.items()}
+        return {
+            queue: decode_message(answer.body, 0, len(answer.body)).store_ms
+            for queue, answer in self._ask(_PULL, headers).items()
+            if answer.command.code == ResponseCode.SUCCESS and answer.body
+        }
 
     def offset_at(self, queue: MessageQueue, when: datetime) -> QueueOffset:
         """The offset of the first message stored at or after a time; the end when there is none."""
@@ -150,7 +187,13 @@ class BulkReader:
         again. With `skip_gone`, messages that the broker has deleted are passed over with a warning."""
         if not 0 <= start <= end:
             raise InvalidMessage(f"{queue}: [{start}, {end}) is not a range of offsets")
-        return RangeReading(self, queue, start, end, expression, skip_gone).replies()
+        return self.reading(queue, start, end, expression, skip_gone=skip_gone).replies()
+
+    def reading(
+        self, queue: MessageQueue, start: int, end: int, expression: str | Sql = "*", *, skip_gone: bool = False
+    ) -> RangeReading:
+        """The same, to begin it while another range is read."""
+        return RangeReading(self, queue, start, end, expression, skip_gone)
 
     # For the readings
 
@@ -171,15 +214,32 @@ class BulkReader:
     def _offsets(self, code: int, headers: Mapping[MessageQueue, Header]) -> dict[MessageQueue, QueueOffset]:
         answers = self._ask(code, headers)
         return {
-            queue: QueueOffset(OffsetResponseHeader.decode(answer).offset)
+            queue: QueueOffset(OffsetResponseHeader.decode(answer.command).offset)
             for queue, answer in answers.items()
-            if answer.code == ResponseCode.SUCCESS
+            if answer.command.code == ResponseCode.SUCCESS
         }
 
-    def _ask(self, code: int, headers: Mapping[MessageQueue, Header]) -> dict[MessageQueue, Command]:
+    def _stats(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        """What brokers tell about all queues of a topic at once."""
+        asked: dict[tuple[str, str], MessageQueue] = {}
+        for queue in queues:
+            if queue.broker_name not in self._single:
+                asked.setdefault((queue.topic, queue.broker_name), queue)
+        found: dict[MessageQueue, Bounds] = {}
+        for queue, answer in self._ask(_STATS, {q: GetTopicStatsHeader(q.topic) for q in asked.values()}).items():
+            if answer.command.code != ResponseCode.SUCCESS:
+                self._single.add(queue.broker_name)
+                continue
+            for key, offsets in decode_body(TopicStatsTable, bytes(answer.body)).offset_table.items():
+                found[parse_queue_key(key)] = Bounds(
+                    QueueOffset(max(0, offsets.min_offset)), QueueOffset(max(0, offsets.max_offset))
+                )
+        return {queue: found[queue] for queue in queues if queue in found}
+
+    def _ask(self, code: int, headers: Mapping[MessageQueue, Header]) -> dict[MessageQueue, BulkAnswer]:
         """The answers to one question per queue; also that a group has no offset there is an answer."""
         deadline = self.deadline()
-        answers: dict[MessageQueue, Command] = {}
+        answers: dict[MessageQueue, BulkAnswer] = {}
         while left := [queue for queue in headers if queue not in answers]:
             asked: list[tuple[MessageQueue, BulkChannel, int]] = []
             queue = left[0]
@@ -189,7 +249,7 @@ class BulkReader:
                     asked.append((queue, channel, channel.send(Command(code, headers[queue].encode()), deadline)))
                 while asked:
                     queue, channel, opaque = asked.pop(0)
-                    answers[queue] = _accepted(code, channel.receive(opaque, deadline).command, channel, queue)
+                    answers[queue] = _accepted(code, channel.receive(opaque, deadline), channel, queue)
             except RocketlineError as error:
                 self.wait_after(error, queue, deadline)
             finally:
@@ -198,8 +258,9 @@ class BulkReader:
         return answers
 
 
-def _accepted(code: int, answer: Command, channel: BulkChannel, queue: MessageQueue) -> Command:
-    absent = code == RequestCode.QUERY_CONSUMER_OFFSET and answer.code == ResponseCode.QUERY_NOT_FOUND
-    if answer.code != ResponseCode.SUCCESS and not absent:
-        raise BrokerError.of(answer.code, answer.remark, channel.address, f"an offset of {queue}")
+def _accepted(code: int, answer: BulkAnswer, channel: BulkChannel, queue: MessageQueue) -> BulkAnswer:
+    found = answer.command
+    absent = code == RequestCode.QUERY_CONSUMER_OFFSET and found.code == ResponseCode.QUERY_NOT_FOUND
+    if found.code != ResponseCode.SUCCESS and not absent and code not in _MAY_FAIL:
+        raise BrokerError.of(found.code, found.remark, channel.address, f"an offset of {queue}")
     return answer

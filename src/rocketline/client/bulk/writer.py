@@ -33,7 +33,7 @@ from rocketline.client.producer.batching import batch_item, batch_request, is_ba
 from rocketline.client.producer.outgoing import RequestMaker, SendRequest, check_message
 from rocketline.client.producer.queue_choice import QueuesInTurn
 from rocketline.client.producer.receipts import SendStatus, read_receipt
-from rocketline.client.producer.send_options import SendOptions
+from rocketline.client.producer.send_options import MAX_MESSAGE_BYTES, SendOptions
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import (
     BrokerError,
@@ -54,6 +54,9 @@ from rocketline.transport.credentials import CredentialsOption
 
 BATCH_MESSAGES = 4000
 """Most messages of a batch: the answer has an id of 33 bytes for each, and headers are limited."""
+
+MAX_BATCH_BYTES = MAX_MESSAGE_BYTES // 2
+"""Brokers count what they add to messages too."""
 
 COLLECTED_BATCHES = 32
 """So many batches of messages are collected at most, of all queues and topics; then the oldest one is sent."""
@@ -134,7 +137,12 @@ class BulkWriter:
             raise ConfigError(f"batch_bytes {batch_bytes}, in_flight {in_flight}: 1 or more is needed")
         self.counts = WriteCounts()
         self._options = options or SendOptions()
-        self._batch_bytes = min(batch_bytes, self._options.max_message_bytes // 2)
+        most = self._options.max_message_bytes // 2
+        if batch_bytes > most:
+            raise ConfigError(
+                f"batch_bytes {batch_bytes}: at most {most}, half of what a message may have (max_message_bytes)"
+            )
+        self._batch_bytes = batch_bytes
         self._in_flight = in_flight
         self._cluster = BulkCluster(name_servers, timeout, clock, Access.of(credentials, tls))
         ids = UniqueIds(local_ip(), clock)
@@ -177,14 +185,13 @@ class BulkWriter:
             self._start(self._single(message, queue, ordered))
             return
         item, _ = batch_item(message, self._maker.next_id(self._maker.now_ms()))
-        self._collect(
-            (message.topic, queue, ordered, message.wait_stored), encode_batch([item]), 1, len(item.body), message
-        )
+        key = (message.topic, queue, ordered, message.wait_stored)
+        self._collect(key, encode_batch([item]), 1, len(item.body), message)
 
     def room(self, topic: str, queue: MessageQueue | None = None, *, ordered: bool = False) -> tuple[int, int]:
         """(messages, bytes of items) that the next batch still has room for."""
         collected = self._collected.get((topic, queue, ordered, True)) or _Collected()
-        return BATCH_MESSAGES - collected.messages, self._batch_bytes - collected.size
+        return max(0, BATCH_MESSAGES - collected.messages), max(0, self._batch_bytes - collected.size)
 
     def send_items(
         self, topic: str, items: bytes, messages: int, body_bytes: int, queue: MessageQueue | None = None, *,
@@ -192,14 +199,6 @@ class BulkWriter:
     ) -> None:  # fmt: skip
         """Have messages sent that were checked and encoded as items of a batch; the topic takes batches."""
         self._collect((topic, queue, ordered, True), items, messages, body_bytes, None)
-
-    def send_collected(self, topic: str, queue: MessageQueue | None = None, *, ordered: bool = False) -> bool:
-        """Send what was collected for a queue now; False when there is nothing."""
-        key = (topic, queue, ordered, True)
-        if key not in self._collected:
-            return False
-        self._send_collected(key)
-        return True
 
     def flush(self) -> None:
         """Send what was collected, and wait until everything is stored."""
@@ -209,6 +208,9 @@ class BulkWriter:
             self._finish_oldest()
 
     def _collect(self, key: _Key, items: bytes, messages: int, body_bytes: int, only: Message | None) -> None:
+        topic, queue, ordered, wait_stored = key
+        if ordered and (earlier := (topic, queue, ordered, not wait_stored)) in self._collected:
+            self._send_collected(earlier)
         collected = self._collected.get(key)
         if collected is not None and collected.size + len(items) > self._batch_bytes:
             self._send_collected(key)
@@ -217,7 +219,7 @@ class BulkWriter:
             collected = self._collected[key] = _Collected()
         collected.add(items, messages, body_bytes, only)
         self._collected_bytes += len(items)
-        if collected.messages >= BATCH_MESSAGES:
+        if collected.messages >= BATCH_MESSAGES or collected.size >= self._batch_bytes:
             self._send_collected(key)
         elif self._collected_bytes > COLLECTED_BATCHES * self._batch_bytes:
             self._send_collected(next(iter(self._collected)))

@@ -7,7 +7,6 @@ messages that the broker has deleted since are counted, not compared.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from rocketline.pipelines.tables.formats import table_in
 from rocketline.pipelines.tables.table import TopicTable
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.spark.live.options import LiveOptions
-from rocketline.spark.offsets import Offsets, to_json
+from rocketline.spark.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,8 +54,7 @@ def audit_table(spark: SparkSession, wanted: TopicTable, tell: Progress) -> Outc
     state = table_in(spark, wanted.target, wanted.topic, wanted.table_format).state()
     messages = _messages(spark, wanted.target, wanted.topic, wanted.table_format)
     start, end = _range(wanted, state.position)
-    positions = {"startingOffsets": json.dumps(to_json(start)), "endingOffsets": json.dumps(to_json(end))}
-    log = spark.read.format("rocketmq").options(**wanted.cluster, **positions).load()
+    log = spark.read.format("rocketmq").options(**wanted.between(start, end)).load()
     begins = spark.createDataFrame(
         [(queue.broker_name, queue.queue_id, offset) for queue, offset in start.items()],
         "brokerName string, queueId int, begin bigint",

@@ -14,19 +14,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.errors import ConfigError
+from rocketline.pipelines.tables.formats import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 BODIES = ("raw", "json")
-RESERVED = ("message", "day", "error")
+DELETED, PLACE, _CORRUPT = "_deleted", "_place", "_corrupt"
+"""Columns that a row has on its way into the table."""
+RESERVED = ("message", "day", "error", DELETED, PLACE, _CORRUPT)
 MESSAGE_COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "properties", "bornTimestamp",
     "storeTimestamp", "body",
 )  # fmt: skip
 _WIDER = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
-_CORRUPT = "_corrupt"
 
 
 class Parsed(NamedTuple):
@@ -57,7 +59,7 @@ def body_columns(spark: SparkSession, ddl: str | None, body: str) -> StructType:
     if not isinstance(columns, StructType):
         raise ConfigError(f"--schema {ddl!r}: names and types are needed, for example 'customer string, amount double'")
     names = [field.name.lower() for field in columns]
-    if wrong := [name for name in names if name in RESERVED or name == _CORRUPT or names.count(name) > 1]:
+    if wrong := [name for name in names if name in RESERVED or names.count(name) > 1]:
         raise ConfigError(f"--schema: column {wrong[0]!r} is there twice, or means something else in a table")
     return columns
 
@@ -110,7 +112,7 @@ def parse(messages: DataFrame, columns: StructType, given: StructType, body: str
     read = messages.withColumn("_value", f.from_json(f.col("body").cast("string"), schema, options)).persist()
     fits = f.col("_value").isNotNull() & f.col(f"_value.{_CORRUPT}").isNull()
     values = [
-        (f.col(f"_value.`{field.name}`") if field in parsed.fields else f.lit(None).cast(field.dataType)).alias(
+        (f.col(f"_value.{quoted(field.name)}") if field in parsed.fields else f.lit(None).cast(field.dataType)).alias(
             field.name
         )
         for field in columns

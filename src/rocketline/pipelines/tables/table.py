@@ -1,7 +1,9 @@
 """`table`: keeps a table of a topic up to date, batch by batch.
 
 Each batch begins at the position of the table's last commit. Rejected rows are written first: if the run ends before the
-rest is written, the next one finds them by the position of their own table, and does not add them again.
+rest is written, the next one finds them in their own table, which is further than the batch begins, and does not add them
+again. Messages are the same if they have the same place and were stored at the same time: a topic that was deleted and
+created again has other messages at the same places.
 
 With a merge key the table has the latest message of each key: a MERGE for each batch, which gives the same when it is
 repeated.
@@ -14,15 +16,16 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketline.client.bulk.reader import BulkReader
 from rocketline.errors import ConfigError, RangeNotAvailable
-from rocketline.message import MessageQueue
 from rocketline.pipelines.failures import PipelineFailed
 from rocketline.pipelines.outcome import Outcome
-from rocketline.pipelines.tables.bodies import body_columns, evolved, parse
-from rocketline.pipelines.tables.formats import DeltaTable, State, Table, table_in
+from rocketline.pipelines.runs import note
+from rocketline.pipelines.tables.bodies import DELETED, PLACE, body_columns, evolved, parse
+from rocketline.pipelines.tables.delta import DeltaTable
+from rocketline.pipelines.tables.formats import State, Table, quoted, table_in
 from rocketline.pipelines.tasks import Progress, reporting_tasks
 from rocketline.spark.live.options import LiveOptions
 from rocketline.spark.live.planner import advance, limited, ranges_between
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLLOW_EVERY_S = 2.0
-COMPACT_EVERY = 100
-"""Batches after which a table that is followed is compacted."""
-_DELETED = "_deleted"
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,29 @@ class TopicTable:
             raise ConfigError("--merge-key needs --format delta: rows of Parquet files cannot be changed")
         if self.delete_when and not self.merge_key:
             raise ConfigError("--delete-when has no effect without --merge-key")
+        if self.body == "raw" and not self.keep_body:
+            raise ConfigError("--no-keep-body needs --body json: of raw bodies nothing would be left")
 
     @property
     def cluster(self) -> dict[str, str]:
+        return {**self._anywhere, "subscribe": self.topic}
+
+    @property
+    def _anywhere(self) -> dict[str, str]:
         loss = {"failOnDataLoss": "true" if self.fail_on_loss else "false"}
-        return {"namesrv": self.namesrv, "subscribe": self.topic, **loss, **self.access}
+        return {"namesrv": self.namesrv, **loss, **self.access}
+
+    def between(self, start: Offsets, end: Offsets) -> dict[str, str]:
+        """Options to read these ranges, and no queue that was added since they were planned."""
+        assigned: dict[str, list[int]] = {}
+        for queue in sorted(start):
+            assigned.setdefault(queue.broker_name, []).append(queue.queue_id)
+        return {
+            **self._anywhere,
+            "assign": json.dumps({self.topic: assigned}),
+            "startingOffsets": json.dumps(to_json(start)),
+            "endingOffsets": json.dumps(to_json(end)),
+        }
 
 
 def keep_table(
@@ -77,26 +95,27 @@ def keep_table(
     main = table_in(spark, wanted.target, wanted.topic, wanted.table_format)
     side = table_in(spark, wanted.target, f"{wanted.topic}_rejected", wanted.table_format)
     job = _Job(spark, wanted, given, main, side)
-    batches = 0
     try:
         with LiveOptions.parse(wanted.cluster).endpoint.reader() as reader:
             while True:
-                rows = job.step(reader, tell)
-                batches += rows > 0
-                if batches and batches % COMPACT_EVERY == 0 and rows:
-                    main.compact()
-                if not rows and not follow:
+                if job.step(reader, tell):
+                    continue
+                if not follow:
                     break
-                if not rows:
-                    time.sleep(FOLLOW_EVERY_S)
+                _pause()
     except KeyboardInterrupt:
         if not follow:
             raise
         tell("stopped; the next run continues from the last batch that was written")
-    if compact:
-        tell(f"compacting {main.path}")
-        main.compact()
+    for each in (main, side) if compact else ():
+        if each.read() is not None:
+            tell(f"compacting {each.path}")
+            each.compact()
     return _summary(wanted, main, side)
+
+
+def _pause() -> None:
+    time.sleep(FOLLOW_EVERY_S)
 
 
 @dataclass
@@ -107,41 +126,41 @@ class _Job:
     """The columns of bodies, as the user gave them."""
     main: Table
     side: Table
-    written: int = -1
-    """The number of the last batch that this job wrote."""
+    state: State | None = None
+    """What the table has, once it was read: nobody else is expected to change it while nothing is written."""
+    columns: StructType | None = None
+    """Those of the table, once they were looked up."""
 
     def step(self, reader: BulkReader, tell: Progress) -> int:
         """Add one batch; returns how many messages it had at most."""
-        state = self.main.state()
-        if state.batch < self.written:
-            raise PipelineFailed(
-                f"{self.main.path}: batch {self.written} was written, but the table is at {state.batch}"
-            )
-        start, end = _plan(reader, self.wanted, state.position)
-        rows = sum(part.rows for part in ranges_between(start, end))
-        if not rows:
+        state = self.state = self.state or self.main.state()
+        planned = _plan(reader, self.wanted, state.position)
+        if not planned.rows:
             return 0
-        tell(f"{self.main.path}: batch {state.batch + 1}, {rows:,} messages")
-        messages = self._messages(start, end)
-        next_state = State(state.batch + 1, {**state.position, **end})
+        next_state = State(state.batch + 1, {**state.position, **planned.end})
+        tell(f"{self.main.path}: batch {next_state.batch}, {planned.rows:,} messages")
         with reporting_tasks(self.spark, tell, f"batch {next_state.batch}"):
-            self._write(messages, next_state)
-        self.written = next_state.batch
-        return rows
+            self._write(planned, next_state)
+        self.state = self.main.state()
+        if self.state.batch < next_state.batch:
+            raise PipelineFailed(
+                f"{self.main.path}: batch {next_state.batch} was written, but the table is at {self.state.batch}"
+            )
+        note(f"{self.main.path}: batch {next_state.batch} is written", rows=planned.rows, behind=planned.behind)
+        self.main.tidy(next_state.batch)
+        return planned.rows
 
-    def _messages(self, start: Offsets, end: Offsets) -> DataFrame:
-        positions = {"startingOffsets": json.dumps(to_json(start)), "endingOffsets": json.dumps(to_json(end))}
-        return self.spark.read.format("rocketmq").options(**self.wanted.cluster, **positions).load()
-
-    def _write(self, messages: DataFrame, next_state: State) -> None:
-        wanted = self.wanted
-        accepted, rejected, kept = parse(messages, self._columns(), self.given, wanted.body, wanted.keep_body)
+    def _write(self, planned: _Plan, next_state: State) -> None:
+        wanted, columns = self.wanted, self._columns()
+        options = wanted.between(planned.start, planned.end)
+        messages = self.spark.read.format("rocketmq").options(**options).load()
+        accepted, rejected, kept = parse(messages, columns, self.given, wanted.body, wanted.keep_body)
         try:
             if rejected is not None:
-                self._write_rejected(rejected, next_state)
+                self._write_rejected(rejected, planned, next_state)
             if wanted.merge_key:
                 assert isinstance(self.main, DeltaTable)
-                self.main.merge(_latest(accepted, wanted), next_state, wanted.merge_key, _DELETED)
+                self.main.merge(_latest(accepted, wanted), next_state, wanted.merge_key, DELETED)
             else:
                 self.main.append(accepted, next_state)
         finally:
@@ -151,29 +170,52 @@ class _Job:
     def _columns(self) -> StructType:
         from pyspark.sql.types import StructType
 
-        there = self.main.read()
-        if there is None:
-            return self.given
-        own = StructType([field for field in there.schema if field.name not in ("message", "day")])
-        return evolved(own, self.given)
+        if self.columns is None:
+            there = self.main.read()
+            fields = [] if there is None else [field for field in there.schema if field.name not in ("message", "day")]
+            self.columns = evolved(StructType(fields), self.given)
+        return self.columns
 
-    def _write_rejected(self, rejected: DataFrame, next_state: State) -> None:
+    def _write_rejected(self, rejected: DataFrame, planned: _Plan, next_state: State) -> None:
         """Add the rejected rows that a run which did not finish has not added yet."""
-        from pyspark.sql import functions as f
-
         state = self.side.state()
-        for queue, offset in state.position.items():
-            is_queue = (f.col("message.brokerName") == queue.broker_name) & (f.col("message.queueId") == queue.queue_id)
-            rejected = rejected.where(~is_queue | (f.col("message.queueOffset") >= offset))
+        is_ahead = any(state.position.get(queue, 0) > offset for queue, offset in planned.start.items())
+        there = self.side.read() if is_ahead else None
+        if there is not None:
+            rejected = _without(rejected, there)
         if not rejected.isEmpty():
             self.side.append(rejected, State(state.batch + 1, next_state.position))
+            self.side.tidy(state.batch + 1)
 
 
-def _plan(reader: BulkReader, wanted: TopicTable, position: Offsets) -> tuple[Offsets, Offsets]:
-    """(where the next batch begins, where it ends) for each queue that is there."""
+def _without(rows: DataFrame, known: DataFrame) -> DataFrame:
+    """The rows of messages that are not in another table."""
+    from pyspark.sql import functions as f
+
+    names = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
+    which = f.struct(*(f"message.{name}" for name in names)).alias("_which")
+    return rows.withColumn("_which", which).join(known.select(which), "_which", "left_anti").drop("_which")
+
+
+class _Plan(NamedTuple):
+    """The next batch: queues that are there and have messages for it."""
+
+    start: Offsets
+    end: Offsets
+    behind: int
+    """Messages that it leaves for later batches."""
+
+    @property
+    def rows(self) -> int:
+        """At most."""
+        return sum(self.end.values()) - sum(self.start.values())
+
+
+def _plan(reader: BulkReader, wanted: TopicTable, position: Offsets) -> _Plan:
     queues = reader.queues(wanted.topic)
-    begins: dict[MessageQueue, int] = {queue: max(0, begin) for queue, begin in reader.begins(queues).items()}
-    ends: dict[MessageQueue, int] = dict(reader.ends(queues))
+    bounds = reader.all_bounds(queues)
+    begins: Offsets = {queue: each.begin for queue, each in bounds.items()}
+    ends: Offsets = {queue: each.end for queue, each in bounds.items()}
     if position:
         losses = advance(position, begins, ends).losses
         if losses and wanted.fail_on_loss:
@@ -184,7 +226,13 @@ def _plan(reader: BulkReader, wanted: TopicTable, position: Offsets) -> tuple[Of
     for queue, offset in start.items():
         # Deleted and created again, or messages that are gone: what is there is read.
         start[queue] = begins[queue] if not begins[queue] <= offset <= ends[queue] else offset
-    return start, limited(start, begins, ends, wanted.per_batch)
+    end = limited(start, begins, ends, wanted.per_batch)
+    parts = ranges_between(start, end)
+    return _Plan(
+        {part.queue: part.start for part in parts},
+        {part.queue: part.end for part in parts},
+        sum(ends.values()) - sum(end.values()),
+    )
 
 
 def _latest(rows: DataFrame, wanted: TopicTable) -> DataFrame:
@@ -195,13 +243,13 @@ def _latest(rows: DataFrame, wanted: TopicTable) -> DataFrame:
 
     if missing := [name for name in wanted.merge_key if name not in rows.columns]:
         raise ConfigError(f"--merge-key {missing[0]}: the table has the columns {', '.join(rows.columns)}")
-    newest = Window.partitionBy(*wanted.merge_key).orderBy(
+    newest = Window.partitionBy(*(f.col(quoted(name)) for name in wanted.merge_key)).orderBy(
         f.desc("message.storeTimestamp"), f.desc("message.queueOffset"), f.desc("message.queueId")
     )
     try:
-        marked = rows.withColumn(_DELETED, f.coalesce(f.expr(wanted.delete_when or "false"), f.lit(False)))
-        marked = marked.withColumn("_place", f.row_number().over(newest))
-        return marked.where("_place = 1").drop("_place")
+        marked = rows.withColumn(DELETED, f.coalesce(f.expr(wanted.delete_when or "false"), f.lit(False)))
+        marked = marked.withColumn(PLACE, f.row_number().over(newest))
+        return marked.where(f.col(PLACE) == 1).drop(PLACE)
     except AnalysisException as error:
         raise ConfigError(f"--delete-when {wanted.delete_when!r} is not valid: {str(error).splitlines()[0]}") from error
 

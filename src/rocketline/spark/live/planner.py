@@ -5,7 +5,8 @@ alone must determine the content of a batch:
 
 * A new queue is first saved with its first offset, and read from the next batch on.
 * A queue that is gone keeps its offset, in case it comes back.
-* A queue that ends before its saved offset was deleted and created again: its offset is set back to the start.
+* A queue that ends before its saved offset was deleted and created again: its offset is set back to the start. One that
+  was created again and is longer by now cannot be told from the old one.
 
 Losses of messages are described as texts; the caller decides whether they end the stream.
 """
@@ -20,6 +21,8 @@ from rocketline.message import MessageQueue
 from rocketline.spark.offsets import Offsets
 
 Known = Mapping[MessageQueue, int]
+
+TASK_ROWS = 10_000
 
 
 @dataclass(frozen=True, order=True)
@@ -45,6 +48,8 @@ class Step:
 
     end: Offsets
     losses: tuple[str, ...] = ()
+    is_recreated: bool = False
+    """Whether a queue was certainly deleted and created again."""
 
 
 def advance(start: Known, begins: Known, ends: Known) -> Step:
@@ -52,6 +57,7 @@ def advance(start: Known, begins: Known, ends: Known) -> Step:
     known_topics = {queue.topic for queue in start}
     end: Offsets = {}
     losses: list[str] = []
+    is_recreated = False
     for queue in sorted({*start, *ends}):
         if queue not in ends:
             end[queue] = start[queue]
@@ -64,7 +70,7 @@ def advance(start: Known, begins: Known, ends: Known) -> Step:
             if begins[queue] and queue.topic in known_topics:
                 losses.append(f"{queue} is new and begins at {begins[queue]}: earlier messages are lost unread")
         elif ends[queue] < start[queue]:
-            end[queue] = begins[queue]
+            end[queue], is_recreated = begins[queue], True
             losses.append(
                 f"{queue} ends at {ends[queue]}, though it was read up to {start[queue]}: it was deleted and created again"
             )
@@ -72,7 +78,7 @@ def advance(start: Known, begins: Known, ends: Known) -> Step:
             end[queue] = ends[queue]
             if queue in begins and begins[queue] > start[queue]:
                 losses.append(f"{queue} begins at {begins[queue]}: messages from {start[queue]} on are lost unread")
-    return Step(end, tuple(losses))
+    return Step(end, tuple(losses), is_recreated)
 
 
 def backlog(start: Known, begins: Known, end: Known) -> Offsets:
@@ -121,6 +127,23 @@ def split_ranges(
         by_count = -(-part.rows * min_partitions // total) if min_partitions and min_partitions > len(ranges) else 1
         pieces += _cut(part, max(1, min(part.rows, max(by_size, by_count))))
     return pieces
+
+
+def joined_ranges(
+    ranges: Sequence[QueueRange], enough: int = TASK_ROWS, max_records: int | None = None
+) -> list[tuple[QueueRange, ...]]:
+    """Ranges by tasks: neighbours are read by one task as long as it has at most `enough` messages. A task costs more than
+    reading a thousand messages."""
+    most = min(enough, max_records or enough)
+    tasks: list[list[QueueRange]] = []
+    rows = 0
+    for part in ranges:
+        if not tasks or rows + part.rows > most:
+            tasks.append([])
+            rows = 0
+        tasks[-1].append(part)
+        rows += part.rows
+    return [tuple(task) for task in tasks]
 
 
 def _cut(part: QueueRange, pieces: int) -> list[QueueRange]:

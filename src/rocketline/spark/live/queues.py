@@ -21,10 +21,11 @@ log = logging.getLogger(__name__)
 LIST_AGAIN_S = 2.0
 """A waiting stream asks for the ends of its queues every few milliseconds; new queues are looked for less often."""
 
-DELETED_HINT = (
-    "The topic was deleted while it was read: create it again and restart the query on the same checkpoint, which then "
-    "reads the new topic from its beginning; or set failOnDataLoss=false to continue without it"
+RECREATED_HINT = (
+    "A topic that was deleted and created again needs a new checkpoint, with startingOffsets=earliest: the old one has "
+    "offsets of the deleted topic, and where the new topic is longer than these, its first messages would be passed over"
 )
+DELETED_HINT = f"The topic was deleted while it was read. {RECREATED_HINT}. failOnDataLoss=false continues without it"
 LOSS_HINT = "set failOnDataLoss=false to continue without the lost messages"
 
 

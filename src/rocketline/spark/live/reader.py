@@ -6,13 +6,15 @@ Tags are compared again as texts, because the broker compares only hashes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketline.client.bulk.range import BulkReply
+from rocketline.client.bulk.range import BulkReply, RangeReading
+from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.consumer.group.subscription import Sql
 from rocketline.errors import CorruptRecord, RangeNotAvailable, TopicNotExist
 from rocketline.protocol.subscription import parse_tags
@@ -37,15 +39,15 @@ class LiveReading:
     fail_on_loss: bool = True
     check_crc: bool = True
 
-    def read(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
-        """The rows of a range in order."""
+    def read(self, parts: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
+        """The rows of ranges, one after the other, in order."""
         keep_memory()
         tags = self._tags()
         columns = self.requested.decoded
         if tags is not None and "tags" not in columns:
             columns = (*columns, "tags")
-        plan = ColumnPlan(columns, part.queue.broker_name, self.check_crc)
-        for reply in self._gathered(part):
+        for part, reply in self._replies(parts):
+            plan = ColumnPlan(columns, part.queue.broker_name, self.check_crc)
             for batch, faults in self._decoded(reply, plan):
                 self._report(faults, part)
                 wanted = batch if tags is None else batch.filter(pc.is_in(batch.column("tags"), tags))
@@ -67,10 +69,26 @@ class LiveReading:
             return None
         return pa.array(parse_tags(self.expression), pa.string())
 
-    def _gathered(self, part: QueueRange) -> Iterator[BulkReply]:
+    def _replies(self, parts: Sequence[QueueRange]) -> Iterator[tuple[QueueRange, BulkReply]]:
+        """While one range is decoded, brokers work on the next one; on several if these are small."""
         with borrowed_reader(self.endpoint) as reader:
-            replies = reader.read(part.queue, part.start, part.end, self.expression, skip_gone=not self.fail_on_loss)
-            yield from joined_replies(self._until_gone(replies, part))
+            begun: deque[tuple[QueueRange, RangeReading]] = deque()
+            waiting = deque(parts)
+            while waiting or begun:
+                while waiting and (len(begun) < 2 or self._are_small([*(part for part, _ in begun), waiting[0]])):
+                    begun.append(self._begun(reader, waiting.popleft()))
+                part, reading = begun.popleft()
+                for reply in joined_replies(self._until_gone(reading.replies(), part)):
+                    yield part, reply
+
+    def _are_small(self, parts: Sequence[QueueRange]) -> bool:
+        return sum(part.rows for part in parts) <= self.endpoint.batch
+
+    def _begun(self, reader: BulkReader, part: QueueRange) -> tuple[QueueRange, RangeReading]:
+        skip_gone = not self.fail_on_loss
+        reading = reader.reading(part.queue, part.start, part.end, self.expression, skip_gone=skip_gone)
+        reading.begin()
+        return part, reading
 
     def _until_gone(self, replies: Iterable[BulkReply], part: QueueRange) -> Iterator[BulkReply]:
         try:

@@ -107,7 +107,7 @@ class LiveBatch(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark runs one task without a partition when there is nothing to read.
         if isinstance(partition, LivePartition):
-            yield from self._reading.read(partition.part)
+            yield from self._reading.read(partition.parts)
 
 
 def _reading(options: LiveOptions, schema: StructType) -> LiveReading:

@@ -22,17 +22,24 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rocketline.client.bulk.reader import BulkReader
+from rocketline.client.bulk.reader import Bounds, BulkReader
 from rocketline.clock import SYSTEM_CLOCK, Clock
 from rocketline.errors import RangeNotAvailable, RocketlineError
+from rocketline.message import MessageQueue, QueueOffset
 from rocketline.spark.live.options import NAME, LiveOptions
 from rocketline.spark.live.partitions import LivePartition, partitions_of
-from rocketline.spark.live.planner import advance, backlog, limited, ranges_between
-from rocketline.spark.live.queues import LOSS_HINT, LiveQueues, Resolver
+from rocketline.spark.live.planner import Step, advance, backlog, limited, ranges_between
+from rocketline.spark.live.queues import LOSS_HINT, RECREATED_HINT, LiveQueues, Resolver
 from rocketline.spark.live.reader import LiveReading
 from rocketline.spark.offsets import Offsets, from_json, to_json
 
 log = logging.getLogger(__name__)
+
+LAG_MESSAGES, LAG_SECONDS = "lag.messages", "lag.seconds"
+"""No topic has a dot in its name."""
+
+MAX_AGES = 64
+"""So many queues are asked for their oldest unread message: those with most of them."""
 
 
 class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,6 +53,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._ends: Offsets = {}
+        self._planned: Offsets = {}
         self._committed: Offsets = {}
         self._reported: set[str] = set()
         self._advanced_at = float("-inf")
@@ -69,11 +77,12 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         position = from_json(start, f"{NAME}: the position in the checkpoint")
         self._commit(position)
         reader, queues = self._open()
-        self._ends = ends = self._ends_now(reader, queues)
-        changed = [queue for queue, end in ends.items() if position.get(queue) != end]
-        begins = {queue: max(0, begin) for queue, begin in reader.begins(changed).items()}
+        bounds = self._bounds_now(reader, queues)
+        self._planned = position
+        self._ends = ends = {queue: int(each.end) for queue, each in bounds.items()}
+        begins = {queue: each.begin for queue, each in bounds.items() if position.get(queue) != each.end}
         step = advance(position, begins, ends)
-        self._report(step.losses)
+        self._report(step)
         end = step.end
         if not isinstance(limit, ReadAllAvailable):
             waiting = sum(backlog(position, begins, end).values())
@@ -83,10 +92,28 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = limited(position, begins, end, limit.max_rows)
         if end != position:
             self._advanced_at = self._clock.monotonic()
+        self._planned = end
         return to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return to_json(self._ends) or None
+        """The ends of queues, and how far behind them the batch is; Spark shows this as `latestOffset`."""
+        if not self._ends:
+            return None
+        planned = self._planned
+        behind = {queue: end - planned[queue] for queue, end in self._ends.items() if end > planned.get(queue, end)}
+        return {**to_json(self._ends), LAG_MESSAGES: sum(behind.values()), LAG_SECONDS: self._age_s(behind)}
+
+    def _age_s(self, behind: Offsets) -> float | None:
+        """How long the oldest message waits that no batch has yet; None when brokers do not tell."""
+        if not behind:
+            return 0.0
+        furthest = sorted(behind, key=lambda queue: -behind[queue])[:MAX_AGES]
+        try:
+            stored = self._open()[0].store_times({queue: self._planned[queue] for queue in furthest})
+        except RocketlineError as error:
+            log.warning("how long messages wait is not known: %s", error)
+            return None
+        return max(0, self._clock.now_ms() - min(stored.values())) / 1000 if stored else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         what = f"{NAME}: the position in the checkpoint"
@@ -94,7 +121,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LivePartition):
-            yield from self._reading.read(partition.part)
+            yield from self._reading.read(partition.parts)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._commit(from_json(end, f"{NAME}: the position to commit"))
@@ -110,12 +137,16 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = reader, LiveQueues(reader, self._options.topics, self._clock)
         return self._opened
 
-    def _ends_now(self, reader: BulkReader, queues: LiveQueues) -> Offsets:
-        listed = queues.recent()
+    def _bounds_now(self, reader: BulkReader, queues: LiveQueues) -> dict[MessageQueue, Bounds]:
+        bounds = reader.all_bounds(queues.recent())
         if self._target is None:
-            return dict(reader.ends(listed))
+            return bounds
         # Messages after the target are for the next run; a deleted queue must be missing here.
-        return {queue: end for queue, end in self._target.items() if queue in listed}
+        return {
+            queue: bounds[queue]._replace(end=QueueOffset(end))
+            for queue, end in self._target.items()
+            if queue in bounds
+        }
 
     def _waits_for_more(self, position: Offsets, end: Offsets, waiting: int) -> bool:
         least = self._options.min_offsets
@@ -123,10 +154,11 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return self._clock.monotonic() - self._advanced_at < self._options.max_delay_s
 
-    def _report(self, losses: tuple[str, ...]) -> None:
-        if losses and self._options.fail_on_loss:
-            raise RangeNotAvailable(f"{NAME}: {'; '.join(losses[:5])}. To continue, {LOSS_HINT}", 0)
-        for loss in losses:
+    def _report(self, step: Step) -> None:
+        if step.losses and self._options.fail_on_loss:
+            more = f". {RECREATED_HINT}" if step.is_recreated else ""
+            raise RangeNotAvailable(f"{NAME}: {'; '.join(step.losses[:5])}. To continue, {LOSS_HINT}{more}", 0)
+        for loss in step.losses:
             if loss not in self._reported:
                 self._reported.add(loss)
                 log.warning("%s", loss)

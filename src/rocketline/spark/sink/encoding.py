@@ -1,8 +1,9 @@
 """Rows as the messages of a batch, without an object for each row where the compiled module is there.
 
 Columns are given as buffers, as Arrow has them. `encode_rows` stops at a row that it leaves to its caller: one that is
-wrong, that does not fit any more, or (compiled only) that is odd: many properties, a name twice, a name that a column sets
-too. `row_properties` and `row_body` say what is wrong with a row; errors name the column.
+wrong, that does not fit any more, whose store the sender does not wait for (`WAIT`), or (compiled only) that has more
+properties than the compiled function looks at. `row_properties` and `row_body` say what is wrong with a row; errors name
+the column.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ def encode_rows(
             item = row_item(columns, row, f"{prefix}{first_number + row:010X}")
         except InvalidMessage:
             break
+        if item is None:
+            break
         size += 22 + len(item.body) + len(item.properties)
         if size > most_bytes:
             break
@@ -97,10 +100,13 @@ def text_hashes(texts: Texts) -> bytes:
     return b"".join([hashed.to_bytes(4, sys.byteorder, signed=True) for hashed in found])
 
 
-def row_item(columns: RowColumns, row: int, unique_id: str) -> BatchItem:
-    """A row as it travels in a batch; InvalidMessage when it cannot."""
-    properties = encode_properties(row_properties(columns, row, unique_id)).encode()
-    return BatchItem(row_flag(columns, row), row_body(columns, row), properties)
+def row_item(columns: RowColumns, row: int, unique_id: str) -> BatchItem | None:
+    """A row as it travels in a batch of which the sender hears when it is stored; None: it does not, InvalidMessage: it
+    cannot travel at all."""
+    properties = row_properties(columns, row, unique_id)
+    if properties[WAIT] != "true":
+        return None
+    return BatchItem(row_flag(columns, row), row_body(columns, row), encode_properties(properties).encode())
 
 
 def row_body(columns: RowColumns, row: int) -> bytes:

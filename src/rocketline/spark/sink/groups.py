@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rocketline.message import MessageQueue
 from rocketline.protocol.names import is_derived
@@ -56,12 +54,11 @@ def _topics(batch: RowBatch) -> tuple[list[str], Numbers]:
     """(all topics, for each row which of them)."""
     if batch.topic is not None:
         return [batch.topic], np.zeros(batch.rows, np.int64)
-    column = batch.values["topic"]
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise batch.wrong(row, "has no topic: filter such rows out, or fill it in")
-    found = column.dictionary_encode()
-    return found.dictionary.to_pylist(), found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    topics, of_topic = batch.names("topic")
+    missing = of_topic < 0
+    if missing.any():
+        raise batch.wrong(int(missing.argmax()), "has no topic: filter such rows out, or fill it in")
+    return topics, of_topic
 
 
 def _alone(batch: RowBatch, topics: Sequence[str], of_topic: Numbers) -> Numbers:
@@ -96,11 +93,10 @@ def _chosen_slots(
     batch: RowBatch, of_topic: Numbers, numbers: Numbers, has_one: Numbers, queues: Sequence[Sequence[MessageQueue]]
 ) -> Numbers:
     """The places of queues that rows name by number and broker."""
-    brokers, names = np.full(batch.rows, -1, np.int64), []
+    names: list[str] = []
+    brokers = np.full(batch.rows, -1, np.int64)
     if "brokerName" in batch.values:
-        found = batch.values["brokerName"].dictionary_encode()
-        brokers = pc.fill_null(found.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-        names = found.dictionary.to_pylist()
+        names, brokers = batch.names("brokerName")
     wanted = np.stack([of_topic, numbers, brokers, has_one], axis=1)
     different, first, which = np.unique(wanted, axis=0, return_index=True, return_inverse=True)
     places = [

@@ -6,7 +6,7 @@ run again makes the same ids, so that readers can recognise a message that was s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import cached_property
@@ -64,14 +64,14 @@ def checked_columns(source: str, schema: pa.Schema, topic: str | None) -> tuple[
     """The columns of a table by their names in `SINK_COLUMNS`; ConfigError for one that is missing, unknown or wrong."""
     by_lower = {name.lower(): name for name in SINK_COLUMNS}
     names = []
-    for field in schema:
-        name = by_lower.get(field.name.lower())
+    for column in schema:
+        name = by_lower.get(column.name.lower())
         if name is None:
-            meant = get_close_matches(field.name.lower(), by_lower, n=1)
+            meant = get_close_matches(column.name.lower(), by_lower, n=1)
             hint = f"did you mean {by_lower[meant[0]]!r}?" if meant else f"there are {', '.join(SINK_COLUMNS)}"
-            raise ConfigError(f"{source}: column {field.name!r} cannot be written: {hint} Select the columns to send")
-        if not _fits(name, field.type):
-            raise ConfigError(f"{source}: column {name!r} must be {SINK_COLUMNS[name]}, not {field.type}: cast it")
+            raise ConfigError(f"{source}: column {column.name!r} cannot be written: {hint} Select the columns to send")
+        if not _fits(name, column.type):
+            raise ConfigError(f"{source}: column {name!r} must be {SINK_COLUMNS[name]}, not {column.type}: cast it")
         names.append(name)
     if "body" not in names:
         raise ConfigError(
@@ -112,6 +112,8 @@ class RowBatch:
     first_number: int
     """The number of the first row in its task."""
 
+    _numbers: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = field(default_factory=dict, init=False)
+
     @property
     def rows(self) -> int:
         return len(self.values["body"])
@@ -133,21 +135,44 @@ class RowBatch:
         column = self.values.get(name)
         if column is None:
             return None
-        if name == "deliverAt":
-            column = column.cast(_MICROSECONDS)
-        return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), _valid(column)
+        if name not in self._numbers:
+            column = column.cast(_MICROSECONDS) if name == "deliverAt" else column
+            values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+            self._numbers[name] = values, _valid(column)
+        return self._numbers[name]
+
+    def names(self, name: str) -> tuple[list[str], np.ndarray[Any, Any]]:
+        """(all texts of a column, for each row which of them or -1); InvalidMessage names a row that is not UTF-8."""
+        column = self.values[name]
+        found = column.view(pa.binary()) if pa.types.is_string(column.type) else column.cast(pa.large_binary())
+        coded = found.dictionary_encode()
+        of_row = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        texts: list[str] = []
+        for number, raw in enumerate(coded.dictionary.to_pylist()):
+            try:
+                texts.append(raw.decode())
+            except UnicodeDecodeError:
+                row = int(np.argmax(of_row == number))
+                raise self.wrong(row, f"column {name!r} is not UTF-8: {raw[:40]!r}") from None
+        return texts, of_row
 
     def message(self, row: int, topic: str, unique_id: str) -> Message:
         """A row as a message of its own; InvalidMessage names row and column of what is wrong."""
         delay_ms, deliver_us = self._number("delayMs", row), self._number("deliverAt", row)
+        try:
+            delay = None if delay_ms is None else timedelta(milliseconds=delay_ms)
+            deliver_at = None if deliver_us is None else _EPOCH + timedelta(microseconds=deliver_us)
+        except OverflowError:
+            name, value = ("delayMs", delay_ms) if delay_ms is not None else ("deliverAt", f"{deliver_us} microseconds")
+            raise self.wrong(row, f"column {name!r} is {value}, which is beyond every calendar") from None
         try:
             return Message(
                 topic,
                 row_body(self.columns, row),
                 properties=row_properties(self.columns, row, unique_id),
                 flag=row_flag(self.columns, row),
-                delay=None if delay_ms is None else timedelta(milliseconds=delay_ms),
-                deliver_at=None if deliver_us is None else _EPOCH + timedelta(microseconds=deliver_us),
+                delay=delay,
+                deliver_at=deliver_at,
             )
         except InvalidMessage as error:
             raise self.wrong(row, str(error)) from None
@@ -166,7 +191,8 @@ class RowBatch:
         keys = self.values["keys"]
         if not pa.types.is_list(keys.type):
             return keys
-        joined = pc.binary_join(keys, " ")
+        # There is no kernel for elements that cannot be null.
+        joined = pc.binary_join(keys.cast(pa.list_(pa.string())), " ")
         holes = _valid(keys) & ~_valid(joined)
         if holes.any():
             raise self.wrong(int(holes.argmax()), "column 'keys' has a null in its array: filter nulls out of it")

@@ -17,7 +17,7 @@
 | namesrv | needed | as for reading |
 | topic | none | the topic of all rows |
 | group | spark-rocketmq-sink | the producer group |
-| batchBytes | 256k | size of a batch of messages in one request; Apache's brokers accept up to 4m |
+| batchBytes | 256k | size of a batch of messages in one request, at most 2m |
 | maxInFlight | 8 | requests of a task that wait for their answers |
 | sendTimeoutMs | 30000 | how long a request may be tried |
 | rowsPerSecond | none | most rows that a task sends per second; may be a fraction |
@@ -46,7 +46,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from rocketline.client.bulk.writer import BulkWriter
+from rocketline.client.bulk.writer import MAX_BATCH_BYTES, BulkWriter
 from rocketline.client.producer.outgoing import unsendable
 from rocketline.errors import InvalidMessage
 from rocketline.protocol.names import topic_problem
@@ -90,7 +90,7 @@ class SinkOptions:
             columns=checked_columns(NAME, to_arrow_schema(schema, timezone="UTC"), topic),
             topic=topic,
             write_id=options.text("writeId") or uuid4().hex,
-            batch_bytes=options.size("batchBytes", 256 << 10),
+            batch_bytes=options.size("batchBytes", 256 << 10, maximum=MAX_BATCH_BYTES),
             in_flight=options.number("maxInFlight", 1, 1024) or 8,
             rows_per_second=options.rate("rowsPerSecond"),
         )
@@ -182,7 +182,7 @@ def send_rows(options: SinkOptions, write: str, partition: int, batches: Iterato
 
 
 def _send_group(writer: BulkWriter, batch: RowBatch, group: RowGroup, ids: RowIds) -> None:
-    """Rows are encoded many at a time; those that `encode_rows` leaves are sent as messages, or are wrong."""
+    """Rows are encoded many at a time; one that `encode_rows` leaves is sent as a message, or is wrong."""
     topic, queue, ordered, alone, rows = group
     if problem := unsendable(topic):
         raise batch.wrong(int(rows[0]), f"column 'topic': {problem}")
@@ -196,8 +196,6 @@ def _send_group(writer: BulkWriter, batch: RowBatch, group: RowGroup, ids: RowId
             )
             if count:
                 writer.send_items(topic, items, count, body_bytes, queue, ordered=ordered)
-            elif writer.send_collected(topic, queue, ordered=ordered):
-                continue  # perhaps there was no room for it
         if not count:
             row, count = int(rows[done]), 1
             message = batch.message(row, topic, ids.of_row(batch.first_number + row))

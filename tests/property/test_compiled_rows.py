@@ -51,28 +51,39 @@ def columns_of(table: list[dict[str, Any]], skip: int) -> RowColumns:
 @given(
     st.lists(rows(tidy) | rows(odd), min_size=1, max_size=12),
     st.integers(0, 5),
-    st.integers(0, 4000) | st.just(1 << 20),
+    st.integers(-400_000, 4000) | st.just(1 << 20),
     st.data(),
 )
 def test_the_same_bytes(table: list[dict[str, Any]], skip: int, most_bytes: int, data: st.DataObject) -> None:
     columns = columns_of(table, skip)
     left = max(0, len(table) - skip)
     chosen = np.array(data.draw(st.permutations(range(left))), np.int32)
-    start, most_rows = data.draw(st.integers(0, left)), data.draw(st.integers(0, 20))
-    quickly = compiled("encode_rows")(columns, chosen, start, most_rows, most_bytes, PREFIX, 7)
-    slowly = python("encode_rows")(columns, chosen, start, quickly[1], most_bytes, PREFIX, 7)
-    assert quickly == slowly
+    start, most_rows = data.draw(st.integers(0, left)), data.draw(st.integers(-5, 20))
+    arguments = (columns, chosen, start, most_rows, most_bytes, PREFIX, 7)
+    quickly = compiled("encode_rows")(*arguments)
+    assert quickly == python("encode_rows")(*arguments)
     assert len(decode_batch(quickly[0])) == quickly[1]
 
 
-@thorough
-@given(st.lists(rows(tidy), min_size=1, max_size=12), st.integers(0, 4000) | st.just(1 << 20))
-def test_tidy_rows_are_left_to_nobody(table: list[dict[str, Any]], most_bytes: int) -> None:
-    for row in table:
-        row["body"] = row["body"] or b"x"
-        row["properties"] = [(name, value or "v") for name, value in dict(row["properties"] or ()).items()]
+@given(st.lists(st.sampled_from([1, 300_000]), max_size=5), st.integers(-300_000, 400_000))
+def test_a_row_larger_than_all_room_is_left_to_the_caller(sizes: list[int], most_bytes: int) -> None:
+    table = [{"body": bytes(size), "tags": None, "keys": None, "shardingKey": None, "properties": None, "flag": 0}
+             for size in sizes]  # fmt: skip
     arguments = (columns_of(table, 0), np.arange(len(table), dtype=np.int32), 0, 100, most_bytes, PREFIX, 0)
-    assert compiled("encode_rows")(*arguments) == python("encode_rows")(*arguments)
+    found = compiled("encode_rows")(*arguments)
+    assert found == python("encode_rows")(*arguments)
+    assert len(found[0]) <= max(0, most_bytes)
+
+
+def test_only_rows_with_very_many_properties_are_left_to_python() -> None:
+    def encoded(pairs: int) -> tuple[int, int]:
+        properties = [(f"p{number}", "v") for number in range(pairs)]
+        row = {"body": b"x", "tags": "t", "keys": "k", "shardingKey": "s", "properties": properties, "flag": 0}
+        arguments = (columns_of([row], 0), np.arange(1, dtype=np.int32), 0, 1, 1 << 20, PREFIX, 0)
+        return compiled("encode_rows")(*arguments)[1], python("encode_rows")(*arguments)[1]
+
+    assert encoded(32) == (1, 1)
+    assert encoded(33) == (0, 1)
 
 
 @thorough
