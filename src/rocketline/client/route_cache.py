@@ -31,6 +31,9 @@ NOT_MASTER_CODES = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.S
 DOUBT_S = 1.0
 """Least time between two fetches of one route because it is in doubt."""
 
+MOST_NAMES = 4096
+"""Of brokers, also of those that are gone."""
+
 DOUBT_AGAIN_S = 0.25
 """So often somebody who waits for a master doubts the route; all who wait are told at once when it has changed."""
 
@@ -50,6 +53,7 @@ class RouteCache:
         self._routes: dict[str, TopicRoute] = {}
         self._borrowed: dict[str, TopicRoute] = {}
         self._addresses: dict[str, dict[int, str]] = {}
+        self._names: dict[str, None] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._doubted: set[str] = set()
         self._awaited: dict[str, asyncio.Event] = {}
@@ -190,6 +194,9 @@ class RouteCache:
         known = self.addresses()
         for name, ids in route.brokers.items():
             self._addresses[name] = dict(ids)
+            self._names[name] = None
+        while len(self._names) > MOST_NAMES:
+            del self._names[next(iter(self._names))]
         for address in sorted(route.addresses - known):
             self._on_new_broker(address)
 
@@ -205,6 +212,10 @@ class RouteCache:
     def ids_of(self, broker_name: str) -> Mapping[int, str]:
         """The addresses of one broker by id, 0 being the master."""
         return self._addresses.get(broker_name, _NO_IDS)
+
+    def was_named(self, broker_name: str) -> bool:
+        """Whether some route has ever named a broker, which may be gone for the moment."""
+        return broker_name in self._names
 
     def name_at(self, address: str) -> str:
         """The name of the broker at an address."""

@@ -135,6 +135,8 @@ class Sender:
         """The broker that takes what goes to a queue; NoMaster when it has none at the moment."""
         broker = self._session.master_of(queue.broker_name)
         if broker is None:
+            if not self._session.routes.was_named(queue.broker_name):
+                raise RouteNotFound(f"{queue}: no route has ever named a broker {queue.broker_name!r}")
             raise NoMaster(f"no route names a master of broker {queue.broker_name!r} at the moment")
         return broker
 
