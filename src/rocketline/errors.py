@@ -210,6 +210,10 @@ class RouteNotFound(ClientError):
     """No name server knows a broker that has the topic."""
 
 
+class NoMaster(RouteNotFound, ConnectFailed):
+    """The brokers of a topic are known, and none that could take the message has a master now: there may be one soon."""
+
+
 class InvalidMessage(ClientError, ValueError):
     """A message, name or option that no broker would accept; nothing was sent."""
 

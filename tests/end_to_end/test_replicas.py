@@ -27,9 +27,16 @@ from rocketline.auth.model import User, UserStatus, UserType
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
 from rocketline.broker.replication.roles import Role
-from rocketline.client import ConsumeFrom, Producer, PushConsumer, SendStatus
+from rocketline.client import (
+    ConsumeFrom,
+    Producer,
+    PushConsumer,
+    SendStatus,
+    Transaction,
+    TransactionalProducer,
+)
 from rocketline.errors import ConfigError
-from rocketline.message import Message, MessageView
+from rocketline.message import Message, MessageQueue, MessageView
 from rocketline.nameserver.config import NameServerConfig
 from rocketline.nameserver.server import NameServer
 from rocketline.protocol.bodies import HaStatus, decode_body
@@ -292,6 +299,43 @@ async def test_an_operator_moves_mastership(tmp_path: Path, names: str, client: 
         assert b"later" in await consume(names, "later", 1)
         await caught_up(second, first)
         assert stored_log(first) == stored_log(second)
+
+
+@pytest.mark.parametrize("chosen", [None, MessageQueue("orders", NAME, 1)], ids=["any queue", "one queue"])
+async def test_sends_wait_while_the_group_has_no_master(
+    tmp_path: Path, names: str, client: RemotingClient, chosen: MessageQueue | None
+) -> None:
+    async with (
+        Broker(group_config(tmp_path, names, 1)) as replica,
+        Producer(names, group="lasting", timeout=PATIENCE_S) as producer,
+        TransactionalProducer(names, group="paying", check=unknown, timeout=PATIENCE_S) as paying,
+    ):
+        async with Broker(group_config(tmp_path, names, 0)) as master:
+            for sender in (producer, paying):
+                await sender.send(Message("orders", b"before"))
+            await caught_up(master, replica)
+            await until(lambda: replica.parts.topics.get("orders"))
+            await replica.parts.registration.register_all()
+        sends = [asyncio.create_task(producer.send(Message("orders", b"during"), queue=chosen)) for _ in range(5)]
+        batch = asyncio.create_task(producer.send_batch([Message("orders", b"during")] * 3, queue=chosen))
+        half = asyncio.create_task(paying.send_in_transaction(Message("orders", b"during"), committed, queue=chosen))
+        routes = producer._open_session.routes
+        await until(lambda: routes.no_master("orders"), "a route without a master")
+        assert not any(task.done() for task in (*sends, batch, half))
+        header = NotifyRoleChangedHeader(master_address=replica.address, master_broker_id=1)
+        answer = await ask(client, replica.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header.encode())
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        receipts = [*await asyncio.gather(*sends), *await batch, (await half).receipt]
+        assert {receipt.status for receipt in receipts} == {SendStatus.OK}
+        assert sorted(await consume(names, "orders", 2 + 5 + 3 + 1)) == [b"before"] * 2 + [b"during"] * 9
+
+
+async def committed(message: Message) -> Transaction:
+    return Transaction.COMMIT
+
+
+def unknown(message: MessageView) -> Transaction:
+    return Transaction.UNKNOWN
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "", "../../x:99999"])

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
+from fnmatch import fnmatch
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from tests.support.patience import PATIENCE_S
 
 import rocketline
+from rocketline.auth.posture import networks_of
 from rocketline.broker import BrokerConfig
+from rocketline.cli.console_commands import console_app
 from rocketline.cli.entry import EXTRA_PACKAGES
 from rocketline.cli.servers.config_sources import variable_of
 from rocketline.cli.servers.flags import parser_of, read_flags
+from rocketline.client import blocking
+from rocketline.errors import RocketlineError
+from rocketline.message import Message
 from rocketline.settings import describe, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +100,50 @@ def test_no_link_of_the_page_leads_into_the_repository() -> None:
 # Containers
 
 
+def let_through(rules: list[str], path: str) -> bool:
+    """Whether a file is part of the context of a build: the last rule that fits decides, as Docker has it."""
+    let = True
+    for rule in rules:
+        pattern, keeps = rule.removeprefix("!"), rule.startswith("!")
+        if pattern.startswith("**/"):
+            fits = any(fnmatch(part, pattern[3:]) for part in path.split("/"))
+        else:
+            fits = any(fnmatch("/".join(path.split("/")[:count]), pattern) for count in range(1, path.count("/") + 2))
+        let = keeps if fits else let
+    return let
+
+
+def build_context(folder: Path) -> Path:
+    """The files of this repository that a container is built from."""
+    rules = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line]
+    for place, below, names in os.walk(ROOT):
+        below[:] = [name for name in below if not name.startswith(".")]
+        for name in names:
+            path = Path(place, name).relative_to(ROOT)
+            if let_through(rules, path.as_posix()):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / path, folder / path)
+    return folder
+
+
+def test_a_wheel_can_be_built_from_what_the_image_gets(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    context = build_context(tmp_path / "source")
+    assert not (context / "tests").exists()
+    assert list((context / "native").glob("**/*.c")), "the image has compiled code"
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    environment = {**os.environ, "ROCKETLINE_BUILD": "python"}
+    done = subprocess.run(
+        command, cwd=context, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py")}
+    assert {f"rocketline/{name}" for name in wanted} <= names
+    assert {"rocketline/py.typed", "rocketline/cli/entry.py"} <= names
+
+
 def image_environment() -> dict[str, str]:
     text = (ROOT / "Containerfile").read_text("utf-8").replace("\\\n", " ")
     return dict(re.findall(r"(ROCKETLINE_(?!BUILD)\w+)=(\S+)", text))
@@ -103,6 +158,35 @@ def test_the_image_sets_what_there_are_settings_for() -> None:
     assert int(health[1]) == config.metrics.port
 
 
+def test_the_image_starts_by_itself_and_lets_nobody_in_without_an_account(tmp_path: Path) -> None:
+    (words,) = re.findall(r"^CMD (\[.*\])$", (ROOT / "Containerfile").read_text("utf-8"), re.MULTILINE)
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
+    data = {"ROCKETLINE_STORE_PATH_ROOT_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "rocketline", *json.loads(words), *ports]
+    with subprocess.Popen(
+        command, env={**os.environ, **image_environment(), **data}, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as image:
+        assert image.stdout is not None
+        try:
+            ready = image.stdout.readline()
+            found = re.search(r"namesrv=(\S+)", ready)
+            assert found is not None, ready
+            with pytest.raises(RocketlineError), blocking.Producer(found[1], group="stranger", timeout=1.0) as stranger:
+                stranger.send(Message("T", b"x"))
+        finally:
+            image.terminate()
+            image.stdout.read()
+    assert image.returncode == 0
+    assert json.loads((tmp_path / "admin.json").read_text())["accessKey"] == "admin"
+
+
+def test_the_image_has_the_extras_that_its_commands_need() -> None:
+    text = (ROOT / "Containerfile").read_text("utf-8")
+    installed = re.findall(r"(?:/source|rocketline)\[([\w,]+)\]", text)
+    assert len(installed) == 2
+    assert set(installed) == {"cli,console,certs,grpc"}
+
+
 def test_the_servers_of_the_compose_file_understand_their_flags() -> None:
     yaml = pytest.importorskip("yaml")
     services: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
@@ -110,6 +194,12 @@ def test_the_servers_of_the_compose_file_understand_their_flags() -> None:
         name, *flags = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in services[service]["command"]]
         common, _ = read_flags(parser_of(name), flags)
         assert common.settings
+        networks = networks_of(dict(setting.split("=", 1) for setting in common.settings)["rocketline.adminFrom"])
+        for address in ("172.18.0.3", "10.88.0.3", "10.89.1.3"):  # Docker's networks, Podman's
+            assert any(ip_address(address) in network for network in networks), address
+    name, *flags = services["console"]["command"]
+    made = typer.main.get_command(console_app).make_context(name, [*flags, "tokens"], resilient_parsing=True)
+    assert (made.params["host"], str(made.params["users"])) == ("0.0.0.0", "/data/users.json")
     for volume in services["prometheus"]["volumes"] + services["grafana"]["volumes"]:
         source = volume.partition(":")[0]
         assert not source.startswith(".") or (ROOT / source).exists(), source

@@ -1,4 +1,4 @@
-"""`tools/suite`: what failed beside others and passes alone is named, and is no failure unless it happens in many files."""
+"""`tools/suite`: few tests that failed beside others and pass alone are named, and are no failure; a crash always is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 SUITE = Path(__file__).parents[2] / "tools" / "suite"
 
-LOSES_A_RACE = """
+RACE = """
 import pytest
 from pathlib import Path
 
@@ -23,11 +23,24 @@ def shared():
         raise RuntimeError("not settled yet")
 
 @pytest.mark.xdist_group("lane 1")
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range({tests}))
 def test_shared(shared, number):
     pass
 """
+LOSES_A_RACE = RACE.replace("{tests}", "3")
+LOSES_MANY = RACE.replace("{tests}", "4")
 IS_BROKEN = "def test_broken():\n    assert False\n"
+CRASHES_ONCE = """
+import os
+import signal
+from pathlib import Path
+
+def test_compiled():
+    first = Path(__file__).with_suffix(".ran")
+    if not first.exists():
+        first.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 IS_SOUND = "def test_sound():\n    pass\n"
 
 
@@ -45,7 +58,9 @@ def test_tests_that_lost_a_race_together_are_named_and_no_failure(tmp_path: Path
     done = suite(tmp_path, {"racing": LOSES_A_RACE, "sound": IS_SOUND}, *arguments)
     assert done.returncode == 0, done.stdout
     assert "Again, alone: test_racing.py" in done.stdout
-    assert "please mend: test_racing.py::test_shared[0], test_racing.py::test_shared[1]" in done.stdout
+    assert "FORGIVEN: 3 failed" in done.stdout
+    for number in range(3):
+        assert f"==>     test_racing.py::test_shared[{number}]\n" in done.stdout
 
 
 def test_what_also_fails_alone_is_a_failure(tmp_path: Path) -> None:
@@ -58,6 +73,24 @@ def test_failures_in_many_files_are_a_failure_whatever_they_do_alone(tmp_path: P
     done = suite(tmp_path, {f"racing{number}": LOSES_A_RACE for number in range(4)})
     assert done.returncode == 1
     assert "tests of 4 files failed" in done.stdout
+    assert "Again" not in done.stdout
+
+
+def test_many_failures_in_one_file_are_a_failure_whatever_they_do_alone(tmp_path: Path) -> None:
+    done = suite(tmp_path, {"racing": LOSES_MANY})
+    assert done.returncode == 1
+    assert "4 tests failed" in done.stdout
+    assert "Again" not in done.stdout
+
+
+@pytest.mark.parametrize("others", [{}, {"racing": LOSES_A_RACE}], ids=["alone", "beside a lost race"])
+@pytest.mark.parametrize("arguments", [[], ["-p", "xdist", "-n", "1"]], ids=["plain", "a worker"])
+def test_a_crash_is_a_failure_whatever_it_does_alone(
+    tmp_path: Path, others: dict[str, str], arguments: list[str]
+) -> None:
+    done = suite(tmp_path, {"crashing": CRASHES_ONCE} | others, *arguments)
+    assert done.returncode == 1, done.stdout
+    assert "FORGIVEN" not in done.stdout
     assert "Again" not in done.stdout
 
 

@@ -60,7 +60,7 @@ async def ask(
 
 async def _introduce(session: ClientSession, topic: str, queue_count: int) -> None:
     """Send heartbeats first: a reply comes through a broker, which must know this client by then."""
-    route = await session.routes.find_writable(topic, queue_count)
+    route = await session.routes.await_writable(topic, queue_count)
     await session.introduce(ids[MASTER_ID] for ids in route.brokers.values() if MASTER_ID in ids)
 
 

@@ -3,7 +3,8 @@
 A fetch that fails leaves the old route in place. Callers that want the same topic at the same time share one fetch. A
 topic that does not exist yet can be written through a route borrowed from the template topic (the broker then creates
 it); borrowed routes are never shown to readers. A route in doubt, because a broker that it names cannot be reached, is
-fetched again at once, but at most once a second: the broker may have come back at another address.
+fetched again at once, but at most once a second: the broker may have come back at another address. So is the route of
+a topic whose brokers have no master at the moment, as long as somebody waits to write to it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from rocketline.client.remote_nameserver import RemoteNameServer
 from rocketline.client.routes import TopicRoute, borrowed_route, topic_route
 from rocketline.client.tasks import OwnedTasks, cancel_and_wait
-from rocketline.errors import ClientError, RocketlineError, RouteNotFound, TopicNotExist
+from rocketline.errors import ClientError, NoMaster, RocketlineError, RouteNotFound, TopicNotExist
 from rocketline.protocol.codes import ResponseCode
 from rocketline.protocol.names import DEFAULT_TOPIC, is_derived
 
@@ -28,6 +30,12 @@ NOT_MASTER_CODES = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.S
 
 DOUBT_S = 1.0
 """Least time between two fetches of one route because it is in doubt."""
+
+MOST_NAMES = 4096
+"""Of brokers, also of those that are gone."""
+
+DOUBT_AGAIN_S = 0.25
+"""So often somebody who waits for a master doubts the route; all who wait are told at once when it has changed."""
 
 
 class RouteCache:
@@ -45,8 +53,10 @@ class RouteCache:
         self._routes: dict[str, TopicRoute] = {}
         self._borrowed: dict[str, TopicRoute] = {}
         self._addresses: dict[str, dict[int, str]] = {}
+        self._names: dict[str, None] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._doubted: set[str] = set()
+        self._awaited: dict[str, asyncio.Event] = {}
         self._tasks = OwnedTasks()
         self._closed = False
 
@@ -64,23 +74,52 @@ class RouteCache:
         return self._routes.get(topic) or await self.refresh(topic)
 
     async def find_writable(self, topic: str, queue_count: int) -> TopicRoute:
-        """The route for sending: the topic's own, or one borrowed from the template when it does not exist yet."""
+        """The route for sending: the topic's own, or one borrowed from the template when it does not exist yet.
+
+        NoMaster when the topic is known and all that is missing is a master.
+        """
         route = self.writable(topic)
         if route is not None:
             return route
         try:
             route = await self.refresh(topic)
         except RouteNotFound as error:
+            if (gone := self.no_master(topic)) is not None:
+                raise gone from error
             # Only a topic that does not exist may borrow a route, not one that no name server answered for.
             if is_derived(topic) or not isinstance(error.__cause__, TopicNotExist):
                 raise
             route = await self._borrow(topic, queue_count, error)
         if not route.writable:
-            raise RouteNotFound(
+            raise self.no_master(topic) or RouteNotFound(
                 f"topic {topic!r} has no queue that can be written: its brokers {sorted(route.brokers)} "
                 "lack write permission or have no master at the moment"
             )
         return route
+
+    async def await_writable(self, topic: str, queue_count: int) -> TopicRoute:
+        """Like `find_writable`, but waits for a master where only that is missing; the caller sets the limit."""
+        while True:
+            try:
+                return await self.find_writable(topic, queue_count)
+            except NoMaster:
+                while self.no_master(topic) is not None and not self._closed:
+                    self.doubt(topic)
+                    await self._changed_within(topic, DOUBT_AGAIN_S)
+
+    async def _changed_within(self, topic: str, seconds: float) -> None:
+        change = self._awaited.setdefault(topic, asyncio.Event())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await change.wait()
+
+    def no_master(self, topic: str) -> NoMaster | None:
+        """The error for a known topic that could be written to if its brokers had a master."""
+        route = self._routes.get(topic)
+        if route is None or route.writable or not route.without_master:
+            return None
+        names = ", ".join(route.without_master)
+        return NoMaster(f"topic {topic!r} cannot be written to at the moment: no master of {names} is registered")
 
     async def refresh(self, topic: str) -> TopicRoute:
         """Ask the name servers now."""
@@ -129,6 +168,8 @@ class RouteCache:
         self._routes[topic] = route
         self._learn_brokers(route)
         if changed:
+            if (awaited := self._awaited.pop(topic, None)) is not None:
+                awaited.set()
             self._on_change(route)
         return route
 
@@ -153,6 +194,9 @@ class RouteCache:
         known = self.addresses()
         for name, ids in route.brokers.items():
             self._addresses[name] = dict(ids)
+            self._names[name] = None
+        while len(self._names) > MOST_NAMES:
+            del self._names[next(iter(self._names))]
         for address in sorted(route.addresses - known):
             self._on_new_broker(address)
 
@@ -168,6 +212,10 @@ class RouteCache:
     def ids_of(self, broker_name: str) -> Mapping[int, str]:
         """The addresses of one broker by id, 0 being the master."""
         return self._addresses.get(broker_name, _NO_IDS)
+
+    def was_named(self, broker_name: str) -> bool:
+        """Whether some route has ever named a broker, which may be gone for the moment."""
+        return broker_name in self._names
 
     def name_at(self, address: str) -> str:
         """The name of the broker at an address."""
@@ -189,5 +237,7 @@ class RouteCache:
 
     async def close(self) -> None:
         self._closed = True
+        for awaited in self._awaited.values():
+            awaited.set()
         await self._tasks.cancel()
         await cancel_and_wait(*self._fetches.values())

@@ -29,6 +29,8 @@ class TopicRoute:
     readable: tuple[MessageQueue, ...]
     brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """Addresses by broker name and broker id, 0 being the master."""
+    without_master: tuple[str, ...] = ()
+    """Names of the brokers whose queues could be written to if they had a master."""
 
     @property
     def addresses(self) -> set[str]:
@@ -47,7 +49,16 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     ]
     ordered = _ordered_queues(topic, data.order_topic_conf)
     writable = ordered if ordered is not None else _writable_queues(topic, counts, brokers)
-    return TopicRoute(topic, tuple(writable), tuple(readable), brokers)
+    acting = {broker.broker_name for broker in data.broker_datas if broker.enable_acting_master}
+    without = tuple(item.broker_name for item in counts if _lacks_master(item, brokers, acting))
+    return TopicRoute(topic, tuple(writable), tuple(readable), brokers, without)
+
+
+def _lacks_master(item: QueueData, brokers: Mapping[str, Mapping[int, str]], acting: set[str]) -> bool:
+    """A replica that acts as master is shown as one that may only be read."""
+    if item.perm & PERM_WRITE:
+        return MASTER_ID not in brokers.get(item.broker_name, {})
+    return bool(item.perm & PERM_READ) and item.broker_name in acting
 
 
 def borrowed_route(topic: str, template: TopicRouteData, queue_count: int) -> TopicRoute:

@@ -16,6 +16,7 @@ from rocketline.client.bulk.reader import BulkReader
 from rocketline.client.bulk.writer import COLLECTED_BATCHES, BulkWriter
 from rocketline.errors import BrokerError, ConfigError, InvalidMessage, RouteNotFound, SendFailed
 from rocketline.message import UNIQ_KEY, Message, MessageQueue
+from rocketline.protocol.bodies import BrokerData, TopicRouteData, encode_route
 from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.protocol.headers import SendMessageHeader
@@ -213,6 +214,25 @@ def test_a_refusal_is_final(cluster: FakeCluster) -> None:
         writer.send(Message("T", b"x"))
         with pytest.raises(BrokerError, match="as scripted"):
             writer.flush()
+
+
+@pytest.mark.parametrize("queue", [None, MessageQueue("T", "broker-a", 0)], ids=["any queue", "one queue"])
+def test_a_group_without_master_is_waited_for(cluster: FakeCluster, queue: MessageQueue | None) -> None:
+    led = cluster.name_server.routes["T"]
+    leaderless = TopicRouteData(
+        [BrokerData(data.cluster, data.broker_name, {1: data.broker_addrs[0]}) for data in led.broker_datas],
+        led.queue_datas,
+    )
+
+    def tell(request: Command) -> Command:
+        return request.reply(ResponseCode.SUCCESS, body=encode_route(leaderless, standard=True))
+
+    with writing(cluster) as writer:
+        cluster.name_server.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, *[tell] * 4)
+        writer.send(Message("T", b"x"), queue)
+        writer.flush()
+        assert writer.counts.messages == 1
+    assert len(cluster.name_server.requests_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 5
 
 
 def test_less_durable_messages_count_as_stored(cluster: FakeCluster) -> None:

@@ -12,12 +12,21 @@ import pytest
 from tests.support.virtual import LoopClock, VirtualLoop
 from tests.unit.client.test_flat_memory import BROKERS, NAMESRV, loop_with_servers, route
 
-from rocketline.client import ClientOptions, Producer, Retries
+from rocketline.client import ClientOptions, Producer, Retries, Transaction, TransactionalProducer, by_hash
 from rocketline.client.producer.attempts import first_attempt
 from rocketline.client.route_cache import DOUBT_S
-from rocketline.errors import ClientClosed, ConnectFailed, SendFailed, TlsFailed, TransportError
+from rocketline.errors import (
+    ClientClosed,
+    ConnectFailed,
+    NoMaster,
+    RouteNotFound,
+    SendFailed,
+    TlsFailed,
+    TransportError,
+)
 from rocketline.message import Message, MessageQueue
-from rocketline.protocol.codes import RequestCode
+from rocketline.protocol.bodies import BrokerData, QueueData, TopicRouteData, encode_route
+from rocketline.protocol.codes import RequestCode, ResponseCode
 from rocketline.protocol.command import Command
 from rocketline.transport import Channel, Router
 
@@ -76,6 +85,143 @@ def test_one_that_stays_away_is_told_when_the_time_is_over_after_few_attempts(lo
     again = asked[1:]
     assert len(again) >= 3, "the brokers may be elsewhere"
     assert all(later - earlier >= DOUBT_S for earlier, later in pairwise(again)), "however many sends fail"
+
+
+def route_of(**brokers: dict[int, str]) -> TopicRouteData:
+    """The route of a topic on brokers with these addresses by id; all may be written to."""
+    datas = [BrokerData("c", name, ids) for name, ids in brokers.items()]
+    return TopicRouteData(datas, [QueueData(name, 4, 4, 6) for name in brokers])
+
+
+ADDRESSES = [f"{host}:{port}" for host, port in BROKERS]
+LED = route_of(a={0: ADDRESSES[0], 1: ADDRESSES[1]})
+LEADERLESS = route_of(a={1: ADDRESSES[1]})
+LED_AGAIN = route_of(a={0: ADDRESSES[1]})
+ACTED_FOR = TopicRouteData([BrokerData("c", "a", {0: ADDRESSES[1]}, True)], [QueueData("a", 4, 4, 4)])
+"""A replica that acts as master, for readers."""
+ANOTHER_IS_LED = route_of(a={1: ADDRESSES[1]}, b={0: ADDRESSES[0]})
+READ_ONLY = TopicRouteData([BrokerData("c", "a", {0: ADDRESSES[0]})], [QueueData("a", 4, 4, 4)])
+ON_A = MessageQueue("T", "a", 2)
+
+
+class NameServerSays:
+    """Routes one after the other, as somebody tells it; None is a topic that does not exist."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.now: TopicRouteData | None = LED
+        self.asked: list[float] = []
+        self._time = loop.time
+        loop.servers[NAMESRV] = Router({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route})
+
+    def _route(self, channel: Channel, request: Command) -> Command:
+        self.asked.append(self._time())
+        if self.now is None:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, "no topic route info")
+        return request.reply(ResponseCode.SUCCESS, body=encode_route(self.now, standard=True))
+
+
+async def send_singly(producer: Producer, queue: Any) -> None:
+    await producer.send(Message("T", b"x"), queue=queue)
+
+
+async def send_batch(producer: Producer, queue: Any) -> None:
+    await producer.send_batch([Message("T", b"x")] * 3, queue=queue)
+
+
+async def send_in_transaction(producer: Producer, queue: Any) -> None:
+    async def execute(message: Message) -> Transaction:
+        return Transaction.COMMIT
+
+    assert isinstance(producer, TransactionalProducer)
+    receipt = await producer.send_in_transaction(Message("T", b"x"), execute, queue=queue)
+    assert receipt.outcome is Transaction.COMMIT
+
+
+async def sent_without_master(loop: VirtualLoop, during: list[tuple[float, TopicRouteData | None]], queue: Any,
+                              send: Any = send_singly, limit_s: float = 120.0, **options: Any) -> float:  # fmt: skip
+    """How long sends took that began when the first of these routes was there; each of the others comes after some time."""
+    says = NameServerSays(loop)
+    client = ClientOptions(clock=LoopClock(loop))
+    made = TransactionalProducer if send is send_in_transaction else Producer
+    arguments = {"check": lambda _: Transaction.UNKNOWN} if made is TransactionalProducer else {}
+    async with made("127.0.0.1:9876", group="g", timeout=limit_s, options=client, **arguments, **options) as producer:
+        await send_singly(producer, None)
+        (_, says.now), *rest = during
+        await producer._open_session._refresh_routes()
+        await producer._open_session._tick()
+        for after_s, route in rest:
+            loop.call_later(after_s, setattr, says, "now", route)
+        started = loop.time()
+        asked_before = len(says.asked)
+        try:
+            await asyncio.gather(*(send(producer, queue) for _ in range(20)))
+        finally:
+            took_s = loop.time() - started
+            first_looks = 1  # what all share
+            assert len(says.asked) - asked_before <= first_looks + took_s / DOUBT_S + took_s / 30 + 1
+        return took_s
+
+
+@pytest.mark.parametrize("missing", [LEADERLESS, ACTED_FOR], ids=["no master", "an acting master"])
+@pytest.mark.parametrize(
+    ("send", "options"),
+    [
+        (send_singly, {}),
+        (send_singly, {"retries": 0}),
+        (send_singly, {"autobatch": True}),
+        (send_batch, {}),
+        (send_in_transaction, {}),
+    ],
+    ids=["usual", "no retries", "gathered", "batches", "transactions"],
+)
+@pytest.mark.parametrize("queue", [None, ON_A, by_hash("key")], ids=["any queue", "one queue", "a selector"])
+def test_a_group_without_master_is_waited_for(
+    loop: VirtualLoop, missing: TopicRouteData, send: Any, options: dict[str, Any], queue: Any
+) -> None:
+    took_s = loop.run_until_complete(
+        sent_without_master(loop, [(0.0, missing), (70.0, LED_AGAIN)], queue, send, **options)
+    )
+    assert 70.0 <= took_s < 73.0
+
+
+def test_a_topic_that_no_name_server_knows_for_a_while_is_waited_for(loop: VirtualLoop) -> None:
+    course = [(0.0, LEADERLESS), (1.0, None), (20.0, LED_AGAIN)]
+    assert 20.0 <= loop.run_until_complete(sent_without_master(loop, course, None)) < 23.0
+
+
+def test_another_broker_with_a_master_is_used_at_once_and_a_chosen_one_waited_for(loop: VirtualLoop) -> None:
+    course = [(0.0, ANOTHER_IS_LED), (40.0, LED)]
+    assert loop.run_until_complete(sent_without_master(loop, course, None)) < 1.0
+    assert 40.0 <= loop.run_until_complete(sent_without_master(loop, course, ON_A)) < 43.0
+
+
+@pytest.mark.parametrize("queue", [None, ON_A])
+def test_a_master_that_does_not_come_is_told_when_the_time_is_over(
+    loop: VirtualLoop, queue: MessageQueue | None
+) -> None:
+    started = loop.time()
+    with pytest.raises(SendFailed, match=r"no master|no route names a master") as failed:
+        loop.run_until_complete(sent_without_master(loop, [(0.0, LEADERLESS)], queue, limit_s=10.0))
+    assert loop.time() - started == pytest.approx(10.0, abs=0.2)
+    assert isinstance(failed.value.__cause__, NoMaster)
+
+
+def test_a_topic_that_may_only_be_read_is_refused_at_once(loop: VirtualLoop) -> None:
+    started = loop.time()
+    with pytest.raises(RouteNotFound, match="write permission"):
+        loop.run_until_complete(sent_without_master(loop, [(0.0, READ_ONLY)], None))
+    course = [(0.0, LEADERLESS), (5.0, READ_ONLY)]
+    with pytest.raises(RouteNotFound, match="write permission"):
+        loop.run_until_complete(sent_without_master(loop, course, None))
+    assert loop.time() - started < 8.0
+
+
+def test_a_one_way_send_waits_for_a_master_too(loop: VirtualLoop) -> None:
+    async def send_oneway(producer: Producer, queue: Any) -> None:
+        await producer.send_oneway(Message("T", b"x"))
+
+    course = [(0.0, LEADERLESS), (2.0, LED_AGAIN)]
+    assert 2.0 <= loop.run_until_complete(sent_without_master(loop, course, None, send_oneway)) < 4.0
 
 
 def test_closing_a_producer_ends_its_sends(loop: VirtualLoop) -> None:

@@ -5,9 +5,10 @@ with a code that another broker may not share is made again, at most `Retries.co
 one. Any other refusal is final. A caller who chose the queue gets all attempts on that queue. A retry can store a message
 twice: its unique id stays the same, so consumers can tell.
 
-An attempt that found no connection has sent nothing, so it does not count: such attempts go on until the time is over, and
-a send outlives the restart of its broker. Before an attempt on a broker that failed before, there is a pause, which grows
-up to a second and differs from send to send, so that not all come back at once.
+An attempt that found no connection, or no master to connect to, has sent nothing, so it does not count: such attempts go
+on until the time is over, and a send outlives the restart of its broker or the choice of another master. Before an attempt
+on a broker that failed before, there is a pause, which grows up to a second and differs from send to send, so that not all
+come back at once.
 
 All attempts share one time limit. An attempt that may still be followed by another can have a shorter one of its own
 (`attempt_timeout_s`), so that a broker that hangs does not use up the time of those that work.
@@ -31,6 +32,7 @@ from rocketline.errors import (
     BrokerError,
     ClientClosed,
     ConnectFailed,
+    NoMaster,
     NoPermission,
     RocketlineError,
     SendFailed,
@@ -48,7 +50,8 @@ _DOUBLINGS = 16
 class Failure(NamedTuple):
     """An attempt that stored nothing, as far as we know; or several that found no connection to one address."""
 
-    queue: MessageQueue
+    queue: MessageQueue | None
+    """None: there was none to choose."""
     address: str
     error: RocketlineError
     times: int = 1
@@ -58,7 +61,17 @@ class Failure(NamedTuple):
         # The hint of a refusal is told once for all attempts.
         said = str(error).removesuffix(error.hint) if isinstance(error, BrokerError) else str(error)
         times = f" ({self.times} times)" if self.times > 1 else ""
-        return f"{self.queue.broker_name}@{self.address} queue {self.queue.queue_id}: {said}{times}"
+        if self.queue is None:
+            return said
+        place = f"{self.queue.broker_name}@{self.address}" if self.address else self.queue.broker_name
+        return f"{place} queue {self.queue.queue_id}: {said}{times}"
+
+    def is_like(self, other: Failure) -> bool:
+        """Whether neither found a connection, to the same broker."""
+        return _found_no_connection(other.error) and (self.queue and self.queue.broker_name, self.address) == (
+            other.queue and other.queue.broker_name,
+            other.address,
+        )
 
 
 class Attempts(msgspec.Struct):
@@ -127,9 +140,14 @@ class Attempts(msgspec.Struct):
             self.failures += (failure,)
             self._next(queue.broker_name)
 
+    def found_no_master(self, error: NoMaster) -> None:
+        """Note that until the time was over no broker of the topic had a master."""
+        self.failures += (Failure(None, "", error, times=0),)
+        self.left_s = 0.0
+
     def _note_unconnected(self, failure: Failure) -> None:
         """Keep the last one of each address, and how many there were: there can be many in a long time."""
-        same = [old for old in self.failures if old.address == failure.address and _found_no_connection(old.error)]
+        same = [old for old in self.failures if failure.is_like(old)]
         others = tuple(old for old in self.failures if old not in same)
         self.failures = (*others, failure._replace(times=1 + sum(old.times for old in same)))
 

@@ -53,9 +53,8 @@ class Batch:
     """Messages that will be sent together."""
 
     queue: MessageQueue | None
-    timeout_s: float
     deadline: float
-    """When `timeout_s` is over for the message that came first, in the loop's time."""
+    """When the time of a message is first over, in the loop's time."""
     ready: list[ReadyMessage] = field(default_factory=list)
     waiting: list[asyncio.Future[SendReceipt]] = field(default_factory=list)
     bytes: int = 0
@@ -93,8 +92,10 @@ class Accumulator:
         self._sending = OwnedTasks()
         self._loop = asyncio.get_running_loop()
 
-    async def send(self, ready: ReadyMessage, queue: MessageQueue | None, timeout_s: float) -> SendReceipt:
-        """Add a message to the open batch and wait for its receipt."""
+    async def send(
+        self, ready: ReadyMessage, queue: MessageQueue | None, timeout_s: float, deadline: float
+    ) -> SendReceipt:
+        """Add a message to the open batch and wait for its receipt; some of its time may be over already."""
         wire = ready.wire
         key = (wire.topic, queue, wire.wait_stored, timeout_s)
         size = item_bytes(ready.item)
@@ -103,7 +104,8 @@ class Accumulator:
             self._send_open(key)
             batch = None
         if batch is None:
-            batch = self._opened(key, queue, timeout_s)
+            batch = self._opened(key, queue, deadline)
+        batch.deadline = min(batch.deadline, deadline)
         future: asyncio.Future[SendReceipt] = self._loop.create_future()
         batch.ready.append(ready)
         batch.waiting.append(future)
@@ -112,8 +114,8 @@ class Accumulator:
             self._send_open(key)
         return await future
 
-    def _opened(self, key: _Key, queue: MessageQueue | None, timeout_s: float) -> Batch:
-        batch = self._open[key] = Batch(queue, timeout_s, self._loop.time() + timeout_s)
+    def _opened(self, key: _Key, queue: MessageQueue | None, deadline: float) -> Batch:
+        batch = self._open[key] = Batch(queue, deadline)
         linger_s = self._limits.linger_s
         batch.timer = (
             self._loop.call_later(linger_s, self._send_open, key)

@@ -214,7 +214,10 @@ class DirectSends:
         route = self._session.routes.writable(outgoing.topic)
         if route is None or attempts.left_s <= 0:
             return None
-        queue, broker = self._sender.target(route, attempts)
+        queue = self._sender.next_queue(route, attempts)
+        broker = self._session.master_of(queue.broker_name)
+        if broker is None:  # the loop waits for one
+            return None
         address, started, limit_s = broker.address, attempts.started, attempts.limit_s()
         connection = self._taken(address, started) or self._connected(address, limit_s)
         if connection is None:

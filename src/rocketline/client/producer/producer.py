@@ -246,11 +246,13 @@ class Producer(GroupClient):
         wire = self._namespace.wrap_message(message)
         check_message(wire, self._options.max_message_bytes)
         item, message_id = batch_item(wire, session.unique_ids.next())
+        deadline = get_running_loop().time() + limit_s
         choice = queue_choice(message, queue, self._namespace)
         async with self._window:
             if choice is not None and not isinstance(choice, MessageQueue):
                 choice = await sender.select(wire.topic, choice, limit_s)
-            return await accumulator.send(ReadyMessage(message, wire, item, message_id), choice, limit_s)
+            ready = ReadyMessage(message, wire, item, message_id)
+            return await accumulator.send(ready, choice, limit_s, deadline)
 
     async def _send_accumulated(self, batch: Batch) -> list[SendReceipt]:
         sender, ids = self._running, batch.ids

@@ -18,7 +18,7 @@ from rocketline.client.remote_broker import RemoteBroker
 from rocketline.client.route_cache import NOT_MASTER_CODES
 from rocketline.client.routes import TopicRoute
 from rocketline.client.session import ClientSession
-from rocketline.errors import BrokerError, InvalidMessage, RouteNotFound, TransportError
+from rocketline.errors import BrokerError, InvalidMessage, NoMaster, RouteNotFound, TransportError
 from rocketline.message import MessageQueue
 from rocketline.protocol.codes import RequestCode
 from rocketline.protocol.command import Command
@@ -64,9 +64,10 @@ class Sender:
         while attempts.left_s > 0:
             route = session.routes.writable(topic)
             if route is None:
-                route = await self._find_route(topic, attempts.left_s)
-                attempts.look_at_clock()
-            queue, broker = self.target(route, attempts)
+                route = await self._awaited_route(topic, attempts)
+                if route is None:
+                    break
+            queue, address = self.next_queue(route, attempts), ""
             if attempts.failed_on:  # give a broker that failed before a moment
                 pause_s = attempts.pause_s(queue.broker_name, session.timing.send_again_s, self._chance.random())
                 if pause_s:
@@ -76,22 +77,19 @@ class Sender:
                 break
             started = session.clock.monotonic() if health is not None else 0.0
             try:
-                channel = connected(broker.address) if self._takes_frames and outgoing.is_plain else None
+                broker = self.master_of(queue)
+                address = broker.address
+                channel = connected(address) if self._takes_frames and outgoing.is_plain else None
                 if channel is not None and not channel.is_congested:  # fast path: a frame from a template, written now
                     opaque = channel.take_opaque()
                     frame = outgoing.frame(queue, opaque)
                     answer = await channel.call_ready(frame, opaque, outgoing.code, attempts.limit_s())
                 else:
                     answer = await broker.call(outgoing.command(queue), attempts.limit_s())
-                receipt = read_receipt(answer, outgoing.message_id, queue, broker.address)
+                receipt = read_receipt(answer, outgoing.message_id, queue, address)
             except (TransportError, BrokerError) as error:
-                if health is not None:
-                    health.failed(queue.broker_name, error)
-                if isinstance(error, TransportError):
-                    session.connection_failed(broker.address, topic)
-                elif error.code in NOT_MASTER_CODES:
-                    session.routes.doubt(topic)
-                attempts.failed(queue, broker.address, error)
+                self._doubt(queue, address, error)
+                attempts.failed(queue, address, error)
             else:
                 if health is not None:
                     health.took(queue.broker_name, session.clock.monotonic() - started)
@@ -99,10 +97,20 @@ class Sender:
                     return receipt
         return attempts.result(outgoing)
 
+    def _doubt(self, queue: MessageQueue, address: str, error: TransportError | BrokerError) -> None:
+        """Note that a broker did not take a message, and that it may not be where the route says, or no master any more."""
+        if self._health is not None:
+            self._health.failed(queue.broker_name, error)
+        if isinstance(error, TransportError) and address:
+            self._session.connection_failed(address, queue.topic)
+        elif isinstance(error, TransportError) or error.code in NOT_MASTER_CODES:
+            self._session.routes.doubt(queue.topic)
+
     async def send_oneway(self, outgoing: SendRequest, timeout_s: float, choice: QueueChoice | None = None) -> None:
         """Hand the message to the socket; nothing tells whether it arrived."""
         route = self._session.routes.writable(outgoing.topic) or await self._find_route(outgoing.topic, timeout_s)
-        queue, broker = self.target(route, first_attempt(self._options.retries, timeout_s, self._time, choice))
+        queue = self.next_queue(route, first_attempt(self._options.retries, timeout_s, self._time, choice))
+        broker = self.master_of(queue)
         try:
             await broker.send_oneway(outgoing.command(queue), timeout_s)
         except TransportError:
@@ -114,23 +122,42 @@ class Sender:
         route = self._session.routes.writable(topic) or await self._find_route(topic, timeout_s)
         return _selected(selector, route)
 
-    def target(self, route: TopicRoute, attempts: Attempts) -> tuple[MessageQueue, RemoteBroker]:
+    def next_queue(self, route: TopicRoute, attempts: Attempts) -> MessageQueue:
         """Where the next attempt goes, if possible to another broker than the one that just failed."""
         queue = attempts.choice
         if queue is None:
             queue = self._next_queue(route, attempts.failed_broker)
         elif not isinstance(queue, MessageQueue):  # asked once: the same key must not end up in two queues
             queue = attempts.choice = _selected(queue, route)
+        return queue
+
+    def master_of(self, queue: MessageQueue) -> RemoteBroker:
+        """The broker that takes what goes to a queue; NoMaster when it has none at the moment."""
         broker = self._session.master_of(queue.broker_name)
         if broker is None:
-            raise RouteNotFound(f"{queue}: no route names a master of broker {queue.broker_name!r}")
-        return queue, broker
+            if not self._session.routes.was_named(queue.broker_name):
+                raise RouteNotFound(f"{queue}: no route has ever named a broker {queue.broker_name!r}")
+            raise NoMaster(f"no route names a master of broker {queue.broker_name!r} at the moment")
+        return broker
+
+    async def _awaited_route(self, topic: str, attempts: Attempts) -> TopicRoute | None:
+        """The route; None when the topic had no master until the time was over."""
+        try:
+            route = await self._find_route(topic, attempts.left_s)
+        except NoMaster as error:
+            attempts.found_no_master(error)
+            return None
+        attempts.look_at_clock()
+        return route
 
     async def _find_route(self, topic: str, left_s: float) -> TopicRoute:
+        routes = self._session.routes
         try:
             async with asyncio.timeout(left_s):
-                return await self._session.routes.find_writable(topic, self._options.topic_queue_count)
+                return await routes.await_writable(topic, self._options.topic_queue_count)
         except TimeoutError as error:
+            if (gone := routes.no_master(topic)) is not None:
+                raise gone from error
             servers = ";".join(self._session.name_server.addresses)
             raise RouteNotFound(f"no route to topic {topic!r} within {left_s:g} s from {servers}") from error
 
