@@ -32,6 +32,8 @@ from rocketline.transport.timed_router import HELD
 
 MAX_REMEMBERED = 50_000
 """Decisions."""
+MAX_REMEMBERED_NAME = 255
+"""Characters. A longer name is of no topic and no group, and is not remembered."""
 
 NO_RIGHTS_REMARK = "Authorization failed. Please verify your access rights and try again."
 
@@ -145,8 +147,22 @@ class AccessGuard:
             raise
 
     def caller(self, channel: Channel, request: Command) -> User | None:
-        """The account of a request that passed; None for one that needed none."""
+        """The account of a request that passed; None for one that needed none, and is not signed by the account it names."""
+        if request.code in self._needs_no_account:
+            return self._authenticate(channel, request, is_late=True)
         return self._accounts.user((request.ext or {}).get(ACCESS_KEY) or channel.identity)
+
+    def caller_name(self, channel: Channel, request: Command) -> str:
+        """The name of that account; "" when there is none."""
+        user = self.caller(channel, request)
+        return "" if user is None else user.name
+
+    def may(self, account: str, need: Need, ip: str) -> bool:
+        """Whether an account has a right now, for what a server does of its own accord."""
+        user = self._accounts.user(account)
+        if user is None or user.status is UserStatus.DISABLE:
+            return False
+        return not self._authorizes or self._decide(user, need, ip).is_allowed
 
     def sees_passwords(self, channel: Channel, request: Command) -> bool:
         """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""
@@ -248,7 +264,9 @@ class AccessGuard:
         key = user.name, need, ip
         verdict = remembered.get(key)
         if verdict is None:
-            verdict = remembered[key] = self._accounts.decide(user, need, ip)
+            verdict = self._accounts.decide(user, need, ip)
+            if len(need.resource.name) <= MAX_REMEMBERED_NAME:
+                remembered[key] = verdict
         return verdict
 
     # What follows a refusal

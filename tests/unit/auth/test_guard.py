@@ -179,6 +179,23 @@ async def test_rights_that_only_a_handler_knows_of(gate: Gate, caplog: pytest.Lo
     assert gate.guard.refused == {Reason.NO_RIGHT: 1}
 
 
+async def test_only_names_that_can_exist_are_remembered(gate: Gate) -> None:
+    gate.allow("orders", Action.PUB)
+    for length in (255, 256, 60_000):
+        assert gate.ask(send("t" * length))
+    assert [len(need.resource.name) for _, need, _ in gate.guard._remembered] == [255]
+
+
+async def test_who_needs_no_account_is_nobody_unless_he_signed() -> None:
+    gate = Gate(AuthConfig(enabled=True, authentication_whitelist="906", authorization_whitelist="906"))
+    unsigned = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, {"AccessKey": "root"})
+    signed = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, {})
+    Credentials("root", "root-secret").sign(signed)
+    assert (gate.ask(unsigned), gate.ask(signed)) == ("", "")
+    assert gate.guard.caller(peer(), unsigned) is None
+    assert gate.guard.caller_name(peer(), signed) == "root"
+
+
 async def test_the_fast_path_asks_without_a_trace(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rocketline.audit")
     gate.allow("orders", Action.PUB)
