@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.etcd import free_ports
 from tests.support.patience import PATIENCE_S
 from tests.support.replica_group import (
     NAME,
@@ -68,6 +69,11 @@ async def ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
     with suppress(ConnectionError):
         await writer.wait_closed()
     return found
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as found:
+        return found.connect_ex(("127.0.0.1", port)) == 0
 
 
 def pull_of(topic: str, offset: int) -> dict[str, str]:
@@ -176,6 +182,27 @@ async def test_the_ha_port_takes_tls_where_it_is_enforced(tmp_path: Path) -> Non
             assert not (await ended(reader, writer)).startswith(bytes(8))
             assert master.parts.roles.source is not None
             assert len([found for found in master.parts.roles.source.connections if found.is_ours]) == 1
+
+
+async def test_the_port_of_apaches_slaves_takes_tls_where_it_is_enforced(tmp_path: Path, names: str) -> None:
+    settings = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(TLS_DATA / "server.pem"),
+        "tls.server.keyPath": str(TLS_DATA / "server.key"),
+        "rocketline.haStrangers": "serve",
+        "rocketline.apacheSlavePort": str(free_ports(1)[0]),
+    }
+    plain = Command(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    async with Broker(group_config(tmp_path, names, 0, **settings)) as master, RemotingClient() as client:
+        host, port = master.parts.environment.ha_address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(bytes(8))
+        assert len(await reader.readexactly(12)) == 12
+        own_port = int(settings["rocketline.apacheSlavePort"])
+        await until(lambda: listens(own_port), "the port of Apache's slaves")
+        answer = await client.call(f"127.0.0.1:{own_port}", plain, PATIENCE_S)
+        assert (answer.code, (answer.remark or "").split(":")[0]) == (16, "TLS required")
+        writer.close()
 
 
 async def test_what_failed_is_copied_like_all_else(tmp_path: Path, names: str) -> None:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from ipaddress import ip_address
 from typing import Any, cast
 
 from rocketline.broker.replication.acks import Acks, MemberKey, Replica
-from rocketline.broker.replication.config import ReplicationConfig, networks_of
+from rocketline.broker.replication.config import ReplicationConfig
 from rocketline.broker.replication.epochs import Epochs
 from rocketline.broker.replication.meter import ByteMeter
 from rocketline.broker.replication.tickets import Tickets
@@ -34,6 +33,7 @@ from rocketline.protocol.replication_frames import (
     encode_master_handshake,
 )
 from rocketline.store.message_store import MessageStore
+from rocketline.system.networks import has_address, networks_of
 from rocketline.transport.listening_sockets import ListeningSockets
 from rocketline.transport.server_tls import ServerTls
 
@@ -294,12 +294,7 @@ class ReplicaConnection(asyncio.Protocol):
         return self._parts.store.copies.last_file_offset()
 
     def _is_trusted(self) -> bool:
-        networks = self._source.trusted
-        if not networks:
-            return False
-        address = ip_address(self._ip)
-        address = getattr(address, "ipv4_mapped", None) or address
-        return any(address in network for network in networks)
+        return has_address(self._source.trusted, self._ip)
 
     def _count(self, replica: Replica, end: int) -> None:
         parts = self._parts
