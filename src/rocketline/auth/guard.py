@@ -53,6 +53,7 @@ class Reason(StrEnum):
     DISABLED_ACCOUNT = "disabled_account"
     WRONG_SIGNATURE = "wrong_signature"
     REPLAYED = "replayed"
+    TOO_MANY_GUESSES = "too_many_guesses"
     NO_RIGHT = "no_right"
     DENIED = "denied"
     NOT_SUPER = "not_super"
@@ -67,9 +68,19 @@ GUESSES = frozenset({Reason.UNKNOWN_ACCOUNT, Reason.WRONG_SIGNATURE, Reason.REPL
 class Refused(RequestRejected):
     """A request that does not pass."""
 
-    def __init__(self, reason: Reason, remark: str, need: Need | None = None, verdict: Verdict | None = None) -> None:
+    def __init__(
+        self,
+        reason: Reason,
+        remark: str,
+        need: Need | None = None,
+        verdict: Verdict | None = None,
+        *,
+        account: str = "",
+    ) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
         self.reason = reason
+        self.account = account
+        """Who the sender says he is, where he may be guessing."""
         self.need = need
         self.verdict = verdict
 
@@ -177,12 +188,18 @@ class AccessGuard:
         except Refused:
             return None
 
-    def sign_in(self, name: str, signed: bytes, signature: bytes) -> User:
+    def sign_in(self, channel: Channel, name: str, signed: bytes, signature: bytes) -> User:
         """The account that signed a text, for protocols with signatures of their own; raises Refused."""
         user = self._account(name)
+        self._slow_down(channel, name)
         if not self._signatures.is_text_signed(user, signed, signature, self._clock.now_ms()):
-            raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
+            raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.", account=name)
+        self._brake.note_good(channel, name)
         return user
+
+    def close(self) -> None:
+        """Write what was only counted."""
+        self._log.close()
 
     # The checks
 
@@ -204,10 +221,12 @@ class AccessGuard:
     def _authenticate(self, channel: Channel, request: Command, is_late: bool) -> User | None:
         try:
             return self._signer(channel, request, is_late)
-        except Refused:
-            if request.code in self._needs_no_account:
-                return None
-            raise
+        except Refused as refused:
+            if request.code not in self._needs_no_account:
+                raise
+            if refused.reason in GUESSES and not is_late:
+                self._brake.note_guess(channel, refused.account)
+            return None
 
     def _signer(self, channel: Channel, request: Command, is_late: bool) -> User:
         """The account of a request: who signed it, or whom the certificate of the connection names."""
@@ -215,12 +234,24 @@ class AccessGuard:
         user = self._account(signed or channel.identity)
         if signed:
             now_ms = self._clock.now_ms()
+            if not is_late:
+                self._slow_down(channel, signed)
             if not self._signatures.is_signed(user, request, now_ms):
-                raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
+                raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.", account=signed)
             # A held request is old by now, and came in time.
             if not is_late and (problem := self._signatures.replay_problem(request, now_ms)):
-                raise Refused(Reason.REPLAYED, problem)
+                raise Refused(Reason.REPLAYED, problem, account=signed)
+            self._brake.note_good(channel, signed)
         return user
+
+    def _slow_down(self, channel: Channel, name: str) -> None:
+        """Refuse to look at a signature that may be one guess of many."""
+        if not self._brake.may_check(channel, name):
+            raise Refused(
+                Reason.TOO_MANY_GUESSES,
+                f"too many wrong signatures came from {channel.remote_ip}: those for User:{name} are hardly checked now. "
+                "Try again in a minute.",
+            )
 
     def _account(self, name: str) -> User:
         """The account of a name, if it may be used."""
@@ -228,7 +259,7 @@ class AccessGuard:
             raise Refused(Reason.NO_ACCOUNT, "username cannot be null.")
         user = self._accounts.user(name)
         if user is None:
-            raise Refused(Reason.UNKNOWN_ACCOUNT, f"User:{name} is not found.")
+            raise Refused(Reason.UNKNOWN_ACCOUNT, f"User:{name} is not found.", account=name)
         if user.status is UserStatus.DISABLE:
             raise Refused(Reason.DISABLED_ACCOUNT, f"User:{name} is disabled.")
         return user
@@ -272,12 +303,15 @@ class AccessGuard:
     # What follows a refusal
 
     def refuse(self, channel: Channel, request: Command, refused: Refused) -> Reply:
-        """The answer to a request that does not pass; for who guesses it comes late."""
+        """The answer to a request that does not pass; for who guesses much it comes late."""
         self._note(channel, request, refused)
         answer = _answer(request, refused)
-        if refused.reason not in GUESSES:
+        if refused.reason is Reason.TOO_MANY_GUESSES:
+            pace = self._brake.late_or_closed()
+        elif refused.reason in GUESSES:
+            pace = self._brake.note_guess(channel, refused.account)
+        else:
             return answer
-        pace = self._brake.note_guess(channel)
         if pace.closes:
             # After the answers of this read are written.
             asyncio.get_running_loop().call_soon(channel.close)

@@ -433,6 +433,8 @@ class Broker:
         self.parts.waiters.close()
         self.parts.pops.close_waiters()
         await self._server.close()
+        if self.parts.access is not None:
+            self.parts.access.close()
         await self._hand_over()
         await self._ha_port.close()
         await self._client.close()

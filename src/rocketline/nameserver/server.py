@@ -150,6 +150,8 @@ class NameServer:
             await self._exporter.close()
         if self._server is not None:
             await self._server.close()
+        if self._access is not None:
+            self._access.close()
         for notice in self._notices:
             notice.cancel()
         await asyncio.gather(*self._notices, return_exceptions=True)
