@@ -29,6 +29,8 @@ from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
 from rocketline.broker.replication.roles import Role
 from rocketline.client import ConsumeFrom, Producer, PushConsumer, SendStatus
+from rocketline.clock import SYSTEM_CLOCK
+from rocketline.coordination.memory import MemoryGroup
 from rocketline.errors import ConfigError
 from rocketline.message import Message, MessageView
 from rocketline.nameserver.config import NameServerConfig
@@ -182,6 +184,39 @@ async def test_the_ha_port_takes_tls_where_it_is_enforced(tmp_path: Path) -> Non
             assert not (await ended(reader, writer)).startswith(bytes(8))
             assert master.parts.roles.source is not None
             assert len([found for found in master.parts.roles.source.connections if found.is_ours]) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "strangers", "has_tls"),
+    [("permissive", "auto", False), ("enforcing", "serve", False), ("enforcing", "auto", True)],
+)
+async def test_a_group_with_elections_follows_with_and_without_tls(
+    tmp_path: Path, mode: str, strangers: str, has_tls: bool
+) -> None:
+    """Brokers that reach others by TLS, whatever the HA port of their master takes."""
+    settings = {
+        "tls.server.mode": mode,
+        "tls.enable": "true",
+        "tls.server.certPath": str(TLS_DATA / "server.pem"),
+        "tls.server.keyPath": str(TLS_DATA / "server.key"),
+        "tls.client.trustCertPath": str(CA_FILE),
+    }
+    group = MemoryGroup(SYSTEM_CLOCK)
+    coordinated = {"rocketline.haStrangers": strangers, "rocketline.coordination": "etcd://memory:2379"}
+
+    def member(number: int, address: str) -> Broker:
+        root = tmp_path / str(number)
+        config = group_config(root, address, 0, **settings, **coordinated)
+        return Broker(config, coordinators=lambda _: group.coordinator(f"member-{number}"))
+
+    async with NameServer(NameServerConfig(port=0, tls=load(TlsConfig, settings)[0])) as secured:
+        address = f"127.0.0.1:{secured.port}"
+        async with member(1, address) as first, member(2, address) as second:
+            await until(lambda: first.parts.roles.has_master or second.parts.roles.has_master, "a follower")
+            agreed = group.agreed
+            assert agreed is not None
+            await until(lambda: group.agreed and len(group.agreed.record.in_sync) == 2, "both in sync")
+            assert {found.ha_tls for found in agreed.record.members.values()} == {has_tls}
 
 
 async def test_the_port_of_apaches_slaves_takes_tls_where_it_is_enforced(tmp_path: Path, names: str) -> None:
