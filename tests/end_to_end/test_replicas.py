@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from tests.support.tls import CA_FILE, TLS_DATA
 from rocketline.auth.model import User, UserStatus, UserType
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
+from rocketline.broker.replication import source
 from rocketline.broker.replication.roles import Role
 from rocketline.client import ConsumeFrom, Producer, PushConsumer, SendStatus
 from rocketline.clock import SYSTEM_CLOCK
@@ -296,6 +297,40 @@ async def test_strangers_at_the_ha_port_never_count(tmp_path: Path, names: str) 
             await ended(reader, writer)
         assert master.parts.roles.source is not None
         assert master.parts.roles.source.refused == 5
+
+
+async def test_strangers_keep_no_replica_out(tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_UNPROVED", 5)
+    monkeypatch.setattr(source, "MAX_CONNECTIONS", 3)
+    settings = {"rocketline.haStrangers": "serve"}
+    async with Broker(group_config(tmp_path, names, 0, **settings)) as master, AsyncExitStack() as undo:
+        host, port = master.parts.environment.ha_address.split(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+        served = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+        for reader, writer in served:
+            writer.write(bytes(8))
+        for reader, _ in served[:3]:
+            await reader.readexactly(12)
+        assert await ended(*served[3]) == b""  # strangers that are served have a limit of their own
+        for number in (1, 2, 3):
+            replica = await undo.enter_async_context(Broker(group_config(tmp_path, names, number, **settings)))
+            await until(lambda replica=replica: replica.parts.roles.has_master, f"replica {number}")
+        for reader, writer in silent[:15]:
+            assert await ended(reader, writer) == b""
+        for _, writer in silent[15:] + served[:3]:
+            writer.close()
+
+
+async def test_who_does_not_say_who_it_is_is_closed(
+    tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "HELLO_S", 0.2)
+    async with Broker(group_config(tmp_path, names, 0)) as master:
+        host, port = master.parts.environment.ha_address.split(":")
+        for begun in (b"", b"\xffRL"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(begun)
+            assert await ended(reader, writer) == b""
 
 
 async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copied(tmp_path: Path, names: str) -> None:
