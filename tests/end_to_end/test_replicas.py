@@ -27,6 +27,7 @@ from tests.support.tls import CA_FILE, TLS_DATA
 from rocketline.auth.model import User, UserStatus, UserType
 from rocketline.broker.broker import Broker
 from rocketline.broker.delays.delay_levels import SCHEDULE_TOPIC
+from rocketline.broker.handlers.admin import replication
 from rocketline.broker.replication import source
 from rocketline.broker.replication.roles import Role
 from rocketline.client import ConsumeFrom, Producer, PushConsumer, SendStatus
@@ -333,7 +334,9 @@ async def test_who_does_not_say_who_it_is_is_closed(
             assert await ended(reader, writer) == b""
 
 
-async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copied(tmp_path: Path, names: str) -> None:
+async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copied(
+    tmp_path: Path, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = {"username": "root", "password": "secret-1234", "userType": "Super"}
     settings = {
         "authenticationEnabled": "true",
@@ -354,6 +357,16 @@ async def test_with_accounts_only_replicas_with_one_follow_and_accounts_are_copi
             if saving is not None:
                 await saving
             await until(lambda: replica.parts.accounts and replica.parts.accounts.user("alice"), "the new account")
+            # Between two machines without TLS all but accounts is copied, and the reason is told.
+            monkeypatch.setattr(replication, "is_private", lambda channel: False)
+            saving = master.parts.accounts.create_user(User("bob", "builder-1", UserType.NORMAL, UserStatus.ENABLE))
+            if saving is not None:
+                await saving
+            copier = replica._copier
+            await until(lambda: "accounts are copied only by TLS" in copier.problem, "the reason")
+            copied_at = copier.copied_at
+            await until(lambda: copier.copied_at > copied_at, "another copy of all else")
+            assert replica.parts.accounts.user("bob") is None
         bad = settings | {"innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "no"})}
         async with Broker(group_config(tmp_path, names, 2, **bad)) as stranger:
             await until(lambda: stranger.parts.roles.follower and stranger.parts.roles.follower.problem)

@@ -45,6 +45,11 @@ def require_nothing(channel: Channel, request: Command, need: Need) -> None:
     """For a server without accounts."""
 
 
+def is_private(channel: Channel) -> bool:
+    """Whether nobody on the way can read what is sent on a connection."""
+    return channel.is_encrypted or is_loopback(channel.remote_ip)
+
+
 class Reason(StrEnum):
     """Why requests are refused, as metrics and the audit log say it."""
 
@@ -178,8 +183,7 @@ class AccessGuard:
     def sees_passwords(self, channel: Channel, request: Command) -> bool:
         """Whether an answer may have passwords in it: for a super user, where nobody else can read it."""
         user = self.caller(channel, request)
-        is_private = channel.is_encrypted or is_loopback(channel.remote_ip)
-        return self._reveals and user is not None and user.type is UserType.SUPER and is_private
+        return self._reveals and user is not None and user.type is UserType.SUPER and is_private(channel)
 
     def grant(self, channel: Channel, request: Command) -> User | None:
         """The account of a request that would pass; None when it would not, about which nothing is noted."""

@@ -19,8 +19,12 @@ from rocketline.transport.audit import CHANGES
 
 log = logging.getLogger(__name__)
 
-OPERATORS_CODES = (CHANGES | ACCOUNT_CODES) - {RequestCode.REGISTER_TOPIC_IN_NAMESRV}
-"""Brokers of other machines register their topics, as they register themselves."""
+OPERATORS_CODES = (
+    CHANGES | ACCOUNT_CODES | {RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.RESET_MASTER_FLUSH_OFFSET}
+    # Brokers of other machines register their topics, as they register themselves.
+) - {RequestCode.REGISTER_TOPIC_IN_NAMESRV}
+"""What strangers may not ask for. With the requests between the brokers of a group they could have a replica copy their own
+log, or count as a replica."""
 
 
 def admin_networks(text: str) -> Networks:
@@ -53,7 +57,7 @@ class LocalOperators:
         self._networks = admin_networks(admin_from)
 
     def refusal(self, channel: Channel, request: Command) -> None:
-        if request.code in OPERATORS_CODES and not self._is_trusted(channel.remote_ip):
+        if request.code in OPERATORS_CODES and not self.trusts(channel):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"{code_name(RequestCode, request.code)} is not taken from {channel.remote_ip}: this server asks for no "
@@ -63,6 +67,10 @@ class LocalOperators:
     def late_answer(self, channel: Channel, request: Command, answer: Command | None) -> Command | None:
         return answer
 
-    def _is_trusted(self, text: str) -> bool:
+    def trusts(self, channel: Channel) -> bool:
+        """Whether an operator may be there."""
+        return self._is_trusted(channel.remote_ip)
+
+    def _is_trusted(self, ip: str) -> bool:
         # Without an address: a socket of this machine, or a simulated one.
-        return not text or is_loopback(text) or has_address(self._networks, text)
+        return not ip or is_loopback(ip) or has_address(self._networks, ip)

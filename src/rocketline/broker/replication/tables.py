@@ -85,14 +85,14 @@ class TableCopier:
             modes = await self._get(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, MessageRequestModeTable)
             parts.pops.modes.follow(modes)
             await self._copy_timers(address)
-            await self._copy_accounts(address)
+            self.copied_at = parts.clock.monotonic()
+            await self._copy_accounts(address)  # last: it may be refused where the rest is not
         except (RocketlineError, OSError, msgspec.MsgspecError) as error:
             if str(error) != self.problem:
                 log.warning("tables of the master at %s cannot be copied now: %s", address, error)
             self.problem = str(error)
         else:
             self.problem = ""
-            self.copied_at = self.parts.clock.monotonic()
 
     async def _copy_topics(self, address: str) -> None:
         def ask(seq: int) -> dict[str, str]:
